@@ -1,0 +1,82 @@
+"""Cellblock: runs an agent's JavaScript against MCP servers, in a process that can touch nothing.
+
+The embedding API::
+
+    from cellblock import Broker, tool
+
+    @tool()
+    def add(a: int, b: int) -> int:
+        "Adds two numbers."
+        return a + b
+
+    async with Broker.from_config("cellblock.json", tools=[add]) as broker:
+        response = await broker.run(code, limits={"timeoutMs": 5000})
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cellblock.config import Settings, load_settings
+    from cellblock.daemon import Broker
+    from cellblock.errors import (
+        CellblockError,
+        ConfigError,
+        HostUnavailable,
+        InvalidRequest,
+        Overloaded,
+        ToolCallError,
+    )
+    from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
+    from cellblock.upstream.python_tools import tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Broker",
+    "CellblockError",
+    "ConfigError",
+    "Diagnostic",
+    "HostUnavailable",
+    "InvalidRequest",
+    "LogEntry",
+    "Observer",
+    "Overloaded",
+    "RunResponse",
+    "Settings",
+    "ToolCallError",
+    "TraceEntry",
+    "Usage",
+    "__version__",
+    "load_settings",
+    "tool",
+]
+
+_WHERE: Final = {
+    "Broker": "cellblock.daemon",
+    "CellblockError": "cellblock.errors",
+    "ConfigError": "cellblock.errors",
+    "Diagnostic": "cellblock.execution.response",
+    "HostUnavailable": "cellblock.errors",
+    "InvalidRequest": "cellblock.errors",
+    "LogEntry": "cellblock.execution.response",
+    "Observer": "cellblock.execution.response",
+    "Overloaded": "cellblock.errors",
+    "RunResponse": "cellblock.execution.response",
+    "Settings": "cellblock.config",
+    "ToolCallError": "cellblock.errors",
+    "TraceEntry": "cellblock.execution.response",
+    "Usage": "cellblock.execution.response",
+    "load_settings": "cellblock.config",
+    "tool": "cellblock.upstream.python_tools",
+}
+
+
+def __getattr__(name: str) -> object:
+    # The MCP SDK takes half a second to import; who needs one name of ours should not pay for all.
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module 'cellblock' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)

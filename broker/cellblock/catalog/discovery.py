@@ -1,0 +1,175 @@
+"""Answers `@codemode/discovery` from one catalog (Code Mode specification, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.search import SearchIndex
+from cellblock.catalog.suggest import nearest_names
+from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound
+
+Detail = Literal["name", "description", "full"]
+DETAILS: Final = ("name", "description", "full")
+DEFAULT_DETAIL: Final = "description"
+
+Operation = Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
+
+DEFAULT_SEARCH_LIMIT: Final = 10
+MAX_SEARCH_LIMIT: Final = 100
+
+
+class Discovery:
+    """Discovery over one snapshot; the search index is built at its first search."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._index: SearchIndex | None = None
+
+    def answer(self, operation: Operation, arguments: list[Any]) -> Any:
+        """Answers one request of a script; `arguments` are what the script passed, as JSON.
+
+        Raises:
+            ScriptError: An argument is wrong.
+            ServerNotFound: No such server is connected.
+            ToolNotFound: The server has no such tool.
+        """
+        match operation:
+            case "listServers":
+                return [server_info(server) for server in self._catalog.servers.values()]
+            case "describeServer":
+                return describe_server(self._server(_text(arguments, 0, "serverId")))
+            case "listTools":
+                server = self._server(_text(arguments, 0, "serverId"))
+                detail = _detail(_options(arguments, 1))
+                return [tool_definition(tool, detail) for tool in server.tools]
+            case "getTool":
+                server = self._server(_text(arguments, 0, "serverId"))
+                return tool_definition(self._tool(server, _text(arguments, 1, "toolName")), "full")
+            case "searchTools":
+                return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
+
+    def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """`searchTools` (sections 4.2.5 and 4.2.7)."""
+        detail = _detail(options)
+        server_id: object = options.get("serverId")
+        if server_id is not None:
+            if not isinstance(server_id, str):
+                raise ScriptError("options.serverId is no string.", hint="Give a server id of listServers().")
+            self._server(server_id)
+        limit: object = options.get("limit", DEFAULT_SEARCH_LIMIT)
+        if isinstance(limit, float) and limit.is_integer():
+            limit = int(limit)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
+        if self._index is None:
+            self._index = SearchIndex(self._catalog)
+        hits = self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
+        results = [{"serverId": hit.server.server_id, **tool_definition(hit.tool, detail)} for hit in hits]
+        return {"query": query, "results": results}
+
+    def _server(self, server_id: str) -> ServerEntry:
+        server = self._catalog.servers.get(server_id)
+        if server is not None:
+            return server
+        reason = self._catalog.unavailable.get(server_id)
+        if reason is not None:
+            raise ServerNotFound(
+                f"Server {server_id} is not connected: {reason}.",
+                hint="Try again later; Cellblock reconnects by itself.",
+                serverId=server_id,
+            )
+        near = nearest_names(server_id, self._catalog.servers)
+        raise ServerNotFound(
+            f"There is no server {server_id}.",
+            hint=f"Did you mean {near[0]}?" if near else "Use a server id of listServers().",
+            serverId=server_id,
+        )
+
+    def _tool(self, server: ServerEntry, name: str) -> ToolEntry:
+        for tool in server.tools:
+            if tool.tool_name == name:
+                return tool
+        if name in server.by_export:
+            return server.by_export[name]
+        near = nearest_names(name, [tool.tool_name for tool in server.tools])
+        raise ToolNotFound(
+            f"Server {server.server_id} has no tool {name}.",
+            hint=f"Did you mean {near[0]}?" if near else "Use a tool name of listTools().",
+            serverId=server.server_id,
+            toolName=name,
+        )
+
+
+class DiscoveryCache:
+    """Keeps the `Discovery` of the newest catalog, so that its index is built once."""
+
+    def __init__(self) -> None:
+        self._held: tuple[Catalog, Discovery] | None = None
+
+    def of(self, catalog: Catalog) -> Discovery:
+        """The discovery of a catalog."""
+        if self._held is None or self._held[0] is not catalog:
+            self._held = (catalog, Discovery(catalog))
+        return self._held[1]
+
+
+def server_info(server: ServerEntry) -> dict[str, Any]:
+    """`ServerInfo` (section 4.2.1)."""
+    info: dict[str, Any] = {"serverId": server.server_id, "serverName": server.server_name}
+    if server.capabilities:
+        info["capabilities"] = list(server.capabilities)
+    return info
+
+
+def describe_server(server: ServerEntry) -> dict[str, Any]:
+    """`ServerDescription` (section 4.2.2)."""
+    description = server_info(server)
+    if server.description:
+        description["description"] = server.description
+    if server.version:
+        description["version"] = server.version
+    return description
+
+
+def tool_definition(tool: ToolEntry, detail: Detail) -> dict[str, Any]:
+    """`ToolDefinition` with the fields of a detail level (section 4.3)."""
+    definition: dict[str, Any] = {"toolName": tool.tool_name, "exportName": tool.export_name}
+    if detail == "name":
+        return definition
+    if tool.description is not None:
+        definition["description"] = tool.description
+    if tool.annotations:
+        definition["annotations"] = dict(tool.annotations)
+    if detail == "full":
+        if tool.input_schema is not None:
+            definition["inputSchema"] = tool.input_schema
+        if tool.output_schema is not None:
+            definition["outputSchema"] = tool.output_schema
+    return definition
+
+
+def _text(arguments: list[Any], index: int, name: str) -> str:
+    value: object = arguments[index] if index < len(arguments) else None
+    if not isinstance(value, str):
+        raise ScriptError(f"{name} is missing or no string.", hint=f"Pass {name} as a string.")
+    return value
+
+
+def _options(arguments: list[Any], index: int) -> Mapping[str, Any]:
+    value: object = arguments[index] if index < len(arguments) else None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ScriptError("The options are no object.", hint='Pass options as { detail: "name" }.')
+    return cast("dict[str, Any]", value)
+
+
+def _detail(options: Mapping[str, Any]) -> Detail:
+    detail: object = options.get("detail", DEFAULT_DETAIL)
+    if detail not in DETAILS:
+        raise ScriptError(
+            f"options.detail is {str(detail)[:50]!r}.", hint='Use "name", "description" or "full" as detail.'
+        )
+    return detail

@@ -1,0 +1,58 @@
+"""What is known about upstream servers and their tools, as immutable snapshots.
+
+A run holds one `Catalog` from its start to its end, so a change of an upstream's tool list
+can never be seen by a run in flight (Code Mode specification, section 8.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+JsonSchema = Mapping[str, Any] | bool
+"""A JSON Schema document: an object, or the boolean schemas `True` and `False`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """One tool of one server, as the script sees it.
+
+    `tool_name` is the canonical MCP name (any text an upstream chose), `export_name` the
+    JavaScript identifier it is exported under (section 6.1). Schemas are the upstream's own
+    JSON, untrusted and unvalidated.
+    """
+
+    tool_name: str
+    export_name: str
+    description: str | None = None
+    annotations: Mapping[str, Any] | None = None
+    input_schema: JsonSchema | None = None
+    output_schema: JsonSchema | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """One connected server: `server_id` is the normalised module path (section 5.0.1)."""
+
+    server_id: str
+    server_name: str
+    config_name: str
+    version: str | None = None
+    description: str | None = None
+    capabilities: tuple[str, ...] = ()
+    tools: tuple[ToolEntry, ...] = ()
+    by_export: Mapping[str, ToolEntry] = field(default_factory=dict[str, ToolEntry], compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All connected servers at one moment, by `server_id`, in the order of the configuration.
+
+    `unavailable` maps the `server_id` of a configured server that is not connected to a
+    one-line reason that is safe to show to an agent.
+    """
+
+    version: int = 0
+    servers: Mapping[str, ServerEntry] = field(default_factory=dict[str, ServerEntry])
+    unavailable: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -1,0 +1,104 @@
+"""Names: module paths of servers and export names of tools (Code Mode specification, sections 5.0.1 and 6.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+RESERVED_WORDS: Final = frozenset(
+    {
+        "break",
+        "case",
+        "class",
+        "const",
+        "continue",
+        "debugger",
+        "default",
+        "delete",
+        "do",
+        "else",
+        "export",
+        "extends",
+        "false",
+        "finally",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "instanceof",
+        "new",
+        "null",
+        "return",
+        "super",
+        "switch",
+        "this",
+        "throw",
+        "true",
+        "try",
+        "typeof",
+        "var",
+        "void",
+        "while",
+        "with",
+        "yield",
+        "let",
+        "static",
+        "await",
+    }
+)
+"""The words of section 6.1."""
+
+FURTHER_RESERVED: Final = frozenset({"then"})
+"""A module with an export `then` is a thenable: `await import(…)` would call the tool."""
+
+OWN_EXPORTS: Final = frozenset({"__meta__"})
+"""Exports that every server module has beside its tools."""
+
+_NOT_PATH = re.compile(r"[^a-z0-9-]")
+_DASHES = re.compile(r"-+")
+_NOT_IDENTIFIER = re.compile(r"[^A-Za-z0-9_$]")
+
+FALLBACK_PATH: Final = "server"
+"""Path of a server whose name has no character that may stay."""
+
+
+def module_path(name: str) -> str:
+    """The module path segment of a server's name, before collisions are resolved (section 5.0.1)."""
+    path = _DASHES.sub("-", _NOT_PATH.sub("-", name.lower())).strip("-")
+    return path or FALLBACK_PATH
+
+
+def module_paths(names: Iterable[str]) -> dict[str, str]:
+    """Maps each name to its path; of equal paths the first stays clean, later ones get `--2`, `--3`."""
+    return _disambiguated(((name, module_path(name)) for name in names), "--", frozenset())
+
+
+def identifier(tool_name: str) -> str:
+    """The identifier of a tool's name, before collisions are resolved (section 6.1)."""
+    name = _NOT_IDENTIFIER.sub("_", tool_name) or "_"
+    if name[0].isdigit():
+        name = "_" + name
+    if name in RESERVED_WORDS or name in FURTHER_RESERVED:
+        name += "_"
+    return name
+
+
+def export_names(tool_names: Iterable[str]) -> dict[str, str]:
+    """Maps each canonical tool name to its export, in alphabetical order of the names (section 6.1)."""
+    ordered = sorted(set(tool_names))
+    return _disambiguated(((name, identifier(name)) for name in ordered), "__", OWN_EXPORTS)
+
+
+def _disambiguated(wanted: Iterable[tuple[str, str]], joint: str, taken: frozenset[str]) -> dict[str, str]:
+    used = set(taken)
+    chosen: dict[str, str] = {}
+    for name, clean in wanted:
+        candidate, number = clean, 2
+        while candidate in used:
+            candidate = f"{clean}{joint}{number}"
+            number += 1
+        used.add(candidate)
+        chosen[name] = candidate
+    return chosen

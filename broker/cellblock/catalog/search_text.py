@@ -1,0 +1,167 @@
+"""From catalog text to search terms: splitting identifiers, folding, caps on what an upstream may put in.
+
+Everything here is a pure function over untrusted text. Time is linear in the capped input.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
+
+MAX_QUERY_CHARS = 1_000
+"""Characters of a query that are read; the rest is ignored (an agent's query is one sentence)."""
+MAX_QUERY_TERMS = 16
+"""Distinct terms of a query that are searched for."""
+MAX_TERM_CHARS = 48
+"""Characters kept of one term; longer runs are keys or base64, not words."""
+MAX_NAME_CHARS = 256
+"""Characters of a tool, server or property name that are indexed."""
+MAX_TEXT_CHARS = 4_000
+"""Characters of one tool's description, and of all its property descriptions, that are indexed."""
+MAX_PROPERTIES = 200
+"""Properties of one tool's input schema that are indexed, nested ones included."""
+MAX_SCHEMA_NODES = 1_000
+"""Schemas within one tool's input schema that are looked at."""
+MAX_SCHEMA_DEPTH = 8
+"""Levels of nesting of an input schema that are indexed."""
+
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(
+    r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=[0-9])|(?<=[0-9])(?=[A-Za-z])"
+)
+_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)")
+_SENTENCE_END = re.compile(r"[.!?]\s|\n\s*\n|[。！？]")
+
+_STOP_WORDS = """
+a about all am an and any are as at be been but by can could did do does for from had has have how i if in
+into is it its just like me my need of on or our please should so some than that the their them then there
+these they this to us want was we were what when where which will with would you your
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+"""English words that say nothing about which tool is meant; dropped from a query unless it has no others."""
+
+
+class ToolText(NamedTuple):
+    """The searchable text of one tool: each field is a string of terms parted by single spaces."""
+
+    name: str
+    server: str
+    summary: str
+    details: str
+    properties: str
+    notes: str
+
+
+def fold(text: str) -> str:
+    """Compatibility-normalised text, so that a full-width or ligature spelling is the plain one."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def terms(text: str) -> list[str]:
+    """The lower-case terms of `text` in order.
+
+    Identifiers are split at `_`, `-`, case changes and digits, and a word that was split is there as a
+    whole as well. Scripts written without spaces become overlapping pairs of characters. A term holds
+    letters and digits only: no quote, NUL or lone surrogate, which SQLite or UTF-8 could not carry.
+    """
+    found: list[str] = []
+    for word in _WORD.findall(fold(text)):
+        if word.isascii() and word.islower() and word.isalpha():
+            found.append(word[:MAX_TERM_CHARS])  # nearly every word of a description
+        elif not word.isascii() and _UNSPACED.search(word):
+            for run in filter(None, _UNSPACED.split(word)):
+                found.extend(_pairs(run) if _UNSPACED.match(run) else (run.lower()[:MAX_TERM_CHARS],))
+        else:
+            parts = _HUMP.split(word)
+            if len(parts) > 1:
+                found.extend(part.lower()[:MAX_TERM_CHARS] for part in parts)
+            found.append(word.lower()[:MAX_TERM_CHARS])
+    return found
+
+
+def name_key(name: str) -> str:
+    """`name` without case and separators, to tell a query that is a name, in whatever spelling."""
+    return "".join(_WORD.findall(fold(name[:MAX_NAME_CHARS]).lower()))
+
+
+def query_terms(query: str) -> list[str]:
+    """The distinct terms of a query in order, without stop words unless there are no others."""
+    found = list(dict.fromkeys(terms(query[:MAX_QUERY_CHARS])))
+    telling = [term for term in found if term not in STOP_WORDS]
+    return (telling or found)[:MAX_QUERY_TERMS]
+
+
+def tool_text(server: ServerEntry, tool: ToolEntry) -> ToolText:
+    """Split one tool into its weighted fields. `summary` is the description's first sentence."""
+    title = tool.annotations.get("title") if tool.annotations else None
+    description = (tool.description or "")[:MAX_TEXT_CHARS].strip()
+    end = _SENTENCE_END.search(description)
+    cut = end.end() if end else len(description)
+    lead = f"{title[:MAX_NAME_CHARS]} {description[:cut]}" if isinstance(title, str) else description[:cut]
+    names: list[str] = []
+    notes: list[str] = []
+    budget = MAX_TEXT_CHARS
+    for name, note in _properties(tool.input_schema):
+        names.append(name[:MAX_NAME_CHARS])
+        notes.append(note[:budget])
+        budget -= len(notes[-1])
+    server_names = dict.fromkeys((server.server_id, server.server_name, server.config_name))
+    return ToolText(
+        name=_joined((tool.tool_name[:MAX_NAME_CHARS],)),
+        server=_joined(name[:MAX_NAME_CHARS] for name in server_names),
+        summary=_joined((lead,)),
+        details=_joined((description[cut:],)),
+        properties=_joined(names),
+        notes=_joined(notes),
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " ".join(term for text in texts for term in terms(text))
+
+
+def _pairs(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+    for index in range(len(run) - 1):
+        yield run[index : index + 2]
+
+
+def _properties(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
+    """Yield (name, description and enumerated strings) of an untrusted schema's properties, breadth first."""
+    queue: deque[tuple[int, object]] = deque([(0, schema)])
+    left = MAX_PROPERTIES
+    for _ in range(MAX_SCHEMA_NODES):
+        if not queue:
+            return
+        depth, value = queue.popleft()
+        if not isinstance(value, Mapping) or depth >= MAX_SCHEMA_DEPTH:
+            continue
+        node = cast("Mapping[str, Any]", value)
+        queue.append((depth + 1, node.get("items")))
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            if isinstance(branches := node.get(keyword), list):
+                queue.extend((depth + 1, branch) for branch in cast("list[object]", branches)[:left])
+        if isinstance(properties := node.get("properties"), Mapping):
+            for name, below in islice(cast("Mapping[object, object]", properties).items(), left):
+                left -= 1
+                queue.append((depth + 1, below))
+                yield str(name), _note(below)
+
+
+def _note(schema: object) -> str:
+    if not isinstance(schema, Mapping):
+        return ""
+    node = cast("Mapping[str, Any]", schema)
+    words: list[str] = []
+    if isinstance(description := node.get("description"), str):
+        words.append(description)
+    if isinstance(values := node.get("enum"), list):
+        words.extend(value for value in cast("list[object]", values)[:20] if isinstance(value, str))
+    return " ".join(words)

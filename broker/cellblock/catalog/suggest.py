@@ -1,0 +1,73 @@
+"""Near misses: the names that an unknown server, tool or property name was probably meant to be.
+
+For the one corrective hint that every error carries (Code Mode specification, section 7.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from itertools import islice
+
+MAX_COMPARED_CHARS = 64
+"""Characters of a name that are compared; difflib is quadratic, and both names may be hostile."""
+MAX_CANDIDATES = 5_000
+"""Candidates that are looked at; the rest is ignored."""
+MIN_SIMILARITY = 0.6
+"""Least similarity of a suggestion, on difflib's scale of 0 to 1."""
+CONTAINED_SIMILARITY = 0.8
+"""Similarity where one name, of 3 characters or more, is a part of the other."""
+REORDERED_DISCOUNT = 0.95
+"""Factor for names that have the same words in another order: below the same order, above a slip or two."""
+
+_COMPARED = 24
+_WORDS = re.compile(r"[A-Z]?[^\W_A-Z]+|[A-Z]+")
+
+
+def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
+    """The candidates most like `name`, the likest first, as they were given; equals in given order.
+
+    Case and separators are ignored, so `readFile` finds `read_file`. Nothing similar gives an empty
+    list. Never raises on any text; time is bounded whatever the lengths.
+    """
+    wanted = _words(name)
+    key = "".join(wanted)
+    if not key or limit < 1:
+        return []
+    pairs = letter_pairs(key)
+    rough: list[tuple[float, int, str, list[str]]] = []
+    for index, candidate in enumerate(dict.fromkeys(islice(candidates, MAX_CANDIDATES))):
+        words = _words(candidate)
+        other = letter_pairs("".join(words))
+        shared = len(pairs & other)
+        if shared:
+            rough.append((-2 * shared / (len(pairs) + len(other)), index, candidate, words))
+    rated: list[tuple[float, int, str]] = []
+    for _, index, candidate, words in sorted(rough)[:_COMPARED]:
+        similarity = _similarity(wanted, words)
+        if similarity >= MIN_SIMILARITY:
+            rated.append((-similarity, index, candidate))
+    return [candidate for _, _, candidate in sorted(rated)[:limit]]
+
+
+def letter_pairs(word: str) -> set[str]:
+    """The pairs of neighbouring characters of `word`, its two ends marked: a cheap first comparison."""
+    padded = f"^{word}$"
+    return {padded[index : index + 2] for index in range(len(padded) - 1)}
+
+
+def _similarity(wanted: list[str], words: list[str]) -> float:
+    one, other = "".join(wanted), "".join(words)
+    score = SequenceMatcher(None, one, other, autojunk=False).ratio()
+    short, long = sorted((one, other), key=len)
+    if len(short) >= 3 and short in long:
+        score = max(score, CONTAINED_SIMILARITY)
+    if len(wanted) > 1 and len(words) > 1:
+        ordered = SequenceMatcher(None, "".join(sorted(wanted)), "".join(sorted(words)), autojunk=False)
+        score = max(score, REORDERED_DISCOUNT * ordered.ratio())
+    return score
+
+
+def _words(name: str) -> list[str]:
+    return [word.casefold() for word in _WORDS.findall(name[:MAX_COMPARED_CHARS])]

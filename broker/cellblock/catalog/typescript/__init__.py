@@ -1,0 +1,16 @@
+"""TypeScript declarations of tools, from their JSON Schemas (Code Mode specification, 4.4, 6.2, 6.3).
+
+The rule of the house: a declared type is never narrower than its schema, so whatever a tool accepts
+compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
+
+Known to fail that rule: a key that every object inherits (`constructor`, `toString` …) which only an index
+signature or another member of a union covers. TypeScript then looks at the inherited function first, and can
+refuse a literal whose value there is a tuple, or tell the members of a union apart by it.
+"""
+
+from __future__ import annotations
+
+from cellblock.catalog.typescript.convert import TypeText, schema_to_type
+from cellblock.catalog.typescript.modules import declare_all, declare_server, declare_shared
+
+__all__ = ["TypeText", "declare_all", "declare_server", "declare_shared", "schema_to_type"]

@@ -1,0 +1,258 @@
+"""From shapes to TypeScript text. The same shapes always give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from cellblock.catalog.typescript.limits import MAX_TEXT
+from cellblock.catalog.typescript.shapes import (
+    Array,
+    Definitions,
+    Index,
+    Keyword,
+    Literal,
+    Never,
+    Object,
+    Property,
+    Ref,
+    Shape,
+    Union,
+    Unknown,
+    union,
+)
+from cellblock.catalog.typescript.text import doc_comment, property_key, string_literal
+
+_LINE = 88
+"""Characters of an object or union that still stands on one line."""
+
+_MAX_NESTING = 48
+"""Definitions written out inside each other; deeper ones get a name."""
+
+_INLINE = 60
+"""Characters of a shared definition that is written out at each use instead of named."""
+
+# An empty object inherits these, so an optional property of that name has to allow what it inherits.
+_INHERITED = frozenset(
+    [
+        "constructor",
+        "toString",
+        "toLocaleString",
+        "valueOf",
+        "hasOwnProperty",
+        "isPrototypeOf",
+        "propertyIsEnumerable",
+    ]
+)
+
+
+class TooLong(Exception):
+    """The text of one type is over `MAX_TEXT`."""
+
+
+class Printer:
+    """Prints the shapes of one schema. `taken` holds the type names in use; new aliases are added to it."""
+
+    def __init__(self, definitions: Definitions, prefix: str, taken: set[str]) -> None:
+        self._definitions = definitions
+        self._prefix = prefix
+        self._taken = taken
+        self._uses: dict[tuple[object, ...], int] = {}
+        self._recursive: set[tuple[object, ...]] = set()
+        self._names: dict[tuple[object, ...], str] = {}
+        self._bodies: dict[tuple[object, ...], str] = {}
+        self._aliases: list[tuple[str, tuple[object, ...]]] = []
+        self._length = 0
+        self._nesting = 0
+
+    def print(self, shape: Shape) -> tuple[str, list[str]]:
+        """The type expression, and the alias declarations it needs, in order of first use.
+
+        Raises:
+            TooLong: the text would be over `MAX_TEXT` characters.
+        """
+        self._count(shape)
+        text = self._text(shape)
+        aliases: list[str] = []
+        # Printing an alias may need further aliases: the list grows while it is read.
+        for name, key in self._aliases:
+            body = self._bodies.get(key) or self._text(self._definitions[key].shape)
+            aliases.append(f"type {name} = {body};")
+        return text, aliases
+
+    def _spent(self, text: str) -> str:
+        self._length += len(text)
+        if self._length > MAX_TEXT:
+            raise TooLong
+        return text
+
+    def _count(self, root: Shape) -> None:
+        """Count the uses of each definition and mark one on every cycle, without recursion of its own."""
+        path: set[tuple[object, ...]] = set()
+        stack: list[Shape | tuple[object, ...]] = [root]
+        while stack:
+            shape = stack.pop()
+            if isinstance(shape, tuple):
+                path.discard(shape)
+            elif not isinstance(shape, Ref):
+                stack.extend(_parts(shape))
+            elif shape.key in path:
+                self._uses[shape.key] += 1
+                self._recursive.add(shape.key)
+            else:
+                self._uses[shape.key] = self._uses.get(shape.key, 0) + 1
+                if self._uses[shape.key] == 1:
+                    path.add(shape.key)
+                    stack.append(shape.key)
+                    stack.append(self._definitions[shape.key].shape)
+
+    def _text(self, shape: Shape) -> str:
+        if isinstance(shape, Ref):
+            return self._ref(shape.key)
+        if isinstance(shape, Unknown):
+            return "unknown"
+        if isinstance(shape, Never):
+            return "never"
+        if isinstance(shape, Keyword):
+            return shape.word
+        if isinstance(shape, Literal):
+            return self._spent(_literal(shape.value))
+        if isinstance(shape, Union):
+            return self._union(shape)
+        return self._array(shape) if isinstance(shape, Array) else self._object(shape)
+
+    def _ref(self, key: tuple[object, ...]) -> str:
+        if key in self._names:
+            return self._names[key]
+        if key not in self._recursive and self._nesting < _MAX_NESTING:
+            body = self._bodies.get(key)
+            if body is None:
+                self._nesting += 1
+                body = self._bodies[key] = self._text(self._definitions[key].shape)
+                self._nesting -= 1
+            if self._uses.get(key, 0) <= 1 or len(body) <= _INLINE:
+                return body
+        name = self._name(self._definitions[key].name_hint)
+        self._names[key] = name
+        self._aliases.append((name, key))
+        return name
+
+    def _name(self, hint: str) -> str:
+        base = f"{self._prefix}_{hint}" if hint else self._prefix
+        name, number = base, 2
+        while name in self._taken:
+            name, number = f"{base}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def _array(self, shape: Array) -> str:
+        if not shape.prefix:
+            return "[]" if shape.rest is None else self._list_of(shape.rest)
+        parts = [
+            self._text(item) if at < shape.required else f"{_grouped(self._text(item))}?"
+            for at, item in enumerate(shape.prefix)
+        ]
+        if shape.rest is not None:
+            parts.append(f"...{self._list_of(shape.rest)}")
+        line = f"[{', '.join(parts)}]"
+        if len(line) <= _LINE and "\n" not in line:
+            return line
+        return "[\n" + "".join(f"  {_indented(part)},\n" for part in parts) + "]"
+
+    def _list_of(self, shape: Shape) -> str:
+        text = self._text(shape)
+        return f"Array<{text}>" if "| " in text or "\n" in text else f"{text}[]"
+
+    def _union(self, shape: Union) -> str:
+        texts: list[str] = []
+        told: set[tuple[str, tuple[str, ...]]] = set()
+        for member in shape.members:
+            if isinstance(member, Object):
+                # Alternatives of one object repeat its properties; what was said of one is not said again.
+                texts.append(self._object(member, told))
+                told.update((one.key, one.doc) for one in member.properties)
+            else:
+                texts.append(self._text(member))
+        return _joined(texts)
+
+    def _object(self, shape: Object, told: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
+        if not shape.properties and not shape.indexes:
+            return "{ [key: string]: never }"
+        members = [
+            (() if (one.key, one.doc) in told else one.doc, self._property(one)) for one in shape.properties
+        ]
+        members.extend(((), self._index(index)) for index in shape.indexes)
+        line = "{ " + "; ".join(text for _, text in members) + " }"
+        if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
+            return line
+        body = "".join(f"{doc_comment(doc, '  ')}  {_indented(text)};\n" for doc, text in members)
+        return "{\n" + body + "}"
+
+    def _property(self, one: Property) -> str:
+        mark = "" if one.required else "?"
+        return f"{self._spent(property_key(one.key))}{mark}: {self._property_type(one)}"
+
+    def _property_type(self, one: Property) -> str:
+        text = self._text(one.shape)
+        return text if one.required or text == "unknown" else _joined([text, *_inherited([one])])
+
+    def _index(self, index: Index) -> str:
+        texts = [
+            self._text(union([index.shape, *(one.shape for one in index.also)])),
+            *_inherited(index.also),
+        ]
+        if any(not one.required for one in index.also):
+            texts.append("undefined")
+        return f"[key: {index.template or 'string'}]: {_joined(texts)}"
+
+
+def _inherited(properties: Iterable[Property]) -> list[str]:
+    return [f'Object["{one.key}"]' for one in properties if not one.required and one.key in _INHERITED]
+
+
+def _parts(shape: Shape) -> Iterable[Shape]:
+    if isinstance(shape, Union):
+        return shape.members
+    if isinstance(shape, Array):
+        return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
+    if isinstance(shape, Object):
+        inside = [one.shape for one in shape.properties]
+        for index in shape.indexes:
+            inside.extend((index.shape, *(one.shape for one in index.also)))
+        return inside
+    return ()
+
+
+def _literal(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return string_literal(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return repr(value)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """A union of type texts without repeats; long ones break between members."""
+    members = [text for text in dict.fromkeys(texts) if text != "never"]
+    if "unknown" in members:
+        return "unknown"
+    text, width = "", 0
+    for member in members:
+        first_line = member.partition("\n")[0]
+        if not text:
+            text = member
+        elif width + len(first_line) > _LINE:
+            text, width = f"{text}\n  | {member}", 0
+        else:
+            text = f"{text} | {member}"
+        width = len(member) - member.rfind("\n") if "\n" in member else width + len(member) + 3
+    return text or "never"
+
+
+def _grouped(text: str) -> str:
+    return f"({text})" if "| " in text else text
+
+
+def _indented(text: str, by: str = "  ") -> str:
+    return text.replace("\n", f"\n{by}") if "\n" in text else text

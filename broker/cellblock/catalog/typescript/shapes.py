@@ -1,0 +1,139 @@
+"""The generator's own picture of a type, between JSON Schema and TypeScript text.
+
+Shapes hold no schema and no text of an upstream, apart from literals, keys and finished doc lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Any JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """No value at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """A kind of value named by one TypeScript word: `string`, `number`, `boolean` or `null`."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """One string, number or boolean."""
+
+    value: str | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """A value of at least one of the members."""
+
+    members: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """`prefix` types the first positions, of which the first `required` must be there; `rest` the others."""
+
+    prefix: tuple[Shape, ...] = ()
+    required: int = 0
+    rest: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One key of an object. `doc` is safe for a comment already."""
+
+    key: str
+    shape: Shape
+    required: bool
+    doc: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index signature: for every key (`template` is None), or for keys of a template literal type.
+
+    `also` holds the properties that the signature covers: TypeScript wants their types inside it.
+    """
+
+    template: str | None
+    shape: Shape
+    also: tuple[Property, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object; without an `Index` it is closed."""
+
+    properties: tuple[Property, ...] = ()
+    indexes: tuple[Index, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A shape that `Definitions` holds under `key`: shared or recursive."""
+
+    key: tuple[object, ...]
+
+
+Shape: TypeAlias = Unknown | Never | Keyword | Literal | Union | Array | Object | Ref
+
+UNKNOWN = Unknown()
+NEVER = Never()
+OPEN_OBJECT = Object(indexes=(Index(None, UNKNOWN),))
+ANY_ARRAY = Array(rest=UNKNOWN)
+
+
+@dataclass(slots=True)
+class Definition:
+    """A compiled schema location; `name_hint` is ASCII or empty."""
+
+    shape: Shape
+    name_hint: str
+
+
+Definitions: TypeAlias = dict[tuple[object, ...], Definition]
+
+
+def union(members: list[Shape]) -> Shape:
+    """The union of shapes, flat, without duplicates of scalars and without literals a keyword covers."""
+    flat: list[Shape] = []
+    for member in members:
+        flat.extend(member.members if isinstance(member, Union) else (member,))
+    words = {member.word for member in flat if isinstance(member, Keyword)}
+    kept: list[Shape] = []
+    scalars: set[tuple[type, object]] = set()
+    for member in flat:
+        if isinstance(member, Unknown):
+            return UNKNOWN
+        if isinstance(member, Never):
+            continue
+        if isinstance(member, Keyword | Literal):
+            value = member.word if isinstance(member, Keyword) else member.value
+            identity = (Keyword if isinstance(member, Keyword) else type(value), value)
+            if identity in scalars or (isinstance(member, Literal) and word_of(member.value) in words):
+                continue
+            scalars.add(identity)
+        kept.append(member)
+    if not kept:
+        return NEVER
+    if {"null", "boolean", "number", "string"} <= words and ANY_ARRAY in kept and OPEN_OBJECT in kept:
+        return UNKNOWN
+    return kept[0] if len(kept) == 1 else Union(tuple(kept))
+
+
+def word_of(value: str | float | bool) -> str:
+    """The TypeScript keyword of a literal's kind."""
+    if isinstance(value, bool):
+        return "boolean"
+    return "string" if isinstance(value, str) else "number"

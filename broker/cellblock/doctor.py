@@ -1,0 +1,106 @@
+"""`cellblock doctor`: what is in force on this machine, what is missing and how to get it, in plain words."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cellblock import __version__
+from cellblock.daemon import Broker
+from cellblock.errors import HostUnavailable
+
+PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
+PROBE_RESULT: Final = 42
+VERSION_BOUND_SECONDS: Final = 10.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found. `problems` are what keeps Cellblock or a server from working; `missing` only weakens it."""
+
+    versions: dict[str, str]
+    state_dir: str
+    isolation: str
+    layers: list[str] = field(default_factory=list[str])
+    missing: list[str] = field(default_factory=list[str])
+    servers: dict[str, str] = field(default_factory=dict[str, str])
+    problems: list[str] = field(default_factory=list[str])
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing keeps it from working."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for machines."""
+        return {
+            "ok": self.ok,
+            "versions": self.versions,
+            "stateDir": self.state_dir,
+            "isolation": self.isolation,
+            "layers": self.layers,
+            "missing": self.missing,
+            "servers": self.servers,
+            "problems": self.problems,
+        }
+
+    def as_text(self) -> str:
+        """The report for people."""
+        lines = ["Versions"]
+        lines += [f"  {name} {version}" for name, version in self.versions.items()]
+        lines += [
+            "",
+            f"State directory: {self.state_dir}",
+            "",
+            f"Around each worker (isolation = {self.isolation})",
+        ]
+        lines += [f"  in force  {layer}" for layer in self.layers]
+        lines += [f"  missing   {layer}" for layer in self.missing]
+        if self.servers:
+            lines += ["", "Servers", *(f"  {name}: {state}" for name, state in self.servers.items())]
+        lines += ["", "Problems" if self.problems else "No problems found."]
+        lines += [f"  {problem}" for problem in self.problems]
+        return "\n".join(lines)
+
+
+async def examine(broker: Broker) -> Report:
+    """Starts the broker, connects to every server, and runs one script.
+
+    Args:
+        broker: Not yet entered; closed again afterwards.
+    """
+    settings = broker.settings
+    versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
+    report = Report(versions, str(settings.state_dir), settings.cellblock.isolation)
+    try:
+        async with broker:
+            await broker.settled()
+            for hello in broker.hosts:
+                report.layers, report.missing = hello.layers, hello.missing
+                versions["Deno"] = _deno_version(hello.deno)
+            for server in broker.catalog.servers.values():
+                report.servers[server.server_id] = f"connected, {len(server.tools)} tools"
+            for server_id, reason in broker.catalog.unavailable.items():
+                report.servers[server_id] = f"not connected: {reason}"
+                report.problems.append(
+                    f"Server {server_id} is not connected: {reason}. Start it by hand to see why."
+                )
+            response = await broker.run(PROBE)
+            if response.result != PROBE_RESULT:
+                found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
+                report.problems.append(f"A script that only computes does not run: {found}")
+    except HostUnavailable as error:
+        report.problems.append(str(error))
+    return report
+
+
+def _deno_version(binary: str) -> str:
+    try:
+        done = subprocess.run(
+            [binary, "--version"], capture_output=True, text=True, timeout=VERSION_BOUND_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    return done.stdout.partition("\n")[0].removeprefix("deno ") if done.returncode == 0 else "does not run"

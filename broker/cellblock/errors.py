@@ -1,0 +1,157 @@
+"""The taxonomy of what can go wrong: whose fault it is, and what is certain about side effects."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Fault(Enum):
+    """Who has to act."""
+
+    CALLER = "caller"
+    """The request or the configuration is wrong."""
+
+    SCRIPT = "script"
+    """The agent's code is wrong or took more than it was given."""
+
+    UPSTREAM = "upstream"
+    """An MCP server failed, or answered with an error."""
+
+    CELLBLOCK = "cellblock"
+    """A part of Cellblock or of this machine failed."""
+
+
+class Certainty(Enum):
+    """What is known about a piece of work that did not end well."""
+
+    NOT_STARTED = "not_started"
+    COMPLETED = "completed"
+    MAY_HAVE_RUN = "may_have_run"
+
+
+class CellblockError(Exception):
+    """Base of all errors that Cellblock raises on purpose.
+
+    Args:
+        message: What happened, one sentence.
+        hint: One corrective action.
+    """
+
+    fault: Fault = Fault.CELLBLOCK
+    certainty: Certainty = Certainty.NOT_STARTED
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}"
+
+
+class ConfigError(CellblockError):
+    """The configuration cannot be used."""
+
+    fault = Fault.CALLER
+
+
+class InvalidRequest(CellblockError):
+    """A `codemode.run` request is malformed; no worker was used."""
+
+    fault = Fault.CALLER
+
+
+class Overloaded(CellblockError):
+    """The admission queue is full, or a place in it was waited for too long; nothing was started."""
+
+    fault = Fault.CELLBLOCK
+
+
+class HostUnavailable(CellblockError):
+    """No worker host can take a run."""
+
+
+class ScriptError(CellblockError):
+    """Something the script is told as an exception: a class of `@codemode/errors` and its details.
+
+    Args:
+        message: What happened.
+        hint: One corrective action.
+        details: Further fields of the JavaScript error, by their camelCase names.
+    """
+
+    error_class: str = "CodemodeError"
+    summary: str = "refused"
+    """What the trace says, without any text of an input or output (section 3.3.2)."""
+
+    fault = Fault.SCRIPT
+
+    def __init__(self, message: str, *, hint: str, **details: object) -> None:
+        super().__init__(message, hint=hint)
+        self.details = details
+
+    def as_json(self) -> dict[str, object]:
+        """The body of a reply that is not `ok`."""
+        return {
+            "errorClass": self.error_class,
+            "message": self.message,
+            "hint": self.hint,
+            **self.details,
+        }
+
+
+class SchemaValidationError(ScriptError):
+    """The input does not fit the tool's schema (Code Mode specification, section 7.2)."""
+
+    error_class = "SchemaValidationError"
+    summary = "the input does not fit the tool's schema"
+
+
+class ToolNotFound(ScriptError):
+    """The server has no such tool."""
+
+    error_class = "ToolNotFoundError"
+    summary = "no such tool"
+
+
+class ServerNotFound(ScriptError):
+    """The server is not connected."""
+
+    error_class = "ServerNotFoundError"
+    summary = "no such server"
+
+
+class ToolCallError(ScriptError):
+    """The tool answered with an error, or the call could not be completed."""
+
+    error_class = "ToolCallError"
+    fault = Fault.UPSTREAM
+
+    summary = "the call could not be completed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        certainty: Certainty = Certainty.MAY_HAVE_RUN,
+        summary: str | None = None,
+        **details: object,
+    ) -> None:
+        super().__init__(message, hint=hint, certainty=certainty.value, **details)
+        self.certainty = certainty
+        if summary is not None:
+            self.summary = summary
+
+
+class AuthenticationFailed(ToolCallError):
+    """The server refused the call for lack of valid credentials."""
+
+    error_class = "AuthenticationError"
+    summary = "refused for lack of valid credentials"
+
+
+class RunLimitReached(ScriptError):
+    """A limit of the run is used up; the run ends."""
+
+    error_class = "SandboxLimitError"

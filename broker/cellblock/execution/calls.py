@@ -1,0 +1,309 @@
+"""The tool calls of one run: counted, bounded, traced, each executed at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+import mcp_types as types
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.suggest import nearest_names
+from cellblock.errors import (
+    Certainty,
+    SchemaValidationError,
+    ScriptError,
+    ServerNotFound,
+    ToolCallError,
+    ToolNotFound,
+)
+from cellblock.execution import payload
+from cellblock.execution.response import TraceEntry
+from cellblock.execution.unwrap import unwrap
+from cellblock.schemas.cache import CheckedSchema, ValidatorCache
+from cellblock.schemas.hints import corrective_hint
+
+logger = logging.getLogger("cellblock.execution")
+
+CANCEL_BOUND_SECONDS: Final = 2.0
+"""From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
+
+IN_FLIGHT: Final = "in flight when the run ended: may have run"
+
+
+class ToolCaller(Protocol):
+    """Gives the function that calls one tool; the upstream registry implements it."""
+
+    def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
+        """An async function of the input that gives a `CallToolResult` or plain data."""
+        ...
+
+
+@dataclass(slots=True)
+class _Call:
+    server: str
+    tool: str
+    started: float
+    export: str | None = None
+    duration_ms: int = 0
+    ok: bool = False
+    error: str | None = IN_FLIGHT
+    certainty: Certainty = Certainty.MAY_HAVE_RUN
+    over: bool = False
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What is certain about a run's calls."""
+
+    completed: int = 0
+    in_flight: int = 0
+    not_started: int = 0
+
+
+@dataclass(slots=True)
+class ToolCalls:
+    """All calls of one run.
+
+    Args:
+        catalog: The run's snapshot; the set of tools that exist for it.
+        caller: Reaches the tools.
+        maximum: `maxToolCalls`; the broker's count is the truth.
+        concurrent: Calls that may be with upstreams at the same time.
+        reply: Sends an answer to the worker: call id, ok, JSON bytes.
+        max_reply_bytes: Cap of one answer.
+        on_call: Told each call as it ends.
+        schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
+    """
+
+    catalog: Catalog
+    caller: ToolCaller
+    maximum: int
+    concurrent: int
+    reply: Callable[[int, bool, bytes], None]
+    max_reply_bytes: int
+    on_call: Callable[[TraceEntry], None] | None = None
+    schemas: ValidatorCache = field(default_factory=ValidatorCache)
+    calls: list[_Call] = field(default_factory=list[_Call])
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _turns: asyncio.Semaphore = field(init=False)
+    _waiting_since: float | None = None
+    _waited: float = 0.0
+    _running: int = 0
+
+    def __post_init__(self) -> None:
+        self._turns = asyncio.Semaphore(self.concurrent)
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the next call would be over `maxToolCalls`."""
+        return len(self.calls) >= self.maximum
+
+    @property
+    def wait_ms(self) -> int:
+        """Time during which at least one call was under way, in milliseconds."""
+        running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
+        return int((self._waited + running) * 1000)
+
+    def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> None:
+        """Starts one call; its answer is sent when it comes."""
+        call = _Call(server_id, tool_name, time.monotonic())
+        self.calls.append(call)
+        self._spawn(self._execute(call_id, call, body))
+
+    def counts(self) -> CallCounts:
+        """How many calls completed, may have run, or were never sent."""
+        counts = CallCounts()
+        for call in self.calls:
+            if call.certainty is Certainty.NOT_STARTED:
+                counts.not_started += 1
+            elif call.over and call.certainty is Certainty.COMPLETED:
+                counts.completed += 1
+            else:
+                counts.in_flight += 1
+        return counts
+
+    def trace(self) -> list[TraceEntry]:
+        """The trace, in the order in which the calls were made."""
+        return [_entry(call) for call in self.calls]
+
+    def abandon(self) -> None:
+        """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
+        for task in self._tasks:
+            # A second cancellation would cut off the SDK while it sends that notification.
+            if not task.cancelling():
+                task.cancel()
+
+    async def cancel(self) -> None:
+        """Cancels what is in flight and waits for it, within `CANCEL_BOUND_SECONDS`."""
+        tasks = list(self._tasks)
+        self.abandon()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_BOUND_SECONDS)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _execute(self, call_id: int, call: _Call, body: bytes) -> None:
+        self._clock(1)
+        sent = False
+        try:
+            server, tool = self._find(call)
+            call.export = tool.export_name
+            label = f"{server.server_id}.{tool.export_name}"
+            arguments = _arguments(tool, body, self.schemas.get(tool.input_schema, label=label))
+            function = self.caller.caller(server, tool)
+            call.certainty = Certainty.NOT_STARTED
+            async with self._turns:
+                call.certainty = Certainty.MAY_HAVE_RUN
+                sent = True
+                result = await function(arguments)
+            if isinstance(result, types.CallToolResult):
+                result = unwrap(result, server=call.server, tool=call.tool)
+            answer = self._encode(call, result)
+            call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
+            self._finish(call)
+            self.reply(call_id, True, answer)
+        except ScriptError as error:
+            call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
+            self._fail(call_id, call, error)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                # Nobody cancelled this call: the tool awaited something that was cancelled.
+                error = ToolCallError(
+                    f"{call.tool} was cancelled on the way.",
+                    hint="Check whether the call took effect.",
+                    summary="cancelled on the way",
+                )
+                call.certainty = error.certainty
+                self._fail(call_id, call, error)
+                return
+            if not sent:
+                call.certainty = Certainty.NOT_STARTED
+                call.error = "never sent: the run had ended"
+            raise
+        except Exception:
+            logger.exception("a tool call failed inside Cellblock")
+            fault = ToolCallError(
+                f"Cellblock failed while it called {call.tool}.",
+                hint="Check whether the call took effect; then report this with the broker's log.",
+            )
+            self._fail(call_id, call, fault)
+        finally:
+            self._clock(-1)
+
+    def _find(self, call: _Call) -> tuple[ServerEntry, ToolEntry]:
+        server = self.catalog.servers.get(call.server)
+        if server is None:
+            raise ServerNotFound(
+                f"There is no server {call.server}.",
+                hint=_did_you_mean(call.server, self.catalog.servers, "Import a server from listServers()."),
+            )
+        for tool in server.tools:
+            if tool.tool_name == call.tool:
+                return server, tool
+        names = [tool.tool_name for tool in server.tools]
+        raise ToolNotFound(
+            f"Server {call.server} has no tool {call.tool}.",
+            hint=_did_you_mean(call.tool, names, "Use a tool from listTools()."),
+        )
+
+    def _encode(self, call: _Call, value: Any) -> bytes:
+        try:
+            answer = payload.encode(value)
+        except payload.PayloadError as error:
+            raise ToolCallError(
+                f"{call.tool} gave a result that has no JSON form: {error}.",
+                hint="The tool has run; report this to its authors.",
+                certainty=Certainty.COMPLETED,
+            ) from None
+        if len(answer) > self.max_reply_bytes:
+            raise ToolCallError(
+                f"{call.tool} gave {len(answer)} bytes, over the maximum of {self.max_reply_bytes}.",
+                hint="Ask for less at a time, for example with a limit or a filter.",
+                certainty=Certainty.COMPLETED,
+            )
+        return answer
+
+    def _fail(self, call_id: int, call: _Call, error: ScriptError) -> None:
+        call.error = error.summary
+        self._finish(call)
+        error.details.setdefault("serverId", call.server)
+        error.details.setdefault("toolName", call.tool)
+        if isinstance(error, SchemaValidationError) and call.export is not None:
+            error.details.setdefault("exportName", call.export)
+        body = payload.encode(error.as_json())
+        if len(body) > self.max_reply_bytes:
+            error.details.pop("result", None)
+            body = payload.encode(error.as_json())
+        self.reply(call_id, False, body)
+
+    def _finish(self, call: _Call) -> None:
+        call.over = True
+        call.duration_ms = int((time.monotonic() - call.started) * 1000)
+        if self.on_call is not None:
+            self.on_call(_entry(call))
+
+    def _clock(self, step: int) -> None:
+        self._running += step
+        if self._running == 1 and step == 1:
+            self._waiting_since = time.monotonic()
+        elif self._running == 0 and self._waiting_since is not None:
+            self._waited += time.monotonic() - self._waiting_since
+            self._waiting_since = None
+
+
+def _entry(call: _Call) -> TraceEntry:
+    duration = call.duration_ms if call.over else int((time.monotonic() - call.started) * 1000)
+    return TraceEntry(
+        server_id=call.server, tool_name=call.tool, duration_ms=duration, ok=call.ok, error=call.error
+    )
+
+
+def _arguments(tool: ToolEntry, body: bytes, schema: CheckedSchema) -> Any:
+    """The input of a call, checked (Code Mode specification, sections 5.3.1 and 7.2); no input is `{}`."""
+    try:
+        value: Any = payload.decode(body) if body else {}
+    except payload.PayloadError as error:
+        raise SchemaValidationError(
+            f"The input of {tool.export_name} is {error}.", hint="Pass plain, shallow JSON data."
+        ) from None
+    violation = schema.validator.check(value)
+    if violation is not None:
+        details = {"example": schema.example} if schema.example is not None else {}
+        raise SchemaValidationError(
+            f"The input of {tool.export_name} does not fit its schema: {violation.message}",
+            hint=corrective_hint(violation, nearest_names),
+            toolName=tool.tool_name,
+            exportName=tool.export_name,
+            path=violation.path,
+            expected=violation.expected,
+            received=violation.received,
+            **details,
+        )
+    if not isinstance(value, dict) and not tool.input_schema:
+        kind = "null" if value is None else "array" if isinstance(value, list) else type(value).__name__
+        raise SchemaValidationError(
+            f"The input of {tool.export_name} must be an object.",
+            hint=f"Call {tool.export_name}({{ … }}) with one object.",
+            toolName=tool.tool_name,
+            exportName=tool.export_name,
+            path="",
+            expected="object",
+            received=kind,
+        )
+    return cast("Any", value)
+
+
+def _did_you_mean(name: str, known: Any, otherwise: str) -> str:
+    near = nearest_names(name, known)
+    return f"Did you mean {' or '.join(near)}?" if near else otherwise

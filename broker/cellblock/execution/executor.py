@@ -1,0 +1,138 @@
+"""Runs requests: checks, plans, waits for a worker, runs, answers. The one way to a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from cellblock.catalog.discovery import DiscoveryCache
+from cellblock.catalog.model import Catalog
+from cellblock.catalog.modules import ModuleUrls
+from cellblock.config import CellblockSettings
+from cellblock.errors import HostUnavailable, Overloaded
+from cellblock.execution.calls import ToolCaller
+from cellblock.execution.plan import capability_warnings, make_plan
+from cellblock.execution.request import read_request
+from cellblock.execution.response import Diagnostic, Observer, RunResponse
+from cellblock.execution.run import Run
+from cellblock.pool.pool import Pool
+from cellblock.schemas.cache import ValidatorCache
+
+REFRESH_BOUND_SECONDS: Final = 5.0
+"""How long a run waits for a tool list that was announced as changed; then it takes the one that is known."""
+
+NOBODY: Final = Observer()
+
+CLOSE_BOUND_SECONDS: Final = 5.0
+"""From aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
+
+
+class Upstreams(ToolCaller, Protocol):
+    """What the executor needs of the upstream registry."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The newest snapshot."""
+        ...
+
+    async def settled(self, bound: float) -> None:
+        """Waits until no server is in its first attempt to connect, at most `bound` seconds."""
+        ...
+
+    async def refreshed(self, code: str, bound: float) -> None:
+        """Waits, at most `bound` seconds, until announced changes of the tools that a script may use are read."""
+        ...
+
+
+class Executor:
+    """Shared by all front-ends.
+
+    Args:
+        settings: Limits and bounds.
+        pool: Gives workers.
+        upstreams: Gives the catalog and reaches the tools.
+    """
+
+    def __init__(self, settings: CellblockSettings, pool: Pool, upstreams: Upstreams) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._upstreams = upstreams
+        self._urls = ModuleUrls()
+        self._discovery = DiscoveryCache()
+        self._schemas = ValidatorCache()
+        self._live: dict[asyncio.Task[RunResponse], Run] = {}
+
+    async def close(self) -> None:
+        """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
+        for run in self._live.values():
+            run.abort()
+        if self._live:
+            await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
+
+    async def run(self, raw: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
+        """Runs one `codemode.run` request to its one response.
+
+        Args:
+            raw: The request (Code Mode specification, section 3.2).
+            observer: Told what happens while it happens.
+
+        Raises:
+            InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
+
+        When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
+        worker is killed.
+        """
+        request = read_request(raw, self._settings)
+        await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
+        await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
+        catalog = self._upstreams.catalog
+        warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
+        plan = make_plan(request.code, catalog, self._urls)
+        if plan.errors:
+            return RunResponse(logs=[], diagnostics=[*plan.errors, *warnings])
+        if len(plan.body) > (most := self._settings.max_message_bytes):
+            # ZeroMQ would cut the host off, and with it every other run that it has.
+            message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
+            return _refused("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.", warnings)
+        run = Run(
+            plan,
+            request.limits,
+            catalog,
+            self._upstreams,
+            concurrent_calls=self._settings.upstream.max_concurrent_calls,
+            max_message_bytes=self._settings.max_message_bytes,
+            discovery=self._discovery.of(catalog),
+            schemas=self._schemas,
+            observer=observer,
+        )
+        queued_at = time.monotonic()
+        try:
+            lease = await self._pool.acquire(run)
+        except Overloaded as error:
+            return _refused("OVERLOADED", error.message, error.hint, warnings)
+        except HostUnavailable as error:
+            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
+        response = await self._watched(run, run.execute(lease, queued_at))
+        if warnings:
+            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
+        return response
+
+    async def _watched(self, run: Run, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
+        # A task of its own: a cancelled caller must not cut the clean-up short.
+        task = asyncio.create_task(work, name="run")
+        self._live[task] = run
+        task.add_done_callback(lambda done: self._live.pop(done, None))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            run.abort()
+            raise
+
+
+def _refused(code: str, message: str, hint: str, warnings: list[Diagnostic]) -> RunResponse:
+    refusal = Diagnostic(
+        severity="error", code=code, message=f"{message} The script was not started.", hint=hint
+    )
+    return RunResponse(logs=[], diagnostics=[refusal, *warnings])

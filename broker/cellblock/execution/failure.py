@@ -1,0 +1,186 @@
+"""From what a worker says of a failed script to a diagnostic in the agent's own terms (section 3.3.3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+from cellblock.catalog.suggest import nearest_names
+from cellblock.execution.response import Diagnostic
+from cellblock.execution.source import SCRIPT_NAME, Script
+from cellblock_worker import protocol
+
+MAX_MESSAGE_CHARS: Final = 4_000
+
+ERROR_CLASSES: Final = frozenset(
+    {
+        "CodemodeError",
+        "SchemaValidationError",
+        "ToolNotFoundError",
+        "ServerNotFoundError",
+        "ToolCallError",
+        "AuthenticationError",
+        "SandboxLimitError",
+    }
+)
+
+_SCRIPT_URL: Final = re.compile(
+    r"data:application/(?:javascript|typescript|script)(?:;base64,[A-Za-z0-9+/=.]*)?(?::(\d{1,9}):(\d{1,9}))?"
+)
+_MODULE_URL: Final = re.compile(r"data:text/javascript;base64,[A-Za-z0-9+/=.]*(:\d+:\d+)?")
+_INTERNAL_FRAME: Final = re.compile(r"\n\s+at (?:async )?[^\n]*(?:file://|ext:)[^\n]*")
+
+_IMPORT_MARKS: Final = (
+    "does not provide an export named",
+    "not a dependency",
+    "Unsupported scheme",
+    "Cannot import",
+    "Relative import path",
+)
+_NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
+
+_NO_FUNCTION: Final = re.compile(r"[\w$]\.([\w$]{1,200}) is not a function")
+
+OUT_OF_MEMORY: Final = "Array buffer allocation failed"
+
+
+def in_script_terms(text: str, script: Script) -> str:
+    """Replaces the `data:` URLs in a message or stack by `script.js:LINE:COLUMN` in the agent's source."""
+    if "data:" not in text:
+        return text
+
+    def place(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return SCRIPT_NAME
+        line, column = int(match[1]), int(match[2])
+        return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
+
+    return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
+
+
+def _first_place(text: str, script: Script) -> str | None:
+    for match in _SCRIPT_URL.finditer(text):
+        if match[1] is not None:
+            line, column = int(match[1]), int(match[2])
+            return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
+    return None
+
+
+def _field(failure: dict[str, Any], name: str) -> str:
+    value: object = failure.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def diagnose(
+    message: protocol.Failed,
+    failure: object,
+    script: Script,
+    max_memory_bytes: int,
+    exports: Iterable[str] = (),
+) -> Diagnostic:
+    """The diagnostic of a failed script.
+
+    Args:
+        message: What the worker said.
+        failure: The message's decoded body, untrusted.
+        script: For positions in the agent's own source.
+        max_memory_bytes: The run's limit.
+        exports: Names that the script's imports could have asked for, to suggest one.
+    """
+    known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
+    name, text, stack = _field(known, "name"), _field(known, "message"), _field(known, "stack")
+    hint = _field(known, "hint") or None
+    if message.kind == "result":
+        return Diagnostic(
+            severity="error",
+            code="RESULT_NOT_JSON",
+            message=in_script_terms(text, script)[:MAX_MESSAGE_CHARS],
+            hint="Assign plain JSON data of a moderate size to __codemode_result__.",
+            path=_field(known, "path") or None,
+        )
+    if name == "RangeError" and OUT_OF_MEMORY in text:
+        return Diagnostic(
+            severity="error",
+            code="SANDBOX_LIMIT",
+            message=f"The script used up its memory: maxMemoryBytes = {max_memory_bytes}.",
+            hint="Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
+            path=_first_place(stack, script),
+            error_class="SandboxLimitError",
+        )
+    if message.kind == "module" and (found := _module_failure(name, text, script, exports)) is not None:
+        return found
+    shown = in_script_terms(text, script)
+    causes: object = known.get("causes")
+    if isinstance(causes, list) and causes:
+        first: object = cast("list[object]", causes)[0]
+        if lines := in_script_terms(str(first), script).splitlines():
+            shown += f" (cause: {lines[0]})"
+    label = in_script_terms(f"{name}: ", script) if name and name != "Thrown value" else ""
+    unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
+    return Diagnostic(
+        severity="error",
+        code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
+        message=f"{unhandled}{label}{shown}"[:MAX_MESSAGE_CHARS],
+        hint=hint or _missing_function_hint(name, text, exports) or _exception_hint(message.kind, name),
+        path=_first_place(stack, script),
+        error_class=name if name in ERROR_CLASSES else None,
+    )
+
+
+def _is_refused_import(name: str, text: str) -> bool:
+    """Whether nobody caught what `plan.refusal` made of an `import(…)`."""
+    return name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
+
+
+def _exception_hint(kind: str, name: str) -> str:
+    if kind == "rejection":
+        return "Await every promise, or catch its rejection."
+    if name == "EvalError":
+        return "Code from strings is not available; write the code in the script."
+    return "Correct the script at that position, or catch the exception."
+
+
+def _missing_function_hint(name: str, text: str, exports: Iterable[str]) -> str | None:
+    """A near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no function."""
+    missing = _NO_FUNCTION.search(text) if name == "TypeError" else None
+    near = nearest_names(missing[1], exports) if missing else []
+    return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def _export_hint(missing: str, exports: Iterable[str]) -> str:
+    near = nearest_names(missing, exports)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return "Use the names in the server's __meta__.tools, or `import * as`."
+
+
+def _module_failure(name: str, text: str, script: Script, exports: Iterable[str]) -> Diagnostic | None:
+    """Syntax and import failures; None for an exception that the script itself threw.
+
+    The engine puts the position into the message of the former and into the stack of the latter.
+    """
+    where = _first_place(text, script)
+    if where is None:
+        return None
+    first_line = in_script_terms(text, script).splitlines()[0]
+    summary = re.sub(rf"\s+at {re.escape(SCRIPT_NAME)}\S*$", "", first_line)
+    if any(mark in text for mark in _IMPORT_MARKS):
+        missing = _NO_EXPORT.search(text)
+        summary = _MODULE_URL.sub("that module", summary)
+        return Diagnostic(
+            severity="error",
+            code="IMPORT_FAILURE",
+            message=f"The module has no export {missing[1]}." if missing else summary,
+            hint=_export_hint(missing[1], exports) if missing else "Import only @codemode/* modules.",
+            path=where,
+        )
+    if name == "SyntaxError" or summary.startswith("SyntaxError: "):
+        return Diagnostic(
+            severity="error",
+            code="SYNTAX_ERROR",
+            message="SyntaxError: " + summary.removeprefix("SyntaxError: "),
+            hint="Correct the syntax at that position.",
+            path=where,
+        )
+    return None

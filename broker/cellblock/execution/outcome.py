@@ -1,0 +1,97 @@
+"""The diagnostics of runs that did not end by themselves: which limit, or whose fault."""
+
+from __future__ import annotations
+
+from cellblock.execution.limits import Limits
+from cellblock.execution.response import Diagnostic
+from cellblock_worker import protocol
+
+
+def limit_diagnostic(message: str, hint: str) -> Diagnostic:
+    """A `SANDBOX_LIMIT` (Code Mode specification, section 7.4)."""
+    return Diagnostic(
+        severity="error",
+        code="SANDBOX_LIMIT",
+        message=message,
+        hint=hint,
+        error_class="SandboxLimitError",
+    )
+
+
+def call_limit(name: str, maximum: int) -> Diagnostic:
+    """The script made more calls than it was given."""
+    return limit_diagnostic(
+        f"The script made more tool calls than it may: {name} = {maximum}.",
+        f"Make fewer calls, or ask for a larger {name}.",
+    )
+
+
+def query_limit(maximum: int) -> Diagnostic:
+    """The script asked the catalog more often than it may; no request can raise that."""
+    return limit_diagnostic(
+        f"The script made more than {maximum} discovery requests.",
+        "Ask once and keep the answer: list or search outside of loops.",
+    )
+
+
+def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: bool) -> Diagnostic:
+    """Why a run ended that did not finish.
+
+    Args:
+        ended: The host's last word on the run.
+        lost: Why the host is gone, if it is.
+        limits: The run's limits.
+        started: Whether the worker is known to have had the script.
+    """
+    if lost is not None:
+        certain = "The script may have run in part." if started else "The script may or may not have started."
+        return Diagnostic(
+            severity="error",
+            code="HOST_LOST",
+            message=f"The worker host was lost: {lost}. {certain}",
+            hint="Check what the completed calls did, then run the script again.",
+        )
+    match ended.reason:
+        case "timeout":
+            return limit_diagnostic(
+                f"The script ran longer than it may: timeoutMs = {limits.timeout_ms}.",
+                "Do less in one script, or ask for a larger timeoutMs.",
+            )
+        case "cpu":
+            return limit_diagnostic(
+                f"The script computed longer than it may: maxCpuMs = {limits.max_cpu_ms}.",
+                "Compute less in one script, or ask for a larger maxCpuMs.",
+            )
+        case "memory":
+            return limit_diagnostic(
+                f"The script used up its memory: maxMemoryBytes = {limits.max_memory_bytes}.",
+                "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
+            )
+        case "protocol":
+            return Diagnostic(
+                severity="error",
+                code="PROTOCOL_VIOLATION",
+                message=f"The worker broke the protocol and was killed: {ended.detail}.",
+                hint="Use only the documented modules and globals; keep inputs and results smaller.",
+            )
+        case "boot_failed" | "host_stopping":
+            return Diagnostic(
+                severity="error",
+                code="WORKER_UNAVAILABLE",
+                message=f"No worker could take the script ({ended.detail or ended.reason}); it was not started.",
+                hint="Run `cellblock doctor`, or try again in a moment.",
+            )
+        case "cancelled":
+            return Diagnostic(
+                severity="error",
+                code="CANCELLED",
+                message="The run was cancelled.",
+                hint="Run the script again if it is still wanted.",
+            )
+        case "crashed" | "finished":
+            return Diagnostic(
+                severity="error",
+                code="WORKER_CRASHED",
+                message=f"The worker died ({ended.detail or 'no reason known'}).",
+                hint="Run the script again; if it dies again, make it do less at a time.",
+            )

@@ -1,0 +1,119 @@
+"""JSON payloads of workers and for workers: decoded under guards, always well-formed text."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final, NoReturn, cast
+
+from pydantic_core import from_json, to_json
+
+MAX_DEPTH: Final = 128
+"""Deepest nesting of a tool input, tool result or script result; MCP peers give up at 200."""
+
+_FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|\d{250}")
+"""What a number past the range of doubles must hold somewhere."""
+
+
+class PayloadError(ValueError):
+    """The bytes are no JSON, or nested deeper than `MAX_DEPTH`."""
+
+
+def decode(data: bytes) -> Any:
+    """Decodes JSON from a worker.
+
+    Lone surrogates have no UTF-8 form and become U+FFFD; a number past the range of doubles becomes null.
+
+    Raises:
+        PayloadError: No JSON, or too deep.
+    """
+    try:
+        value = from_json(data, allow_inf_nan=False)
+    except ValueError:
+        # The fast parser refuses lone surrogates, which JSON allows, and nesting over 200.
+        return _decode_slowly(data)
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
+        raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
+    if _FAR_EXPONENT.search(data) and _has_infinity(value):
+        # A number past the range of doubles is read as an infinity, which no JSON text can say again.
+        return _well_formed(value, 0)
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """Encodes plain JSON data for a worker; NaN and infinities become null, lone surrogates U+FFFD.
+
+    Raises:
+        PayloadError: Not JSON data, or too deep.
+    """
+    try:
+        data = to_json(value, inf_nan_mode="null")
+    except (ValueError, TypeError, RecursionError):
+        pass
+    else:
+        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
+            raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
+        return data
+    try:
+        return to_json(_well_formed(value, 0), inf_nan_mode="null")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PayloadError(str(error)) from None
+
+
+def _too_deep(value: Any) -> bool:
+    """Whether containers nest over the cap. Walks level by level, so its own stack stays flat."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += [
+                    child for child in cast("dict[str, Any]", item).values() if isinstance(child, dict | list)
+                ]
+            elif isinstance(item, list):
+                below += [child for child in cast("list[Any]", item) if isinstance(child, dict | list)]
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def _has_infinity(value: Any) -> bool:
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            stack += cast("dict[str, Any]", item).values()
+        elif isinstance(item, list):
+            stack += cast("list[Any]", item)
+        elif isinstance(item, float) and math.isinf(item):
+            return True
+    return False
+
+
+def _decode_slowly(data: bytes) -> Any:
+    def refuse(name: str) -> NoReturn:
+        raise PayloadError(f"{name} is no JSON")
+
+    try:
+        return _well_formed(json.loads(data.decode("utf-8"), parse_constant=refuse), 0)
+    except PayloadError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"no JSON: {error}") from None
+
+
+def _well_formed(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        items = cast("dict[object, Any]", value)
+        return {_well_formed(str(key), depth): _well_formed(item, depth + 1) for key, item in items.items()}
+    if isinstance(value, list | tuple):
+        return [_well_formed(item, depth + 1) for item in cast("list[Any]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

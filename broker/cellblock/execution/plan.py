@@ -1,0 +1,163 @@
+"""From a request and a catalog to what a worker is sent: the script, its modules, and what is refused early."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cellblock.catalog.model import Catalog
+from cellblock.catalog.modules import (
+    DISCOVERY_EXPORTS,
+    DISCOVERY_SPECIFIER,
+    ERROR_CLASSES,
+    ERRORS_SPECIFIER,
+    IMPORT_SPECIFIER,
+    SERVERS_PREFIX,
+    ModuleUrls,
+    data_url,
+    fixed_modules,
+)
+from cellblock.catalog.suggest import nearest_names
+from cellblock.execution.response import Diagnostic
+from cellblock.execution.source import SCRIPT_NAME, Script, TooComplex, prepare
+
+MAX_IMPORT_ERRORS: Final = 20
+"""Diagnostics of imports that cannot be satisfied; they end up in a model's context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`body` is the body of the worker's `Start`; `errors` refuse the run before a worker is used."""
+
+    script: Script
+    body: bytes
+    errors: tuple[Diagnostic, ...]
+
+
+def make_plan(code: str, catalog: Catalog, urls: ModuleUrls) -> Plan:
+    """Resolves a script's imports against a catalog.
+
+    A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
+    dynamic one becomes an exception at its place in the script.
+    """
+    import_url = fixed_modules()[IMPORT_SPECIFIER]
+
+    def url_of(specifier: str) -> str | None:
+        return urls.of(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
+
+    try:
+        script = prepare(code, url_of, import_url)
+    except TooComplex as error:
+        return Plan(Script(""), b"", (_too_complex(str(error)),))
+    modules: dict[str, str] = {}
+    refused: dict[str, dict[str, Any]] = {}
+    errors: list[Diagnostic] = []
+    for found in script.static:
+        url = url_of(found.specifier)
+        if url is not None:
+            modules[found.specifier] = url
+            continue
+        if len(errors) >= MAX_IMPORT_ERRORS:
+            continue
+        error = refusal(found.specifier, catalog)
+        errors.append(
+            Diagnostic(
+                severity="error",
+                code="IMPORT_FAILURE",
+                message=error["message"],
+                hint=error["hint"],
+                path=f"{SCRIPT_NAME}:{found.line}:{found.column}",
+                error_class=error["errorClass"] if error["errorClass"] != "CodemodeError" else None,
+            )
+        )
+    wanted = set(script.dynamic)
+    if script.computed:
+        wanted |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
+        wanted |= set(fixed_modules()) - {IMPORT_SPECIFIER}
+    for specifier in sorted(wanted):
+        url = url_of(specifier)
+        if url is not None:
+            modules[specifier] = url
+        else:
+            refused[specifier] = refusal(specifier, catalog)
+    if script.dynamic or script.computed:
+        modules[IMPORT_SPECIFIER] = import_url
+    start = {
+        "main": data_url(script.text, script.media_type),
+        "modules": modules,
+        "refused": refused,
+    }
+    return Plan(script, json.dumps(start).encode(), tuple(errors))
+
+
+def imported_exports(script: Script, catalog: Catalog) -> list[str]:
+    """Names that a script's static imports can give it, of all their modules together."""
+    names: list[str] = []
+    for found in script.static:
+        server = catalog.servers.get(found.specifier.removeprefix(SERVERS_PREFIX))
+        if server is not None:
+            names += [tool.export_name for tool in server.tools]
+        elif found.specifier == DISCOVERY_SPECIFIER:
+            names += DISCOVERY_EXPORTS
+        elif found.specifier == ERRORS_SPECIFIER:
+            names += ERROR_CLASSES
+    return names
+
+
+def _too_complex(why: str) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="SCRIPT_TOO_COMPLEX",
+        message=f"The script was not started: {why}.",
+        hint="Write a shorter script; let it fetch data through tools.",
+    )
+
+
+def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
+    """Why a specifier cannot be imported, as the body of an error."""
+    if not specifier.startswith(SERVERS_PREFIX):
+        near = nearest_names(specifier, [name for name in fixed_modules() if name != IMPORT_SPECIFIER])
+        return {
+            "errorClass": "CodemodeError",
+            "message": f"Cannot import {specifier!r}: only @codemode/* modules exist here.",
+            "hint": f"Did you mean {near[0]!r}?" if near else "Use tools of @codemode/servers/* instead.",
+        }
+    server_id = specifier[len(SERVERS_PREFIX) :]
+    reason = catalog.unavailable.get(server_id)
+    if reason is not None:
+        return {
+            "errorClass": "ServerNotFoundError",
+            "message": f"Cannot import {specifier!r}: the server is not connected ({reason}).",
+            "hint": "Do without it, or try again later; Cellblock reconnects by itself.",
+            "serverId": server_id,
+        }
+    near = nearest_names(server_id, catalog.servers)
+    known = ", ".join(catalog.servers) or "none"
+    return {
+        "errorClass": "ServerNotFoundError",
+        "message": f"Cannot import {specifier!r}: there is no such server.",
+        "hint": f"Did you mean {SERVERS_PREFIX}{near[0]}?" if near else f"Connected servers: {known}.",
+        "serverId": server_id,
+    }
+
+
+def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:
+    """A warning for each requested server that is not there (section 3.2.3)."""
+    warnings: list[Diagnostic] = []
+    config_names = {server.config_name for server in catalog.servers.values()}
+    for name in requested:
+        server_id = name.removeprefix(SERVERS_PREFIX)
+        if server_id in catalog.servers or server_id in config_names:
+            continue
+        error = refusal(SERVERS_PREFIX + server_id, catalog)
+        warnings.append(
+            Diagnostic(
+                severity="warning",
+                code="CAPABILITY_UNAVAILABLE",
+                message=f"The requested capability {name!r} is not available.",
+                hint=error["hint"],
+                error_class="ServerNotFoundError",
+            )
+        )
+    return warnings

@@ -1,0 +1,82 @@
+"""The `codemode.run` request, checked before a worker is used (Code Mode specification, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from cellblock.config import CellblockSettings
+from cellblock.errors import InvalidRequest
+from cellblock.execution.limits import Limits, resolve_limits
+from cellblock.execution.response import Diagnostic
+
+
+class RequestBody(BaseModel):
+    """The request as it is on the wire; nothing else is accepted, and nothing is converted."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", strict=True, frozen=True)
+
+    code: str
+    """Source of an ES module."""
+
+    limits: dict[str, Any] | None = None
+    """Limits by name; unknown names are ignored (section 3.2.4)."""
+
+    requested_capabilities: list[str] | None = Field(default=None)
+    """Server ids that the script will want (section 3.2.3)."""
+
+
+_HINTS = {
+    "code": "Give the script as the string `code`.",
+    "limits": 'Give `limits` as an object such as {"timeoutMs": 1000}.',
+    "requestedCapabilities": "Give `requestedCapabilities` as an array of server ids.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A request that is well-formed, with its limits resolved."""
+
+    code: str
+    limits: Limits
+    requested: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
+
+
+def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequest:
+    """Checks every field.
+
+    Raises:
+        InvalidRequest: A field is missing, unknown, too large or of the wrong type; says which and what is wanted.
+    """
+    try:
+        body = RequestBody.model_validate(dict(raw))
+    except ValidationError as error:
+        raise _refusal(error) from None
+    # Lone surrogates can come in a Python string; they have no UTF-8.
+    size = len(body.code.encode("utf-8", "surrogatepass"))
+    if size > settings.max_code_bytes:
+        raise InvalidRequest(
+            f"`code` has {size} bytes, over the maximum of {settings.max_code_bytes}.",
+            hint="Move data out of the script: let it fetch what it needs through tools.",
+        )
+    limits, warnings = resolve_limits(body.limits, settings.limits)
+    return RunRequest(body.code, limits, tuple(body.requested_capabilities or ()), tuple(warnings))
+
+
+def _refusal(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = str(first["loc"][0]) if first["loc"] else "the request"
+    if first["type"] == "extra_forbidden":
+        return InvalidRequest(
+            f"The request has an unknown field {field[:100]!r}.", hint=f"Use only {', '.join(_HINTS)}."
+        )
+    if first["type"] == "missing":
+        return InvalidRequest(f"`{field}` is missing.", hint=_HINTS[field])
+    where = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Input should be ")
+    return InvalidRequest(f"`{where}` is not {message}.", hint=_HINTS.get(field, "Correct the request."))

@@ -1,0 +1,85 @@
+"""The `codemode.run` request and response (Code Mode specification, sections 3.2 and 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Level = Literal["debug", "log", "warn", "error"]
+Severity = Literal["error", "warning", "info"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class LogEntry(_Part):
+    """One console entry; `time_ms` counts from the start of the sandbox (section 3.3.1)."""
+
+    level: Level
+    message: str
+    time_ms: int
+
+
+class TraceEntry(_Part):
+    """One tool call, without its input and output (section 3.3.2)."""
+
+    server_id: str
+    tool_name: str
+    duration_ms: int
+    ok: bool
+    error: str | None = None
+
+
+class Diagnostic(_Part):
+    """What went wrong or should be known (section 3.3.3)."""
+
+    severity: Severity
+    code: str
+    message: str
+    hint: str | None = None
+    path: str | None = None
+    error_class: str | None = None
+
+
+class Usage(_Part):
+    """What the run took. Times in milliseconds, memory in bytes (peak resident size of the worker)."""
+
+    wall_ms: int = 0
+    cpu_ms: int = 0
+    peak_memory_bytes: int = 0
+    queue_ms: int = 0
+    tool_wait_ms: int = 0
+    tool_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Who wants to see a run while it runs: told each console entry as it comes and each tool call as it ends."""
+
+    on_log: Callable[[LogEntry], None] | None = None
+    on_call: Callable[[TraceEntry], None] | None = None
+
+
+class RunResponse(_Part):
+    """The whole response; `as_json` gives it as the wire has it."""
+
+    logs: list[LogEntry]
+    result: Any = None
+    diagnostics: list[Diagnostic]
+    tool_trace: list[TraceEntry] = Field(default_factory=list[TraceEntry])
+    usage: Usage = Usage()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no diagnostic is an error."""
+        return all(diagnostic.severity != "error" for diagnostic in self.diagnostics)
+
+    def as_json(self) -> dict[str, Any]:
+        """The response as plain JSON data with the specification's names."""
+        data = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result"})
+        return {"logs": data.pop("logs"), "result": self.result, **data}

@@ -1,0 +1,366 @@
+"""One run from its lease to its response: hears the worker, keeps the budget, ends exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from cellblock.catalog.discovery import Discovery
+from cellblock.catalog.model import Catalog
+from cellblock.errors import ScriptError
+from cellblock.execution import payload
+from cellblock.execution.calls import ToolCaller, ToolCalls
+from cellblock.execution.failure import diagnose, in_script_terms
+from cellblock.execution.limits import Limits
+from cellblock.execution.outcome import call_limit, ending, query_limit
+from cellblock.execution.plan import Plan, imported_exports
+from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, Usage
+from cellblock.execution.states import Event, State, advance
+from cellblock.pool.lease import Lease
+from cellblock.schemas.cache import ValidatorCache
+from cellblock_worker import protocol
+
+logger = logging.getLogger("cellblock.execution")
+
+LEASE_BOUND_SECONDS: Final = 15.0
+"""From sending a run to `Leased`; the host itself gives a boot 10 s."""
+
+HOST_GRACE_SECONDS: Final = 3.0
+"""How much later than the host the broker ends a run by its own clock."""
+
+KILL_BOUND_SECONDS: Final = 4.0
+"""From asking for a worker's death to `Ended`; the host itself allows 2 s."""
+
+MAX_QUERIES: Final = 1_000
+"""Discovery requests of one run."""
+
+
+class Run:
+    """Implements `pool.lease.LeaseEvents`.
+
+    Args:
+        plan: What the worker is sent.
+        limits: The run's limits.
+        catalog: The run's snapshot.
+        caller: Reaches the tools.
+        concurrent_calls: Calls that may be with upstreams at once.
+        max_message_bytes: Cap of one payload.
+        discovery: Answers the script's discovery requests.
+        schemas: Compiled input schemas.
+        observer: Told what happens while it happens.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        limits: Limits,
+        catalog: Catalog,
+        caller: ToolCaller,
+        *,
+        concurrent_calls: int,
+        max_message_bytes: int,
+        discovery: Discovery,
+        schemas: ValidatorCache,
+        observer: Observer,
+    ) -> None:
+        self._plan = plan
+        self._limits = limits
+        self._max_message_bytes = max_message_bytes
+        self._discovery = discovery
+        self._on_log = observer.on_log
+        self._lease: Lease | None = None
+        self._state = State.SENT
+        self._over = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._logs: list[LogEntry] = []
+        self._diagnostics: list[Diagnostic] = []
+        self._result: Any = None
+        self._queries = 0
+        self._ended: protocol.Ended | None = None
+        self._lost: str | None = None
+        self._killed_for: Diagnostic | None = None
+        self._failed = False
+        self._settled = False
+        self._aborted = False
+        self._last_id = 0
+        self._calls = ToolCalls(
+            catalog=catalog,
+            caller=caller,
+            maximum=limits.max_tool_calls,
+            concurrent=concurrent_calls,
+            reply=self._reply,
+            max_reply_bytes=max_message_bytes,
+            schemas=schemas,
+            on_call=observer.on_call,
+        )
+
+    async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
+        """Runs the script under a lease and releases it. Not to be cancelled: call `abort` instead."""
+        self._lease = lease
+        queue_ms = int((time.monotonic() - queued_at) * 1000)
+        try:
+            self._start(lease)
+            if self._aborted:
+                self.abort()
+            await self._over.wait()
+        finally:
+            self._set_timer(None)
+            lease.release()
+        await self._calls.cancel()
+        return self._response(queue_ms)
+
+    def abort(self) -> None:
+        """Kills the worker; `execute` then cancels the calls in flight and gives a response of its own."""
+        self._aborted = True
+        if self._lease is not None:
+            self._kill(self._ending(protocol.Ended(reason="cancelled")))
+            self._calls.abandon()
+
+    # ---- what the lease tells (LeaseEvents) ----------------------------------------------------------
+
+    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
+        """A message of the host about this run, or of its worker."""
+        if self._state is State.OVER:
+            return
+        match message:
+            case protocol.Ended():
+                self._ended = message
+                self._end()
+            case protocol.Leased():
+                if self._move(Event.LEASED):
+                    bound = self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS
+                    self._set_timer(bound, self._host_silent, "it let a run pass its deadline")
+            case protocol.Log():
+                self._on_log_message(message, body)
+            case _ if self._state is not State.RUNNING:
+                # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
+                return
+            case protocol.Call():
+                self._on_call(message, body)
+            case protocol.Query():
+                self._on_query(message, body)
+            case protocol.Notice():
+                self._on_notice(body)
+            case protocol.Done():
+                self._on_done(body)
+            case protocol.Failed():
+                self._on_failed(message, body)
+            case _:
+                return
+
+    def host_lost(self, why: str) -> None:
+        """The host is gone, and the worker with it."""
+        if self._state is not State.OVER:
+            self._lost = why
+            self._end()
+
+    # ---- inside: the way through the states ----------------------------------------------------------
+
+    def _start(self, lease: Lease) -> None:
+        limits = self._limits
+        message = protocol.Run(
+            timeout_ms=limits.timeout_ms,
+            cpu_ms=limits.max_cpu_ms,
+            memory_bytes=limits.max_memory_bytes,
+            log_bytes=limits.max_log_bytes,
+            message_bytes=self._max_message_bytes,
+        )
+        self._set_timer(LEASE_BOUND_SECONDS, self._host_silent, "it gave a run no worker")
+        try:
+            lease.start(message, self._plan.body)
+        except OSError as error:
+            self.host_lost(str(error))
+
+    def _move(self, event: Event) -> bool:
+        after = advance(self._state, event)
+        if after is None:
+            return False
+        self._state = after
+        return True
+
+    def _kill(self, why: Diagnostic) -> None:
+        if not self._move(Event.KILL):
+            return
+        self._killed_for = why
+        self._set_timer(KILL_BOUND_SECONDS, self._host_silent, "it did not confirm a kill")
+        assert self._lease is not None
+        try:
+            self._lease.cancel()
+        except OSError as error:
+            self.host_lost(str(error))
+
+    def _end(self) -> None:
+        if self._move(Event.END):
+            self._set_timer(None)
+            self._over.set()
+
+    def _host_silent(self, why: str) -> None:
+        # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
+        assert self._lease is not None
+        self._lease.host_failed(why)
+        if self._state is not State.OVER:
+            self.host_lost(why)
+
+    def _set_timer(
+        self, seconds: float | None, action: Callable[[str], None] | None = None, why: str = ""
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None and action is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, action, why)
+
+    # ---- inside: what the worker says ----------------------------------------------------------------
+
+    def _on_log_message(self, message: protocol.Log, body: bytes) -> None:
+        text = in_script_terms(body.decode("utf-8", "replace"), self._plan.script)
+        entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
+        self._logs.append(entry)
+        if self._on_log is not None:
+            self._on_log(entry)
+
+    def _is_next(self, call_id: int) -> bool:
+        """Whether ids count up as they must: a call that is said twice must not be made twice."""
+        if call_id <= self._last_id:
+            self._kill(
+                self._ending(protocol.Ended(reason="protocol", detail=f"call id {call_id} comes again"))
+            )
+            return False
+        self._last_id = call_id
+        return True
+
+    def _on_call(self, message: protocol.Call, body: bytes) -> None:
+        if not self._is_next(message.id):
+            return
+        if self._calls.at_limit:
+            self._kill(call_limit("maxToolCalls", self._limits.max_tool_calls))
+            return
+        self._calls.begin(message.id, message.server, message.tool, body)
+
+    def _on_query(self, message: protocol.Query, body: bytes) -> None:
+        if not self._is_next(message.id):
+            return
+        self._queries += 1
+        if self._queries > MAX_QUERIES:
+            self._kill(query_limit(MAX_QUERIES))
+            return
+        try:
+            arguments: object = payload.decode(body)
+            items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+            answer = payload.encode(self._discovery.answer(message.op, items))
+            if len(answer) > self._max_message_bytes:
+                raise ScriptError(
+                    "The answer is too large.", hint='Ask with detail: "name", or for one tool.'
+                )
+            self._reply(message.id, True, answer)
+        except ScriptError as error:
+            self._reply(message.id, False, payload.encode(error.as_json()))
+        except payload.PayloadError as error:
+            failure = ScriptError(f"The request is {error}.", hint="Pass plain JSON data.")
+            self._reply(message.id, False, payload.encode(failure.as_json()))
+
+    def _on_notice(self, body: bytes) -> None:
+        try:
+            notice: object = payload.decode(body)
+        except payload.PayloadError:
+            return
+        if not isinstance(notice, dict):
+            return
+        known = cast("dict[str, Any]", notice)
+        texts = {key: value for key, value in known.items() if isinstance(value, str)}
+        self._diagnostics.append(
+            Diagnostic(
+                severity="warning",
+                code=texts.get("code", "NOTICE")[:64],
+                message=in_script_terms(texts.get("message", "")[:1000], self._plan.script),
+                hint=texts.get("hint", "")[:500] or None,
+                path=texts.get("path", "")[:500] or None,
+            )
+        )
+
+    def _settle(self) -> None:
+        self._move(Event.SETTLE)
+        self._settled = True
+        self._set_timer(KILL_BOUND_SECONDS, self._host_silent, "it did not confirm an end")
+
+    def _on_done(self, body: bytes) -> None:
+        self._settle()
+        try:
+            self._result = payload.decode(body)
+        except payload.PayloadError as error:
+            self._failed = True
+            self._diagnostics.append(
+                Diagnostic(
+                    severity="error",
+                    code="RESULT_NOT_JSON",
+                    message=f"The result is {error}.",
+                    hint="Assign plain JSON data to __codemode_result__.",
+                )
+            )
+
+    def _on_failed(self, message: protocol.Failed, body: bytes) -> None:
+        self._settle()
+        self._failed = True
+        try:
+            failure: object = payload.decode(body)
+        except payload.PayloadError:
+            failure = None
+        script = self._plan.script
+        exports = imported_exports(script, self._calls.catalog)
+        found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports)
+        self._diagnostics.append(found)
+
+    def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.RUNNING and self._lease is not None:
+            try:
+                self._lease.reply(protocol.Reply(id=call_id, ok=ok), body)
+            except OSError as error:
+                self.host_lost(str(error))
+
+    # ---- inside: the response ------------------------------------------------------------------------
+
+    def _response(self, queue_ms: int) -> RunResponse:
+        ended = self._ended or protocol.Ended(reason="crashed")
+        diagnostics = list(self._diagnostics)
+        final = self._killed_for
+        # A script that has settled has its outcome, whatever became of the host after it.
+        if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
+            final = self._ending(ended)
+        if final is not None:
+            diagnostics.insert(0, self._with_certainty(final))
+        failed = final is not None or self._failed
+        trace = self._calls.trace()
+        return RunResponse(
+            logs=self._logs,
+            result=None if failed else self._result,
+            diagnostics=diagnostics,
+            tool_trace=trace,
+            usage=Usage(
+                wall_ms=ended.wall_ms,
+                cpu_ms=ended.cpu_ms,
+                peak_memory_bytes=ended.peak_bytes,
+                queue_ms=queue_ms,
+                tool_wait_ms=self._calls.wait_ms,
+                tool_calls=len(trace),
+            ),
+        )
+
+    def _ending(self, ended: protocol.Ended) -> Diagnostic:
+        return ending(ended, self._lost, self._limits, started=self._state_reached_worker)
+
+    @property
+    def _state_reached_worker(self) -> bool:
+        return bool(self._logs or self._calls.calls) or (self._ended is not None and self._ended.wall_ms > 0)
+
+    def _with_certainty(self, diagnostic: Diagnostic) -> Diagnostic:
+        counts = self._calls.counts()
+        if not self._calls.calls:
+            return diagnostic
+        said = (
+            f"{diagnostic.message} Tool calls: {counts.completed} completed, {counts.in_flight} in flight "
+            f"(may have run), {counts.not_started} not started."
+        )
+        return diagnostic.model_copy(update={"message": said})

@@ -1,0 +1,51 @@
+"""The life of one run as one table."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """Where a run is between its lease and its response."""
+
+    SENT = "sent"
+    """The host has the script; no worker has been promised yet."""
+
+    RUNNING = "running"
+    """A worker has the script and the clock runs."""
+
+    SETTLED = "settled"
+    """The script has ended by itself; its worker's death is still to be told."""
+
+    KILLING = "killing"
+    """The broker has asked for the worker's death."""
+
+    OVER = "over"
+    """The response can be made; nothing more is believed."""
+
+
+class Event(Enum):
+    """What moves a run on."""
+
+    LEASED = "leased"
+    SETTLE = "settle"
+    KILL = "kill"
+    END = "end"
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.SENT, Event.LEASED): State.RUNNING,
+    (State.SENT, Event.KILL): State.KILLING,
+    (State.SENT, Event.END): State.OVER,
+    (State.RUNNING, Event.SETTLE): State.SETTLED,
+    (State.RUNNING, Event.KILL): State.KILLING,
+    (State.RUNNING, Event.END): State.OVER,
+    (State.SETTLED, Event.END): State.OVER,
+    (State.KILLING, Event.END): State.OVER,
+}
+
+
+def advance(state: State, event: Event) -> State | None:
+    """The state after `event`, or None when the table has no such move: whoever caused it broke the protocol."""
+    return TRANSITIONS.get((state, event))

@@ -1,0 +1,129 @@
+"""The MCP front-end: one tool, `codemode.run`. Carries requests to the broker; decides nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from cellblock.catalog.typescript import declare_server
+from cellblock.errors import InvalidRequest
+from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
+from cellblock.frontend.manual import TOOL_NAME, instructions, manual
+from cellblock.frontend.service import RunService
+from cellblock.frontend.stdin import StdinLines
+
+DECLARATION_TYPE: Final = "text/typescript"
+
+INPUT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "description": "JavaScript or TypeScript source of an ES module."},
+        "limits": {
+            "type": "object",
+            "description": "Execution limits.",
+            "properties": {
+                "timeoutMs": {"type": "integer", "minimum": 1, "description": "Wall time in milliseconds."},
+                "maxMemoryBytes": {"type": "integer", "minimum": 1, "description": "Memory in bytes."},
+                "maxLogBytes": {"type": "integer", "minimum": 0, "description": "Console output in bytes."},
+                "maxToolCalls": {"type": "integer", "minimum": 0, "description": "Number of tool calls."},
+                "maxCpuMs": {"type": "integer", "minimum": 1, "description": "CPU time in milliseconds."},
+            },
+        },
+        "requestedCapabilities": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Ids of servers that the script wants.",
+        },
+    },
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+
+def make_server(service: RunService, *, version: str) -> Server[dict[str, Any]]:
+    """An MCP server in front of a broker."""
+
+    async def list_tools(
+        context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        section = service.settings.cellblock
+        declarations = declarations_in_budget(service.known_catalog, section.frontend.declaration_chars)
+        run = types.Tool(
+            name=TOOL_NAME,
+            title="Run a script against MCP servers",
+            description=f"{manual(section.limits)}\n\n{declarations}",
+            input_schema=INPUT_SCHEMA,
+        )
+        return types.ListToolsResult(tools=[run])
+
+    async def call_tool(
+        context: ServerRequestContext[dict[str, Any]], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        if params.name != TOOL_NAME:
+            raise MCPError(
+                types.INVALID_PARAMS, f"Unknown tool {params.name!r}; the only tool is {TOOL_NAME}."
+            )
+        try:
+            response = await service.run_request(params.arguments or {})
+        except InvalidRequest as error:
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        data = response.as_json()
+        text = json.dumps(data, ensure_ascii=False)
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=data)
+
+    async def list_resources(
+        context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=resource_uri(server.server_id),
+                    name=f"{server.server_id}.d.ts",
+                    title=f"TypeScript declarations of {server.server_id}",
+                    mime_type=DECLARATION_TYPE,
+                )
+                for server in service.known_catalog.servers.values()
+            ]
+        )
+
+    async def read_resource(
+        context: ServerRequestContext[dict[str, Any]], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        server = service.known_catalog.servers.get(server_of_uri(str(params.uri)) or "")
+        if server is None:
+            raise MCPError(
+                types.INVALID_PARAMS, f"There is no resource {params.uri}; list the resources first."
+            )
+        contents = types.TextResourceContents(
+            uri=str(params.uri), mime_type=DECLARATION_TYPE, text=declare_server(server)
+        )
+        return types.ReadResourceResult(contents=[contents])
+
+    return Server(
+        "cellblock",
+        version=version,
+        title="Cellblock",
+        instructions=instructions(service.settings.cellblock.limits, service.known_catalog),
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
+    )
+
+
+async def serve_stdio(service: RunService, *, version: str) -> None:
+    """Serves one MCP client over this process's stdin and stdout until it closes stdin."""
+    server = make_server(service, version=version)
+    lines = await StdinLines.open()
+    try:
+        async with stdio_server(stdin=lines.as_file() if lines else None) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+    finally:
+        if lines is not None:
+            lines.close()

@@ -1,0 +1,34 @@
+"""What a front-end needs of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from cellblock.catalog.model import Catalog
+from cellblock.config import Settings
+from cellblock.execution.executor import NOBODY
+from cellblock.execution.response import Observer, RunResponse
+
+
+class RunService(Protocol):
+    """Implemented by `daemon.Broker`."""
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known about the servers and tools now."""
+        ...
+
+    @property
+    def known_catalog(self) -> Catalog:
+        """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
+        ...
+
+    async def run_request(self, request: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
+        """Runs a `codemode.run` request. Raises InvalidRequest when it is malformed."""
+        ...

@@ -1,0 +1,108 @@
+"""Short English for values and for what a schema asks of them; hostile and huge data stays short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, cast
+
+MAX_CHARS: Final = 120
+"""Longest `expected` or `received`, in characters."""
+_TEXT: Final = 60
+_KEYS: Final = 5
+_CHOICES: Final = 12
+
+
+def shorten(text: str, limit: int = MAX_CHARS) -> str:
+    """At most `limit` characters, with an ellipsis where some are left out."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def type_name(value: Any) -> str:
+    """The JSON Schema type of a JSON value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def received(value: Any) -> str:
+    """Type and abbreviated value, such as `string "abc"` or `object with the properties a, b`."""
+    if isinstance(value, dict):
+        keys = cast("dict[str, Any]", value)
+        if not keys:
+            return "empty object"
+        names = ", ".join(shorten(key, 20) for key in islice(keys, _KEYS))
+        return shorten(f"object with the properties {names}{', …' if len(keys) > _KEYS else ''}")
+    if isinstance(value, list):
+        count = len(cast("list[Any]", value))
+        return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
+    if value is None:
+        return "null"
+    kind = type_name(value)
+    if isinstance(value, str) and len(value) > _TEXT:
+        return f"string {literal(value)} of {len(value)} characters"
+    return f"{kind} {literal(value)}"
+
+
+def literal(value: Any) -> str:
+    """A JSON value as JSON text, abbreviated."""
+    if isinstance(value, str):
+        return json.dumps(shorten(value, _TEXT), ensure_ascii=False)
+    if isinstance(value, dict | list):
+        return "{…}" if isinstance(value, dict) else "[…]"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return "of many digits"  # int to text is quadratic, and refused over 4300 digits
+    return shorten(json.dumps(value, default=str), _TEXT)
+
+
+def either(choices: Iterable[str]) -> str:
+    """`a`, `a or b`, `a, b or c`; each once, in order, cut where there are many."""
+    seen = list(dict.fromkeys(islice(choices, 1000)))
+    if len(seen) > _CHOICES:
+        return ", ".join(seen[:_CHOICES]) + f" or {len(seen) - _CHOICES} more"
+    return seen[0] if len(seen) == 1 else ", ".join(seen[:-1]) + " or " + seen[-1] if seen else "nothing"
+
+
+def expected_of(schema: Any) -> str:
+    """What a schema asks for, by its `const`, `enum` or `type`; the root of its alternatives otherwise."""
+    if not isinstance(schema, dict):
+        return "nothing" if schema is False else "any value"
+    part = cast("dict[str, Any]", schema)
+    if "const" in part:
+        return shorten(literal(part["const"]))
+    options = part.get("enum")
+    if isinstance(options, list) and options:
+        return shorten(one_of(cast("list[Any]", options)))
+    kinds = part.get("type")
+    if isinstance(kinds, str):
+        return shorten(kinds)
+    if isinstance(kinds, list):
+        return shorten(either(str(kind) for kind in cast("list[Any]", kinds)))
+    for keyword in ("anyOf", "oneOf"):
+        branches = part.get(keyword)
+        if isinstance(branches, list) and branches:
+            simple = [
+                expected_of(branch) if not _has_alternatives(branch) else "any value"
+                for branch in cast("list[Any]", branches)
+            ]
+            return "any value" if "any value" in simple else shorten(either(simple))
+    return "object" if "properties" in part else "array" if "items" in part else "any value"
+
+
+def one_of(options: list[Any]) -> str:
+    """`one of "a", "b"`, or the only one there is."""
+    texts = [literal(option) for option in options[:1000]]
+    return texts[0] if len(texts) == 1 else f"one of {either(texts)}"
+
+
+def _has_alternatives(schema: Any) -> bool:
+    return isinstance(schema, dict) and ("anyOf" in schema or "oneOf" in schema)

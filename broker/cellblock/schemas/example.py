@@ -1,0 +1,353 @@
+"""Minimal example payloads for tool inputs: the schema's own examples first, else made up.
+
+Code Mode specification, section 7.2: an error should show one. An example is only given if it fits its schema.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from cellblock.schemas import patterns
+from cellblock.schemas.validation import InputValidator
+
+MAX_EXAMPLE_CHARS: Final = 2_000
+"""Longest example, in characters of JSON: it ends up in a model's context."""
+MAX_DEPTH: Final = 12
+"""Deepest nesting of a made-up example, references included."""
+MAX_WORK: Final = 1_000
+"""Schema objects and properties looked at for one attempt."""
+ATTEMPTS: Final = 6
+"""Ways tried: with and without the schema's hints, and with different alternatives."""
+
+_FORMATS: Final = {
+    "date": "2026-01-31",
+    "time": "12:00:00Z",
+    "date-time": "2026-01-31T12:00:00Z",
+    "duration": "PT1H",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "email": "user@example.com",
+    "idn-email": "user@example.com",
+    "hostname": "example.com",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "uri": "https://example.com/",
+    "uri-reference": "https://example.com/",
+    "iri": "https://example.com/",
+    "url": "https://example.com/",
+    "json-pointer": "/a",
+    "regex": "a",
+}
+_TEXTS: Final = (
+    "text",
+    "a",
+    "A",
+    "1",
+    "12",
+    "123",
+    "a1",
+    "a_b",
+    "a-b",
+    "a/b",
+    "/a",
+    "a.b",
+    "ABC-1",
+    "#1",
+    "1.0.0",
+)
+_HEX: Final = "0123456789abcdef0123456789abcdef01234567"
+
+
+def minimal_example(
+    schema: Mapping[str, Any] | bool | None, validator: InputValidator | None = None
+) -> Any | None:
+    """A small payload that fits a schema, or None where none was found.
+
+    `examples` of the schema come first, whole or put together from those of its required properties, along with
+    `default`, `const` and `enum`; then values are made up. What is returned always passes `validator`.
+
+    Args:
+        schema: A JSON Schema; None and `{}` accept anything, for which `{}` is the example.
+        validator: The schema's validator, where there is one already.
+    """
+    if not schema or schema is True:
+        return None if schema is False else {}
+    validator = validator or InputValidator(schema)
+    if not validator.is_checking:
+        return None
+    for candidate in _candidates(dict(schema)):
+        try:
+            text = json.dumps(candidate)
+        except (TypeError, ValueError, RecursionError):
+            continue
+        if len(text) <= MAX_EXAMPLE_CHARS and validator.check(candidate) is None:
+            return json.loads(text)  # A copy: the schema's own values must not be handed out.
+    return None
+
+
+class _Impossible(Exception):
+    """This attempt leads nowhere."""
+
+
+def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
+    examples = schema.get("examples")
+    if isinstance(examples, list):
+        yield from cast("list[Any]", examples)[:ATTEMPTS]
+    for attempt in range(ATTEMPTS):
+        try:
+            yield _Maker(schema, hints=attempt == 0, alternative=max(0, attempt - 1)).make(schema)
+        except _Impossible:
+            continue
+
+
+class _Maker:
+    """One attempt.
+
+    Args:
+        root: The schema that references point into.
+        hints: Whether `examples` and `default` of the parts are used.
+        alternative: Which branch of `anyOf` and `oneOf` is taken, counted from the first that is not null.
+    """
+
+    def __init__(self, root: dict[str, Any], *, hints: bool, alternative: int) -> None:
+        self._root = root
+        self._hints = hints
+        self._alternative = alternative
+        self._left = MAX_WORK
+
+    def make(self, schema: Any, depth: int = 0, variant: int = 0) -> Any:
+        """A value for a schema; different ones for different variants, where that is easy."""
+        self._spend(1)
+        if depth > MAX_DEPTH or schema is False:
+            raise _Impossible
+        part = self._merged(schema, depth)
+        if "const" in part:
+            return part["const"]
+        hinted = self._hinted(part, variant)
+        if hinted:
+            return hinted[0]
+        kind = _kind(part)
+        if kind == "object":
+            return self._object(part, depth)
+        if kind == "array":
+            return self._array(part, depth)
+        if kind == "string":
+            return _string(part, variant)
+        if kind in ("integer", "number"):
+            return _number(part, variant, whole=kind == "integer")
+        if kind == "boolean":
+            return variant % 2 == 0
+        if kind == "null":
+            return None
+        return "text" if depth else {}
+
+    def _spend(self, amount: int) -> None:
+        self._left -= amount
+        if self._left < 0:
+            raise _Impossible
+
+    def _hinted(self, part: dict[str, Any], variant: int) -> list[Any]:
+        options = part.get("enum")
+        if isinstance(options, list) and options:
+            choices = cast("list[Any]", options)
+            return [choices[variant % len(choices)]]
+        if self._hints:
+            examples = part.get("examples")
+            if isinstance(examples, list) and examples:
+                return [cast("list[Any]", examples)[variant % len(cast("list[Any]", examples))]]
+            if part.get("default") is not None:
+                return [part["default"]]
+        return []
+
+    # ---- putting a schema together -----------------------------------------------------------------------
+
+    def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
+        """One flat schema object: references followed, `allOf` joined, an alternative chosen."""
+        if not isinstance(schema, dict):
+            return {}
+        part = cast("dict[str, Any]", schema)
+        more: list[Any] = []
+        reference = part.get("$ref")
+        if isinstance(reference, str):
+            more.append(self._find(reference))
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = part.get(keyword)
+            if isinstance(branches, list) and branches:
+                all_branches = cast("list[Any]", branches)
+                more += all_branches if keyword == "allOf" else [self._chosen(all_branches)]
+        if not more:
+            return part
+        if depth > MAX_DEPTH:
+            raise _Impossible
+        merged = {key: value for key, value in part.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+        for one in more:
+            if one is False:
+                raise _Impossible
+            self._join(merged, self._merged(one, depth + 1))
+        return merged
+
+    def _chosen(self, branches: list[Any]) -> Any:
+        ordered = sorted(branches, key=lambda branch: branch == {"type": "null"})
+        return ordered[self._alternative % len(ordered)]
+
+    def _join(self, merged: dict[str, Any], other: dict[str, Any]) -> None:
+        self._spend(1)
+        for key, value in other.items():
+            mine = merged.get(key)
+            if (
+                isinstance(mine, dict)
+                and isinstance(value, dict)
+                and key in ("properties", "dependentRequired")
+            ):
+                self._spend(len(cast("dict[str, Any]", value)))
+                merged[key] = {**cast("dict[str, Any]", value), **cast("dict[str, Any]", mine)}
+            elif isinstance(mine, list) and isinstance(value, list) and key == "required":
+                self._spend(len(cast("list[Any]", value)))
+                merged[key] = [*cast("list[Any]", mine), *cast("list[Any]", value)]
+            elif key not in merged:
+                merged[key] = value
+
+    def _find(self, reference: str) -> Any:
+        pointer = reference.partition("#")[2]
+        value: Any = self._root
+        for step in unquote(pointer).split("/")[1:]:
+            key = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(value, list) and key.isdecimal() and int(key) < len(cast("list[Any]", value)):
+                value = cast("list[Any]", value)[int(key)]
+            elif isinstance(value, dict) and key in value:
+                value = cast("dict[str, Any]", value)[key]
+            else:
+                raise _Impossible
+        if pointer and not pointer.startswith("/"):
+            raise _Impossible
+        return value
+
+    # ---- containers --------------------------------------------------------------------------------------
+
+    def _object(self, part: dict[str, Any], depth: int) -> dict[str, Any]:
+        named = part.get("properties")
+        properties = cast("dict[str, Any]", named) if isinstance(named, dict) else {}
+        names = _names(part.get("required"))
+        dependent = part.get("dependentRequired")
+        for name in names:
+            self._spend(1)
+            if isinstance(dependent, dict):
+                names += [
+                    other
+                    for other in _names(cast("dict[str, Any]", dependent).get(name))
+                    if other not in names
+                ]
+        least = part.get("minProperties")
+        spare = iter(name for name in properties if name not in names)
+        while isinstance(least, int) and len(set(names)) < least:
+            name = next(spare, None) or f"key{len(names) + 1}"
+            self._spend(1)
+            names.append(name)
+        rest = part.get("additionalProperties")
+        made: dict[str, Any] = {}
+        for name in names:
+            if name not in made:
+                made[name] = self.make(properties.get(name, rest if rest is not None else {}), depth + 1)
+        return made
+
+    def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
+        items = part.get("prefixItems", part.get("items") if isinstance(part.get("items"), list) else [])
+        first = cast("list[Any]", items) if isinstance(items, list) else []
+        rest = (
+            part.get("additionalItems", {}) if isinstance(part.get("items"), list) else part.get("items", {})
+        )
+        least = part.get("minItems")
+        count = least if isinstance(least, int) else 0
+        made: list[Any] = []
+        if "contains" in part:
+            wanted = part.get("minContains", 1)
+            times = wanted if isinstance(wanted, int) else 1
+            made += [self.make(part["contains"], depth + 1, index) for index in range(times)]
+        while len(made) < count:
+            index = len(made)
+            made.append(self.make(first[index] if index < len(first) else rest, depth + 1, index))
+        return made
+
+
+def _names(value: Any) -> list[str]:
+    return (
+        [name for name in cast("list[Any]", value) if isinstance(name, str)]
+        if isinstance(value, list)
+        else []
+    )
+
+
+def _kind(part: dict[str, Any]) -> str | None:
+    kind = part.get("type")
+    if isinstance(kind, list):
+        kinds = [one for one in cast("list[Any]", kind) if one != "null"]
+        kind = kinds[0] if kinds else "null"
+    if isinstance(kind, str):
+        return kind
+    for keywords, implied in (
+        (("properties", "required", "minProperties"), "object"),
+        (("items", "prefixItems", "minItems", "contains"), "array"),
+        (("pattern", "minLength", "format"), "string"),
+        (("minimum", "exclusiveMinimum", "maximum", "multipleOf"), "number"),
+    ):
+        if any(keyword in part for keyword in keywords):
+            return implied
+    return None
+
+
+def _string(part: dict[str, Any], variant: int) -> str:
+    least = int(_limit(part, "minLength") or 0)
+    most = int(_limit(part, "maxLength") or MAX_EXAMPLE_CHARS)
+    if least > MAX_EXAMPLE_CHARS:
+        raise _Impossible
+    known = _FORMATS.get(str(part.get("format")))
+    texts = [known] if known is not None else []
+    pattern = part.get("pattern")
+    if isinstance(pattern, str):
+        texts += [*_TEXTS, *_FORMATS.values(), *(_HEX[:length] for length in (6, 8, 24, 32, 40))]
+        fixed = pattern.removeprefix("^").removesuffix("$").replace("\\", "")
+        texts += [fixed, *(letter * max(least, 1) for letter in "aA1")]
+        texts = [text for text in texts if patterns.matches(pattern, text)]
+    elif known is None:
+        texts = ["text" if variant == 0 else f"text{variant + 1}"]
+    for text in texts:
+        sized = text if isinstance(pattern, str) else text.ljust(least, "a")[:most]
+        if least <= len(sized) <= most:
+            return sized
+    raise _Impossible
+
+
+def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
+    low, high = _limit(part, "minimum"), _limit(part, "maximum")
+    above, below = _limit(part, "exclusiveMinimum"), _limit(part, "exclusiveMaximum")
+    # In draft 4 they are booleans that sharpen `minimum` and `maximum`.
+    above = low if part.get("exclusiveMinimum") is True else above
+    below = high if part.get("exclusiveMaximum") is True else below
+    step = _limit(part, "multipleOf") or (1 if whole else None)
+    if whole and step is not None and step % 1:
+        step = 1
+    tried: list[int | float] = [1 + variant, 0, -1]
+    for bound in (low, above):
+        tried += [] if bound is None else [bound, bound + 1 + variant]
+    for bound in (high, below):
+        tried += [] if bound is None else [bound, bound - 1 - variant]
+    lower = [bound for bound in (low, above) if bound is not None]
+    upper = [bound for bound in (high, below) if bound is not None]
+    if lower and upper:
+        tried.append((max(lower) + min(upper)) / 2)
+    for number in tried:
+        candidates = [number] if step is None else [math.ceil(number / step) * step, number // step * step]
+        for value in candidates:
+            fits = (low is None or value >= low) and (high is None or value <= high)
+            if fits and (above is None or value > above) and (below is None or value < below):
+                return int(value) if value == int(value) else value
+    raise _Impossible
+
+
+def _limit(part: dict[str, Any], keyword: str) -> int | float | None:
+    value = part.get(keyword)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+    return value if is_number else None

@@ -1,0 +1,303 @@
+"""From the checker's errors to the one violation that helps most (Code Mode specification, section 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final, cast
+
+from jsonschema_rs import ValidationError, ValidationErrorKind
+
+from cellblock.schemas import describe
+from cellblock.schemas.keywords import pointer_of
+
+MAX_POINTER_CHARS: Final = 500
+MAX_CANDIDATES: Final = 5_000
+_CONSIDERED: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Why a value does not fit a schema.
+
+    Attributes:
+        path: JSON Pointer to the failing property; of a missing or an unexpected one, its own pointer. The
+            empty text is the whole input.
+        message: One sentence.
+        expected: What the schema asks for there, at most 120 characters.
+        received: Type and abbreviated value, at most 120 characters; `nothing` for a missing property.
+        keyword: The JSON Schema keyword that failed, such as `required`.
+        name: The name or text that may be a slip: the unexpected property, the missing one, or a text that is
+            none of the allowed ones.
+        candidates: What `name` may have been meant to be: the known properties; for a missing property the
+            unknown ones that were given instead; the allowed texts.
+    """
+
+    path: str
+    message: str
+    expected: str
+    received: str
+    keyword: str
+    name: str | None = None
+    candidates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A violation in the making; `at` is the path of the value that was judged, `path` of what is to blame."""
+
+    at: tuple[str | int, ...]
+    path: tuple[str | int, ...]
+    keyword: str
+    expected: str
+    received: str
+    verb: str = "must be"
+    name: str | None = None
+    candidates: tuple[str, ...] = ()
+
+
+UNCLEAR: Final = Violation(
+    path="",
+    message="The input does not fit the schema of the tool.",
+    expected="what the tool's inputSchema describes",
+    received="a value too large to say where it differs",
+    keyword="",
+)
+"""What is said where finding the place would take too long."""
+
+_RANK: Final = {
+    "additionalProperties": 0,
+    "unevaluatedProperties": 0,
+    "required": 1,
+    "type": 2,
+    "const": 3,
+    "enum": 3,
+    "not": 5,
+    "oneOf": 5,
+}
+_ROOT_MISMATCH: Final = (
+    ValidationErrorKind.Type,
+    ValidationErrorKind.Constant,
+    ValidationErrorKind.Enum,
+    ValidationErrorKind.FalseSchema,
+)
+
+
+def explain(
+    errors: Iterable[ValidationError],
+    schema: Any,
+    value: Any,
+    trusted: Callable[[tuple[str | int, ...], str], bool] = lambda path, keyword: True,
+) -> Violation | None:
+    """The most helpful violation among `errors`, or None where there is none to trust.
+
+    Args:
+        errors: What the checker found wrong.
+        schema: The schema that was compiled; to name the properties that it knows.
+        value: The value as the caller gave it; to describe what was received.
+        trusted: Whether a failed keyword at a path is to be believed.
+    """
+    found = [_leaf(error, schema, value) for error in islice(errors, _CONSIDERED)]
+    found = [one for one in found if trusted(one.at, one.keyword)]
+    return _violation(min(found, key=_order)) if found else None
+
+
+def _order(found: _Found) -> tuple[int, int]:
+    return len(found.at), _RANK.get(found.keyword, 4)
+
+
+def _violation(found: _Found) -> Violation:
+    path = describe.shorten(pointer_of(list(found.path)), MAX_POINTER_CHARS)
+    expected = describe.shorten(found.expected)
+    what = path or "The input"
+    if found.keyword in ("required", "dependentRequired"):
+        message = f"{what} is required, but is missing."
+    elif found.verb:
+        message = f"{what} {found.verb} {expected}, but is {found.received}."
+    else:
+        message = f"{what} is not a property that is known here."
+    return Violation(
+        path, message, expected, found.received, found.keyword, found.name, found.candidates[:MAX_CANDIDATES]
+    )
+
+
+def _leaf(error: ValidationError, schema: Any, value: Any) -> _Found:
+    kind = error.kind
+    if isinstance(kind, ValidationErrorKind.AnyOf | ValidationErrorKind.OneOfNotValid):
+        inner = _best_branch(kind.context, len(error.instance_path), schema, value)
+        if inner is not None:
+            return inner
+    return _describe(error, schema, value)
+
+
+def _best_branch(branches: list[list[ValidationError]], depth: int, schema: Any, value: Any) -> _Found | None:
+    """The violation of the branch that was most likely meant; where none was, of all of them together."""
+    rated: list[tuple[tuple[int, int], list[_Found]]] = []
+    for errors in branches[:_CONSIDERED]:
+        considered = errors[:_CONSIDERED]
+        if not considered:
+            continue
+        mismatch, blamed = 0, considered
+        for error in considered:
+            how = _mismatch(error, depth)
+            if how > mismatch:
+                mismatch, blamed = how, [error]
+        found = [_leaf(error, schema, value) for error in blamed]
+        rated.append(((mismatch, len(considered)), found))
+    if not rated:
+        return None
+    score, found = min(rated, key=lambda one: one[0])
+    best = min(found, key=_order)
+    if score[0] == 0 or len(rated) == 1:
+        return best
+    alike = [min(each, key=_order) for (mismatch, _), each in rated if mismatch == score[0]]
+    if any(one.path != best.path or not one.verb or one.keyword == "required" for one in alike):
+        return best
+    candidates = tuple(name for one in alike for name in one.candidates)
+    name = next((one.name for one in alike if one.name is not None), None)
+    expected = describe.either(one.expected for one in alike)
+    return replace(best, keyword="anyOf", expected=expected, name=name, candidates=candidates)
+
+
+def _mismatch(error: ValidationError, depth: int) -> int:
+    """How surely an error in a branch says that the branch was not meant: 2 surely, 1 probably, 0 not at all."""
+    below = len(error.instance_path) - depth
+    if below == 0 and isinstance(error.kind, _ROOT_MISMATCH):
+        return 2  # Another kind of value altogether.
+    discriminators = ValidationErrorKind.Constant | ValidationErrorKind.Enum
+    # Probably `"type": "circle"` or the like.
+    return 1 if below == 1 and isinstance(error.kind, discriminators) else 0
+
+
+def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
+    at = tuple(error.instance_path)
+    here = _at(value, at)
+    kind = error.kind
+    found = _Found(
+        at, at, kind.name, _limit(kind, here) or "what its schema describes", describe.received(here)
+    )
+    match kind:
+        case ValidationErrorKind.Required(property=name):
+            owner = _at(schema, error.schema_path[:-1])
+            known = _known(owner)
+            given = cast("dict[str, Any]", here) if isinstance(here, dict) else {}
+            return replace(
+                found,
+                path=(*at, name),
+                keyword="required",
+                expected=describe.expected_of(known.get(name, True)),
+                received="nothing",
+                name=name,
+                candidates=tuple(other for other in islice(given, MAX_CANDIDATES) if other not in known),
+            )
+        case (
+            ValidationErrorKind.AdditionalProperties(unexpected=names)
+            | ValidationErrorKind.UnevaluatedProperties(unexpected=names)
+        ) if names:
+            known = _known(_at(schema, error.schema_path[:-1]))
+            given = cast("dict[str, Any]", here) if isinstance(here, dict) else {}
+            return replace(
+                found,
+                path=(*at, names[0]),
+                expected="no property of this name",
+                received=describe.received(given.get(names[0])),
+                verb="",
+                name=names[0],
+                candidates=tuple(other for other in islice(known, MAX_CANDIDATES) if other not in given),
+            )
+        case ValidationErrorKind.PropertyNames(error=inner):
+            name = str(inner.instance)
+            wanted = _limit(inner.kind, name) or "an allowed name"
+            return replace(
+                found,
+                path=(*at, name),
+                expected=wanted,
+                received=describe.received(name),
+                verb="must be named",
+            )
+        case ValidationErrorKind.Enum(options=options) if isinstance(here, str):
+            texts = tuple(option for option in options[:MAX_CANDIDATES] if isinstance(option, str))
+            return replace(found, name=here, candidates=texts)
+        case ValidationErrorKind.Constant(expected_value=str(text)) if isinstance(here, str):
+            return replace(found, name=here, candidates=(text,))
+        case _:
+            return found
+
+
+def _limit(kind: ValidationErrorKind, value: Any) -> str | None:
+    """What a keyword asks for, in words."""
+    match kind:
+        case ValidationErrorKind.Type(types=types):
+            return describe.either(sorted(types, key=lambda name: name == "null"))
+        case ValidationErrorKind.Enum(options=options):
+            return describe.one_of(list(options)) if options else "nothing"
+        case ValidationErrorKind.Constant(expected_value=expected):
+            return describe.literal(expected)
+        case ValidationErrorKind.Minimum(limit=limit):
+            return f"at least {describe.literal(limit)}"
+        case ValidationErrorKind.Maximum(limit=limit):
+            return f"at most {describe.literal(limit)}"
+        case ValidationErrorKind.ExclusiveMinimum(limit=limit):
+            return f"more than {describe.literal(limit)}"
+        case ValidationErrorKind.ExclusiveMaximum(limit=limit):
+            return f"less than {describe.literal(limit)}"
+        case ValidationErrorKind.MultipleOf(multiple_of=step):
+            return f"a multiple of {describe.literal(step)}"
+        case ValidationErrorKind.MinLength(limit=limit):
+            return f"a string of at least {_times(limit, 'character')}"
+        case ValidationErrorKind.MaxLength(limit=limit):
+            return f"a string of at most {_times(limit, 'character')}"
+        case ValidationErrorKind.MinItems(limit=limit):
+            return f"an array of at least {_times(limit, 'item')}"
+        case ValidationErrorKind.MaxItems(limit=limit) | ValidationErrorKind.AdditionalItems(limit=limit):
+            return f"an array of at most {_times(limit, 'item')}"
+        case ValidationErrorKind.MinProperties(limit=limit):
+            return f"an object with at least {_times(limit, 'property', 'properties')}"
+        case ValidationErrorKind.MaxProperties(limit=limit):
+            return f"an object with at most {_times(limit, 'property', 'properties')}"
+        case ValidationErrorKind.Pattern(pattern=pattern):
+            return f"a string that matches the pattern {describe.shorten(pattern, 80)}"
+        case ValidationErrorKind.UniqueItems():
+            return "an array whose items all differ"
+        case ValidationErrorKind.Contains():
+            return "an array with items that fit `contains`"
+        case ValidationErrorKind.UnevaluatedItems():
+            return "an array without the items that are too many"
+        case ValidationErrorKind.FalseSchema():
+            return "left out"
+        case ValidationErrorKind.Not():
+            return "other than what the schema excludes"
+        case ValidationErrorKind.OneOfMultipleValid():
+            return "of only one of the alternatives"
+        case _:
+            return None
+
+
+def _times(count: int, one: str, many: str | None = None) -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def _known(schema: Any) -> dict[str, Any]:
+    """The properties that a schema object names, itself or in its `allOf`."""
+    if not isinstance(schema, dict):
+        return {}
+    part = cast("dict[str, Any]", schema)
+    known: dict[str, Any] = {}
+    for one in [part, *cast("list[Any]", part.get("allOf") or [])]:
+        named = cast("dict[str, Any]", one).get("properties") if isinstance(one, dict) else None
+        if isinstance(named, dict):
+            known.update(cast("dict[str, Any]", named))
+    return known
+
+
+def _at(value: Any, path: Iterable[str | int]) -> Any:
+    """The part of a JSON value at a path; None where the path leads nowhere."""
+    for step in path:
+        if isinstance(value, dict):
+            value = cast("dict[str, Any]", value).get(str(step))
+        elif isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value)):
+            value = cast("list[Any]", value)[step]
+        else:
+            return None
+    return value

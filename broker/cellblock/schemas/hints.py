@@ -1,0 +1,39 @@
+"""The one corrective action for a violation (Code Mode specification, section 7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cellblock.schemas import describe
+from cellblock.schemas.explain import Violation
+
+NearMisses = Callable[[str, Sequence[str]], Sequence[str]]
+"""The candidates most like a name, the likest first."""
+
+
+def corrective_hint(violation: Violation, near: NearMisses) -> str:
+    """One sentence that says what to change; names the near miss where there is one.
+
+    Args:
+        violation: What is wrong.
+        near: Finds near misses; gets `violation.name` and `violation.candidates`.
+    """
+    name, path = violation.name, violation.path
+    likely = near(name, violation.candidates) if name is not None and violation.candidates else ()
+    if violation.keyword in ("required", "dependentRequired"):
+        if likely:
+            return f"Rename {_quoted(likely[0])} to {_quoted(name or '')}."
+        return f"Add {path}: {violation.expected}."
+    if violation.keyword in ("additionalProperties", "unevaluatedProperties"):
+        if likely:
+            return f"Did you mean {describe.either(map(_quoted, likely))}?"
+        return f"Leave {path} out."
+    if likely:
+        return f"Did you mean {describe.either(map(_quoted, likely))}?"
+    if not violation.keyword:
+        return "Compare the input with the tool's inputSchema."
+    return f"Change {path or 'the input'}: it must be {violation.expected}."
+
+
+def _quoted(name: str) -> str:
+    return describe.literal(name)

@@ -1,0 +1,295 @@
+"""Checks tool inputs against their schemas before an upstream is called (Code Mode specification, 5.3.1, 7.2).
+
+The verdict is `jsonschema-rs`'s. What is never checked, because a hostile schema or value could then stop the
+broker, is accepted, with one warning in the log for each schema: the upstream server is the judge in the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import jsonschema_rs
+
+from cellblock.schemas import patterns
+from cellblock.schemas.cost import NotCheckable, SchemaCost
+from cellblock.schemas.explain import UNCLEAR, Violation, explain
+from cellblock.schemas.keywords import Draft, draft_of
+
+logger = logging.getLogger("cellblock.schemas")
+
+MAX_STEPS: Final = 1_500_000
+"""Most work on one input, in keyword steps of about 20 ns."""
+MAX_VALUES: Final = 200_000
+"""Most JSON values in an input that is checked."""
+MAX_NESTED: Final = 4_000
+"""Most native stack frames, counted as levels of the input times schemas nested on one value."""
+MAX_EXPLAINED: Final = 3_000
+"""Most keyword steps where all errors are collected; each error takes about 15 us."""
+MAX_EXPLAINED_CHARS: Final = 20_000
+"""Most characters in an input whose errors are all collected; every error copies its part of the input."""
+_TEXT_DIVISOR: Final = 30
+_PAIR_STEPS: Final = 50
+_KEPT_CHARS: Final = 500
+_KEPT_ITEMS: Final = 10
+_IGNORED: Final = frozenset(
+    {
+        "$schema",
+        "$comment",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+    }
+    | {"format", "contentEncoding", "contentMediaType", "contentSchema"}
+)
+"""Annotations, which assert nothing; malformed ones must not cost a tool its validation."""
+_COSTLY: Final = frozenset({"pattern", "uniqueItems"})
+_SIZE_KEYWORDS: Final = frozenset(
+    {"minLength", "minItems", "contains", "pattern", "enum", "const", "uniqueItems"}
+)
+_CHECKERS: Final = {
+    Draft.DRAFT_4: jsonschema_rs.Draft4Validator,
+    Draft.DRAFT_6: jsonschema_rs.Draft6Validator,
+    Draft.DRAFT_7: jsonschema_rs.Draft7Validator,
+    Draft.DRAFT_2019_09: jsonschema_rs.Draft201909Validator,
+    Draft.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
+}
+
+_T = TypeVar("_T")
+
+
+class _Level(NamedTuple):
+    """What lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
+
+    values: int
+    chars: int
+    squares: int
+
+
+class InputValidator:
+    """Checks values against one schema; compiles it at the first call.
+
+    Args:
+        schema: The upstream's JSON Schema; never changed, and assumed never to change. None accepts anything.
+        label: Names the schema in the log.
+    """
+
+    def __init__(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> None:
+        self._schema = schema
+        self._label = label
+        self._compiled = False
+        self._warned = False
+        self._draft = Draft.DRAFT_2020_12
+        self._cost: SchemaCost | None = None
+        self._full: jsonschema_rs.Validator | None = None
+        self._light: jsonschema_rs.Validator | None = None
+        self._bare: Any = None
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether values are checked at all; False for a schema that cannot be."""
+        self._compile()
+        return self._full is not None
+
+    def check(self, value: Any) -> Violation | None:
+        """Judges plain JSON data (dict, list, str, int, float, bool, None); never changes it, never raises.
+
+        Returns the most helpful violation, or None: the value fits, or it was not checked. Takes at most
+        about 50 ms, whatever the schema and the value.
+        """
+        self._compile()
+        if self._full is None:
+            return None
+        try:
+            return self._check(self._full, value)
+        except (NotCheckable, ValueError) as error:
+            self._warn(f"an input of {self._label} was not checked against its schema: {error}")
+            return None
+
+    # ---- checking --------------------------------------------------------------------------------------
+
+    def _check(self, checker: jsonschema_rs.Validator, value: Any) -> Violation | None:
+        levels = _measure(value)
+        steps, checker = self._within_bounds(checker, levels)
+        if _native(checker.is_valid, value):
+            return None
+        chars = sum(level.chars for level in levels)
+        if steps <= MAX_EXPLAINED and chars <= MAX_EXPLAINED_CHARS:
+            return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
+        return self._explain_large(checker, value)
+
+    def _within_bounds(
+        self, checker: jsonschema_rs.Validator, levels: list[_Level]
+    ) -> tuple[int, jsonschema_rs.Validator]:
+        cost = self._cost
+        if cost is None:  # A boolean schema.
+            return 1, checker
+        if cost.in_place_depth * len(levels) > MAX_NESTED:
+            raise NotCheckable("schema and input together are nested too deep")
+        steps = extra = 0
+        for depth, level in enumerate(levels):
+            work = cost.at(depth)
+            steps += work.steps * level.values
+            extra += work.text * level.chars // _TEXT_DIVISOR + work.unique * level.squares * _PAIR_STEPS
+        if steps > MAX_STEPS:
+            raise NotCheckable("it could take too long")
+        if steps + extra > MAX_STEPS:
+            self._warn(f"long texts and arrays for {self._label} are not checked for patterns and uniqueness")
+            if self._light is None:
+                self._light = self._made(_COSTLY)
+            return steps, self._light
+        return steps, checker
+
+    def _explain_large(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:
+        """Looks for the place in an abridged copy, as collecting errors copies and repeats parts of the value."""
+        cut: set[tuple[str | int, ...]] = set()
+        short = _abridge(value, (), cut)
+        levels = _measure(short)
+        steps = sum(
+            (self._cost.at(depth).steps if self._cost else 1) * level.values
+            for depth, level in enumerate(levels)
+        )
+        if steps <= MAX_EXPLAINED and sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS:
+            found = explain(
+                _native(checker.iter_errors, short),
+                self._bare,
+                value,
+                lambda path, keyword: path not in cut or keyword not in _SIZE_KEYWORDS,
+            )
+            if found is not None:
+                return found
+        if self._cost is not None and not self._cost.has_alternatives:
+            # Without alternatives, the first error is found without collecting any other.
+            try:
+                _native(checker.validate, value)
+            except jsonschema_rs.ValidationError as error:
+                return explain([error], self._bare, value) or UNCLEAR
+        return UNCLEAR
+
+    # ---- compiling -------------------------------------------------------------------------------------
+
+    def _compile(self) -> None:
+        if self._compiled:
+            return
+        self._compiled = True
+        schema = self._schema
+        try:
+            if isinstance(schema, bool):
+                self._bare = schema
+                self._full = jsonschema_rs.Draft202012Validator(schema)
+            elif schema:
+                root = schema if isinstance(schema, dict) else dict(schema)
+                draft = draft_of(root)
+                if draft is None:
+                    raise NotCheckable("its $schema is no known draft")
+                self._draft = draft
+                self._schema = root
+                self._cost = SchemaCost(root, draft4=draft is Draft.DRAFT_4)
+                self._full = self._made(frozenset())
+                self._bare = root
+        except (NotCheckable, ValueError) as error:
+            reason = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+            self._warn(f"the inputs of {self._label} are not checked against its schema: {reason[:300]}")
+            self._full = self._cost = None
+
+    def _made(self, dropped: frozenset[str]) -> jsonschema_rs.Validator:
+        """Compiles the schema without its annotations and some other keywords."""
+        cost = self._cost
+        assert cost is not None
+
+        def copied(part: Any) -> Any:
+            if isinstance(part, list):
+                return [copied(item) for item in cast("list[Any]", part)]
+            if not isinstance(part, dict):
+                return part
+            items = cast("dict[str, Any]", part)
+            if not cost.is_schema(items):
+                return {key: copied(item) for key, item in items.items()}
+            return {
+                key: copied(item)
+                for key, item in items.items()
+                if key not in _IGNORED
+                and key not in dropped
+                and not (key == "pattern" and isinstance(item, str) and item in cost.unusable)
+            }
+
+        return _native(
+            lambda: _CHECKERS[self._draft](
+                copied(self._schema),
+                validate_formats=False,
+                pattern_options=patterns.OPTIONS,
+                offline=True,
+                mask="the value",
+            )
+        )
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s", text)
+
+
+def _native(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Calls into the native library; its panic is not an `Exception` and must not end the broker's tasks."""
+    try:
+        return function(*arguments)
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise NotCheckable("the checker failed") from None
+        raise
+
+
+def _measure(value: Any) -> list[_Level]:
+    """Sizes a value, depth by depth.
+
+    Raises:
+        NotCheckable: Over `MAX_VALUES`.
+    """
+    levels: list[_Level] = []
+    level: list[Any] = [value]
+    count = keys = 0
+    while level:
+        count += len(level)
+        chars, squares = keys, 0
+        keys = 0
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                chars += len(item)
+            elif isinstance(item, dict):
+                members = cast("dict[str, Any]", item)
+                keys += sum(map(len, members))
+                below += members.values()
+            elif isinstance(item, list):
+                items = cast("list[Any]", item)
+                squares += len(items) ** 2
+                below += items
+            if count + len(below) > MAX_VALUES:
+                raise NotCheckable(f"the input has over {MAX_VALUES} values")
+        # A key is matched both by its object's patterns and, as a value, by propertyNames.
+        levels.append(_Level(len(level), chars + keys, squares))
+        level = below
+    return levels
+
+
+def _abridge(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, ...]]) -> Any:
+    """A copy with long texts and arrays cut off; notes where. Recursion ends with the input's capped depth."""
+    if isinstance(value, str):
+        if len(value) > _KEPT_CHARS:
+            cut.add(path)
+            return value[:_KEPT_CHARS]
+        return value
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        if len(items) > _KEPT_ITEMS:
+            cut.add(path)
+        return [_abridge(item, (*path, index), cut) for index, item in enumerate(items[:_KEPT_ITEMS])]
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {key: _abridge(item, (*path, key), cut) for key, item in members.items()}
+    return value

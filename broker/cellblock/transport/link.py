@@ -1,0 +1,35 @@
+"""What the pool needs of a wire to worker hosts, whatever carries it.
+
+Two carriers implement it: `router.RouterLink` over ZeroMQ, and `memory.MemoryLink`, which puts a host in the
+same process so that everything above the wire is tested without sockets.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cellblock_worker import protocol
+
+
+class LinkEvents(Protocol):
+    """What a link tells the pool, always from the event loop."""
+
+    def host_says(self, host: bytes, token: bytes, message: protocol.FromHost, body: bytes) -> None:
+        """A well-formed message of a host; `token` is empty for messages about the host itself."""
+        ...
+
+    def host_broke_protocol(self, host: bytes, why: str) -> None:
+        """A host sent what is no message. Its process is not to be trusted with another run."""
+        ...
+
+
+class HostLink(Protocol):
+    """Sends to hosts by their identity."""
+
+    def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
+        """Sends one message. Raises OSError when that host cannot be reached."""
+        ...
+
+    def close(self) -> None:
+        """Closes the wire; nothing is told after it."""
+        ...

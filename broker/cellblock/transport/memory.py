@@ -1,0 +1,70 @@
+"""The in-memory carrier: hosts in the same process, the same messages, no sockets.
+
+Messages still pass through the header codec both ways, so what cannot cross a wire cannot cross here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from cellblock.transport.link import LinkEvents
+from cellblock_worker import protocol
+from cellblock_worker.frames import FrameError, pack_header, unpack_header
+
+
+class MemoryHost(Protocol):
+    """A host at the other end of a `MemoryLink`."""
+
+    def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
+        """A message of the broker, delivered from the event loop."""
+        ...
+
+
+class MemoryLink:
+    """Implements `link.HostLink` for hosts that live in this process.
+
+    Args:
+        events: Told what hosts say.
+    """
+
+    def __init__(self, events: LinkEvents) -> None:
+        self._events = events
+        self._hosts: dict[bytes, MemoryHost] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def attach(self, identity: bytes, host: MemoryHost) -> None:
+        """Connects a host."""
+        self._hosts[identity] = host
+
+    def detach(self, identity: bytes) -> None:
+        """Cuts a host off: sends to it fail from now on, and what it says is dropped."""
+        self._hosts.pop(identity, None)
+
+    def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
+        """Delivers in a later turn of the loop. Raises ConnectionError for an unknown host."""
+        target = self._hosts.get(host)
+        if target is None or self._closed:
+            raise ConnectionError("no such host")
+        copy = protocol.parse_to_host(unpack_header(pack_header(message.model_dump())))
+        self._loop.call_soon(target.broker_says, token, copy, body)
+
+    def deliver(self, host: bytes, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
+        """What a host says, as encoded header and body; in a later turn of the loop."""
+        self._loop.call_soon(self._deliver_now, host, token, raw_header, body)
+
+    def close(self) -> None:
+        """Drops every host."""
+        self._closed = True
+        self._hosts.clear()
+
+    def _deliver_now(self, host: bytes, token: bytes, raw_header: bytes, body: bytes) -> None:
+        if self._closed or host not in self._hosts:
+            return
+        try:
+            message = protocol.parse_from_host(unpack_header(raw_header))
+        except FrameError as error:
+            self._events.host_broke_protocol(host, str(error))
+            return
+        self._events.host_says(host, token, message, body)

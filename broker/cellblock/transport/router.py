@@ -1,0 +1,68 @@
+"""Owns the ROUTER socket: the ZeroMQ carrier between the broker and its worker hosts."""
+
+from __future__ import annotations
+
+import zmq
+
+from cellblock.transport.link import LinkEvents
+from cellblock_worker import protocol
+from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.loop_socket import LoopSocket
+
+
+class RouterLink:
+    """Binds at construction; implements `link.HostLink`.
+
+    Args:
+        context: The ZeroMQ context; the caller terminates it.
+        endpoint: What to bind, for example `ipc:///run/…/hosts.sock` in a 0700 directory.
+        max_message_bytes: Cap of one message part from a host.
+        events: Told what hosts say.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        *,
+        max_message_bytes: int,
+        events: LinkEvents,
+    ) -> None:
+        self._events = events
+        self._known: set[bytes] = set()
+        router = context.socket(zmq.ROUTER)
+        # Without it a message to a host that is gone vanishes, and its run would wait for its deadline.
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket = LoopSocket(
+            router, max_message_bytes=max_message_bytes + MAX_HEADER_BYTES, on_message=self._on_parts
+        )
+        self._socket.bind(endpoint)
+
+    def expect(self, host: bytes) -> None:
+        """Accepts messages under this identity from now on; all others are dropped."""
+        self._known.add(host)
+
+    def forget(self, host: bytes) -> None:
+        """Drops whatever still comes under this identity."""
+        self._known.discard(host)
+
+    def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
+        """Sends one message. Raises PeerUnreachable (an OSError)."""
+        self._socket.send((host, token, pack_header(message.model_dump()), body))
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def _on_parts(self, parts: list[bytes]) -> None:
+        host = parts[0]
+        if host not in self._known:
+            return
+        try:
+            if len(parts) != 4:
+                raise FrameError(f"{len(parts)} parts")
+            message = protocol.parse_from_host(unpack_header(parts[2]))
+        except FrameError as error:
+            self._events.host_broke_protocol(host, str(error))
+            return
+        self._events.host_says(host, parts[1], message, parts[3])

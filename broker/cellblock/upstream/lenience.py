@@ -1,0 +1,84 @@
+"""Lets servers through that the SDK's typed messages would refuse whole for one unusual tool.
+
+The SDK validates a `tools/list` answer as one piece: a single tool without `inputSchema`, or with a root type other
+than object, would cost a server all its tools. Schemas that it would refuse travel past it in the tool's `_meta`, and
+inputs that are no objects (Code Mode specification, section 5.3.1) in an object of our own, both undone at the ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final, cast
+
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+logger = logging.getLogger("cellblock.upstream")
+
+_STASHED: Final = {"inputSchema": "cellblock/inputSchema", "outputSchema": "cellblock/outputSchema"}
+_ABSENT: Final = "absent"
+_ARGUMENT: Final = "cellblock/argument"
+
+
+def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
+    """Prepares an incoming message for the SDK: a tool list is changed in place, all else is left alone."""
+    if isinstance(item, Exception) or not isinstance(item.message, types.JSONRPCResponse):
+        return item
+    result = item.message.result
+    tools: object = result.get("tools")
+    if isinstance(tools, list):
+        result["tools"] = [tool for tool in map(_softened, cast("list[object]", tools)) if tool is not None]
+    return item
+
+
+def schemas_of(tool: types.Tool) -> tuple[Any, Any]:
+    """The input and output schema as the server sent them; None where it sent none."""
+    meta = tool.meta or {}
+    input_schema: Any = meta.get(_STASHED["inputSchema"], tool.input_schema)
+    return None if input_schema == _ABSENT else input_schema, meta.get(
+        _STASHED["outputSchema"], tool.output_schema
+    )
+
+
+def as_arguments(value: Any) -> dict[str, Any]:
+    """An input in the form that the SDK takes."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {_ARGUMENT: value}
+
+
+def restore(item: SessionMessage) -> SessionMessage:
+    """Prepares an outgoing message for the wire: undoes `as_arguments`."""
+    message = item.message
+    if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call" and message.params:
+        arguments: object = message.params.get("arguments")
+        if isinstance(arguments, dict) and _ARGUMENT in arguments:
+            message.params["arguments"] = cast("dict[str, Any]", arguments)[_ARGUMENT]
+    return item
+
+
+def _softened(tool: object) -> dict[str, Any] | None:
+    if not isinstance(tool, dict):
+        logger.warning("an upstream listed a tool that is no object; it is left out")
+        return None
+    softened = dict(cast("dict[str, Any]", tool))
+    stash: dict[str, Any] = {}
+    for key, name in _STASHED.items():
+        schema: object = softened.get(key)
+        if isinstance(schema, dict) and cast("dict[str, Any]", schema).get("type") == "object":
+            continue
+        if key == "inputSchema":
+            stash[name] = schema if isinstance(schema, dict | bool) else _ABSENT
+            softened[key] = {"type": "object"}
+        elif key in softened:
+            if isinstance(schema, dict | bool):
+                stash[name] = schema
+            del softened[key]
+    if stash:
+        meta: object = softened.get("_meta")
+        softened["_meta"] = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), **stash}
+    try:
+        types.Tool.model_validate(softened, by_name=False)
+    except ValidationError as error:
+        logger.warning("an upstream listed a malformed tool; it is left out: %s", error.errors()[0]["msg"])
+        return None
+    return softened

@@ -1,0 +1,103 @@
+"""Keeps the secrets of a server's configuration out of what others read: errors, reasons, logs.
+
+A server, its SDK or an HTTP library may quote a URL, a header or a key in an error. Which values are secrets is told
+by where they stand in the configuration; a tool's ordinary results are data and are left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+from cellblock.config import ServerConfig
+
+REDACTED: Final = "[redacted]"
+
+MIN_SECRET_CHARS: Final = 6
+"""Shorter values are too likely to be words of their own."""
+
+_SECRET_NAME: Final = re.compile(
+    r"key|token|secret|pass|pwd|auth|cred|cookie|session|private|signature", re.I
+)
+
+_URL: Final = re.compile(r"""(https?://)(?:[^\s/?#@"']*@)?([^\s?#"']*)(?:[?#][^\s"']*)?""")
+
+
+class Redactor:
+    """Replaces the secrets of one server's configuration: URL user, password and query values, header values and
+    environment variables and options with a name such as `API_KEY` or `--token`, and passwords in any URL there."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        found = {form for secret in _secrets(config) for form in _forms(secret)}
+        # The longest first: one secret may begin with another.
+        ordered = sorted((text for text in found if len(text) >= MIN_SECRET_CHARS), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, text: str) -> str:
+        """The text with `[redacted]` in place of each secret."""
+        return self._pattern.sub(REDACTED, text) if self._pattern else text
+
+    def tree(self, value: Any) -> Any:
+        """JSON data with every string and key treated as by `text`."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.tree(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            items = cast("dict[str, Any]", value).items()
+            return {self.text(key): self.tree(item) for key, item in items}
+        return value
+
+
+class BareUrls(logging.Filter):
+    """For the loggers of the HTTP library and the SDK, which write whole URLs: scheme, host and path stay."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Changes the record; drops none."""
+        record.msg, record.args = _URL.sub(r"\1\2", record.getMessage()), ()
+        return True
+
+
+def guard_loggers() -> None:
+    """Puts `BareUrls` on the loggers that are known to write URLs; once is enough, more often does no harm."""
+    for name in ("httpx2", "mcp.client.streamable_http", "mcp.client.sse"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, BareUrls) for known in logger.filters):
+            logger.addFilter(BareUrls())
+
+
+def _secrets(config: ServerConfig) -> Iterator[str]:
+    texts = [*config.env.values(), *config.args]
+    if config.url is not None:
+        texts.append(config.url)
+        for _, value in parse_qsl(urlsplit(config.url).query):
+            yield value
+    for text in texts:
+        if "://" in text and "@" in text:
+            yield from _userinfo(text)
+    for name, value in [*config.env.items(), *config.headers.items()]:
+        if _SECRET_NAME.search(name):
+            yield value
+            # `Bearer TOKEN`: the token is also said without its scheme.
+            yield value.rpartition(" ")[2]
+    for option, following in pairwise([*config.args, ""]):
+        name, equals, value = option.partition("=")
+        if option.startswith("-") and _SECRET_NAME.search(name):
+            yield value if equals else following
+
+
+def _userinfo(text: str) -> Iterator[str]:
+    try:
+        parts = urlsplit(text)
+        yield from (part for part in (parts.username, parts.password) if part)
+    except ValueError:
+        return
+
+
+def _forms(secret: str) -> tuple[str, ...]:
+    """How a secret may be written: as configured, percent-encoded, decoded."""
+    return secret, quote(secret, safe=""), quote_plus(secret), unquote(secret)

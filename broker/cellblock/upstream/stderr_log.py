@@ -1,0 +1,68 @@
+"""The stderr of a started server on its way to a log file: without the configuration's secrets, and capped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, Final, TextIO
+
+from cellblock.upstream.redaction import Redactor
+
+CAP_BYTES: Final = 1024 * 1024
+"""What a log file may hold; past it, the file is started anew."""
+
+MAX_LINE_BYTES: Final = 64 * 1024
+"""Of a line without end, so much is redacted and written at a time."""
+
+
+class _Pump(asyncio.Protocol):
+    def __init__(self, file: IO[bytes], redactor: Redactor) -> None:
+        self._file = file
+        self._redactor = redactor
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        self._write(lines + newline)
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._write(self._rest)
+            self._rest = b""
+
+    def finish(self) -> None:
+        """Writes what came without a line's end."""
+        self._write(self._rest)
+        self._rest = b""
+
+    def _write(self, data: bytes) -> None:
+        safe = self._redactor.text(data.decode("utf-8", "replace")).encode("utf-8", "replace")
+        # A full disk must not end the session: the log is what can be done without.
+        with suppress(OSError):
+            if self._file.tell() + len(safe) > CAP_BYTES:
+                self._file.truncate(0)
+            self._file.write(safe[-CAP_BYTES:])
+
+
+@asynccontextmanager
+async def stderr_log(path: Path, redactor: Redactor) -> AsyncGenerator[TextIO, None]:
+    """A text stream with a file descriptor, for a child process to write to; what it writes is appended to the file.
+
+    Raises:
+        OSError: The file cannot be opened, or there are no descriptors left.
+    """
+    with path.open("ab", buffering=0) as file:
+        reading, writing = os.pipe()
+        pump = _Pump(file, redactor)
+        with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as sink:
+            transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pump, source)
+            try:
+                yield sink
+            finally:
+                # What the process said last is in the pipe; its end has been waited for by now.
+                with suppress(OSError):
+                    while data := os.read(reading, MAX_LINE_BYTES):
+                        pump.data_received(data)
+                pump.finish()
+                transport.close()

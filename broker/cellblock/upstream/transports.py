@@ -1,0 +1,146 @@
+"""MCP client transports from a server's configuration, with an event that says when the connection is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TextIO
+
+import httpx2
+from mcp import StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+
+from cellblock.config import ServerConfig
+from cellblock.upstream.lenience import restore, soften
+from cellblock.upstream.redaction import guard_loggers
+
+Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
+
+
+class WatchedStream:
+    """A transport's read stream that sets `ended` when nothing more will come, and softens tool lists.
+
+    The SDK tells only the requests in flight that a connection has closed; an idle session would not notice.
+    """
+
+    def __init__(self, inner: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
+        self._inner = inner
+        self._ended = ended
+
+    @property
+    def last_context(self) -> object:
+        """The sender's context variables, where the inner stream keeps them (read by the SDK)."""
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next item."""
+        try:
+            return soften(await self._inner.receive())
+        except BaseException:
+            self._ended.set()
+            raise
+
+    async def aclose(self) -> None:
+        """Closes the inner stream."""
+        self._ended.set()
+        await self._inner.aclose()
+
+    def __aiter__(self) -> WatchedStream:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return soften(await self._inner.__anext__())
+        except BaseException:
+            self._ended.set()
+            raise
+
+    async def __aenter__(self) -> WatchedStream:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        self._ended.set()
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+class RestoringStream:
+    """A transport's write stream that puts inputs which are no objects into their own form."""
+
+    def __init__(self, inner: WriteStream[SessionMessage]) -> None:
+        self._inner = inner
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Sends one message."""
+        await self._inner.send(restore(item))
+
+    async def aclose(self) -> None:
+        """Closes the inner stream."""
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> RestoringStream:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
+
+
+@asynccontextmanager
+async def open_transport(
+    config: ServerConfig, *, stderr: TextIO, ended: asyncio.Event, on_refusal: Callable[[int], None]
+) -> AsyncGenerator[Streams, None]:
+    """Opens the transport that a server's configuration asks for.
+
+    Args:
+        config: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
+        stderr: Where a started process's stderr goes.
+        ended: Set when the connection is over.
+        on_refusal: Told the HTTP status (400 or more) of each refused message; the SDK's errors do not carry it.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    guard_loggers()
+    async with AsyncExitStack() as stack:
+        if config.command is not None:
+            parameters = StdioServerParameters(
+                command=config.command, args=config.args, env=config.env or None, cwd=config.cwd
+            )
+            read, write = await stack.enter_async_context(stdio_client(parameters, errlog=stderr))
+        elif config.type == "sse":
+            assert config.url is not None
+            read, write = await stack.enter_async_context(
+                sse_client(config.url, headers=dict(config.headers))
+            )
+        else:
+            assert config.url is not None
+            client = await stack.enter_async_context(create_mcp_http_client(headers=dict(config.headers)))
+
+            async def watch(response: httpx2.Response) -> None:
+                # GET opens the optional stream of notifications; refusing that is no failure.
+                if response.request.method == "POST" and response.status_code >= 400:
+                    on_refusal(response.status_code)
+
+            client.event_hooks["response"].append(watch)
+            read, write = await stack.enter_async_context(
+                streamable_http_client(config.url, http_client=client)
+            )
+        yield WatchedStream(read, ended), RestoringStream(write)

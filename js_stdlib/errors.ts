@@ -1,0 +1,107 @@
+/**
+ * `@codemode/errors`: what a tool call can throw (Code Mode specification, section 7).
+ *
+ * @example
+ * ```ts ignore
+ * import { ToolCallError } from "@codemode/errors";
+ * try { await files.read_file({ path: "missing" }); }
+ * catch (error) { if (error instanceof ToolCallError) console.log(error.message, error.hint); }
+ * ```
+ *
+ * @module
+ */
+
+/** What every error carries beside its message. `hint` is one corrective action (section 7.3). */
+export interface ErrorDetails {
+  hint: string;
+  code?: string;
+  serverId?: string;
+  toolName?: string;
+  exportName?: string;
+  path?: string;
+  expected?: string;
+  received?: string;
+  example?: unknown;
+  certainty?: string;
+  result?: unknown;
+}
+
+const define = Object.defineProperty;
+const keysOf = Object.keys;
+
+/** Base of all errors of `@codemode/*`. */
+export class CodemodeError extends Error {
+  declare hint: string;
+  declare code?: string;
+  declare serverId?: string;
+  declare toolName?: string;
+
+  constructor(message: string, details: ErrorDetails) {
+    super(message);
+    const keys = keysOf(details) as (keyof ErrorDetails)[];
+    for (let index = 0; index < keys.length; index++) {
+      const value = details[keys[index]];
+      if (value !== undefined && value !== null) {
+        // Defined, not assigned: a setter planted on a prototype must not see it.
+        define(this, keys[index], { __proto__: null, value, enumerable: true, configurable: true } as never);
+      }
+    }
+  }
+}
+
+/** The input does not fit the tool's schema (section 7.2). */
+export class SchemaValidationError extends CodemodeError {
+  declare exportName?: string;
+  /** JSON Pointer to the failing property. */
+  declare path?: string;
+  declare expected?: string;
+  declare received?: string;
+  /** A minimal payload that would pass. */
+  declare example?: unknown;
+}
+
+/** The server has no such tool. */
+export class ToolNotFoundError extends CodemodeError {}
+
+/** The server is not connected. */
+export class ServerNotFoundError extends CodemodeError {}
+
+/** The tool answered with an error, or the call could not be completed; `certainty` says what is known. */
+export class ToolCallError extends CodemodeError {
+  declare certainty?: string;
+  /** The full MCP result, where the server sent one. */
+  declare result?: unknown;
+}
+
+/** The server refused the call for lack of valid credentials. */
+export class AuthenticationError extends ToolCallError {}
+
+/** A limit of the run is used up. */
+export class SandboxLimitError extends CodemodeError {}
+
+const classes = {
+  __proto__: null,
+  CodemodeError,
+  SchemaValidationError,
+  ToolNotFoundError,
+  ServerNotFoundError,
+  ToolCallError,
+  AuthenticationError,
+  SandboxLimitError,
+} as unknown as Record<string, typeof CodemodeError | undefined>;
+
+const names = keysOf(classes);
+for (let index = 0; index < names.length; index++) {
+  const prototype = classes[names[index]]!.prototype;
+  define(prototype, "name", { value: names[index], configurable: true, writable: true });
+}
+
+/** The exports of the module. */
+export const errorClasses: Record<string, typeof CodemodeError | undefined> = classes;
+
+/** Makes the error that a reply of the broker describes. */
+export function errorFromBroker(value: unknown): CodemodeError {
+  const { errorClass, message, ...details } = value as ErrorDetails & { errorClass: string; message: string };
+  const chosen = classes[errorClass] ?? ToolCallError;
+  return new chosen(message, details);
+}

@@ -1,0 +1,1 @@
+"""A package, so that its fixtures can last as long as the folder: one broker and one agent for all its tests."""

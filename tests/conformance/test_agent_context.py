@@ -1,0 +1,125 @@
+"""What an agent is told before it writes code (3.2.1, 3.2.3, 3.2.4, 3.5, 4.4, 5.3.2), as an MCP client sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from conformance.world import Agent, agent_with
+from support import plain_server
+
+
+async def told(agent: Agent) -> str:
+    """Instructions and the tool's description: what clients put before their models."""
+    [tool] = (await agent.client.list_tools()).tools
+    return f"{agent.client.instructions or ''}\n{tool.description or ''}"
+
+
+@pytest.mark.clause("3.2.4.c")
+async def test_the_limits_are_told(agent: Agent) -> None:
+    """Each key, and those that the schema names are the same."""
+    text = await told(agent)
+    keys = ["timeoutMs", "maxMemoryBytes", "maxLogBytes", "maxToolCalls"]
+    assert [key for key in keys if key not in text] == []
+    [tool] = (await agent.client.list_tools()).tools
+    for key in tool.input_schema["properties"]["limits"].get("properties", {}):
+        assert key in text, f"{key} is in the schema and not in the manual"
+    maximum = re.search(r"timeoutMs\D+(\d+)\D+(\d+)", text)
+    assert maximum, "default and maximum of timeoutMs are told"
+    clamped = await agent.run("1", limits={"timeoutMs": int(maximum[2]) + 1})
+    assert [found["code"] for found in clamped["diagnostics"]] == ["LIMIT_CLAMPED"]
+    assert (await agent.run("1", limits={"timeoutMs": int(maximum[2])}))["diagnostics"] == []
+
+
+@pytest.mark.clause("3.2.3.e")
+async def test_capability_identifiers_are_told(agent: Agent) -> None:
+    """What may stand in `requestedCapabilities`: the ids of the servers, each of which is named."""
+    text = await told(agent)
+    assert "requestedCapabilities" in text
+    for server in ("contract", "plain", "broken"):
+        assert re.search(rf"@codemode/servers/{server}\b", text)
+
+
+@pytest.mark.clause("5.3.2.5", "5.3.1.a")
+async def test_the_unwrapping_rules_are_told(agent: Agent) -> None:
+    """All of them, in their order; the case of an input that is no object as well."""
+    text = await told(agent)
+    places = [text.find(word) for word in ("structuredContent", "single text", "full MCP result", "base64")]
+    assert min(places) >= 0 and places[0] < places[1] < places[2]
+    assert re.search(r"not an object|no object|non-object", text)
+
+
+@pytest.mark.clause("3.5.f", "3.2.1.c")
+async def test_deviations_and_restrictions_are_told(agent: Agent) -> None:
+    """Every deviation of the code's own table is in the text, as is what a module may not do."""
+    from cellblock_worker.confinement import BUNDLE_DIR
+
+    text = await told(agent)
+    table = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["deviations"]
+    assert [name for name in table if name not in text] == []
+    for word in (
+        "eval",
+        "Function",
+        "setInterval",
+        "import",
+        "TypeScript",
+        "await",
+        "fetch" if "fetch" in table else "network",
+    ):
+        assert word in text, word
+    assert "__codemode_result__" in text
+
+
+@pytest.mark.clause("3.5.f", "3.2.1.c")
+@pytest.mark.parametrize("name", ["eval", "setInterval", "WebAssembly", "SharedArrayBuffer", "Atomics"])
+async def test_what_is_told_to_be_absent_is_absent(agent: Agent, name: str) -> None:
+    """The manual does not say what is not so."""
+    assert name in await told(agent)
+    response = await agent.run(f"globalThis.__codemode_result__ = [typeof {name}, {name!r} in globalThis];")
+    assert response["result"] == ["undefined", False]
+
+
+@pytest.mark.clause("4.4.a", "6.3.a")
+async def test_declarations_of_all_bindings_are_told(agent: Agent) -> None:
+    """Each connected server is declared as a module with every one of its exports."""
+    text = await told(agent)
+    for server in ("contract", "plain"):
+        code = f"""import {{ __meta__ }} from "@codemode/servers/{server}";
+            globalThis.__codemode_result__ = __meta__.tools.map((tool) => tool.exportName);"""
+        names = (await agent.run(code))["result"]
+        resources = {str(one.uri): one for one in (await agent.client.list_resources()).resources}
+        [uri] = [uri for uri in resources if f"/{server}" in uri]
+        [contents] = (await agent.client.read_resource(uri)).contents
+        declared = contents.text  # type: ignore[union-attr]
+        assert f'declare module "@codemode/servers/{server}"' in declared
+        missing = [name for name in names if not re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text)]
+        assert missing == [], f"not in the context: {missing}"
+        assert [name for name in names if name not in declared] == []
+    assert 'declare module "@codemode/servers/plain"' in text
+
+
+@pytest.mark.clause("4.4.a")
+async def test_the_context_is_the_same_each_time(tmp_path: Path) -> None:
+    """Byte for byte in two processes, so that a model's prompt cache holds; the order is the configuration's."""
+    servers = {"zeta": plain_server(), "Mid Dle": plain_server(), "alpha": plain_server()}
+    texts: list[str] = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with agent_with(folder, servers) as agent:
+            texts.append(await told(agent))
+    assert texts[0] == texts[1]
+    places = [texts[0].find(f"@codemode/servers/{name}") for name in ("zeta", "mid-dle", "alpha")]
+    assert sorted(places) == places and places[0] >= 0
+
+
+@pytest.mark.clause("4.4.a", "2.1")
+async def test_without_servers_the_agent_is_told_so(tmp_path: Path) -> None:
+    """The one tool is there and works."""
+    async with agent_with(tmp_path, {}) as agent:
+        text = await told(agent)
+        assert "No server" in text or "no server" in text
+        assert (await agent.run("globalThis.__codemode_result__ = 1"))["result"] == 1

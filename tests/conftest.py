@@ -1,0 +1,47 @@
+"""Fixtures that every folder of tests may use. The public MCP servers are in `fixtures_servers.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# --import-mode=importlib puts no test folder on sys.path; test modules import `fixtures_servers` by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
+from fixtures_servers import (
+    git_repository,
+    server_everything,
+    server_filesystem,
+    server_git,
+    server_memory,
+    server_time,
+)
+
+__all__ = [
+    "git_repository",
+    "server_everything",
+    "server_filesystem",
+    "server_git",
+    "server_memory",
+    "server_time",
+]
+
+
+pytest_plugins = ["clauses"]
+
+
+# A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.
+hypothesis.settings.register_profile(
+    "cellblock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("cellblock")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Cellblock is asyncio all through; session scope, so that fixtures of any scope may be async."""
+    return "asyncio"

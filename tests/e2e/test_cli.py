@@ -1,0 +1,255 @@
+"""The `cellblock` command: options, exit codes, and what is on standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import __version__
+from cellblock.cli import main
+from support import CELLBLOCK, plain_server, write_config
+
+BOUND_SECONDS = 60
+
+ONE = "globalThis.__codemode_result__ = 1;"
+
+Outcome = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A fresh HOME, so that no test writes into anybody's state directory."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def command(home: Path) -> Any:
+    """Runs `cellblock` with arguments; `code` is its standard input."""
+
+    def run(*arguments: object, code: str = "", env: Mapping[str, str] | None = None) -> Outcome:
+        return subprocess.run(
+            [str(CELLBLOCK), *map(str, arguments)],
+            input=code,
+            env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_SECONDS,
+        )
+
+    return run
+
+
+def response_of(outcome: Outcome) -> dict[str, Any]:
+    """Standard output as one JSON document, which it must be as a whole."""
+    assert outcome.stdout, outcome.stderr
+    return json.loads(outcome.stdout)
+
+
+def fails(outcome: Outcome, code: int, *said: str) -> None:
+    """It printed nothing on standard output and one message without a traceback on standard error."""
+    assert outcome.returncode == code, outcome.stderr
+    assert outcome.stdout == ""
+    assert "Traceback" not in outcome.stderr
+    for part in said:
+        assert part in outcome.stderr, outcome.stderr
+
+
+def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.ts"
+    script.write_text(
+        "const n: number = 40; console.log('ü'); globalThis.__codemode_result__ = { n };", "utf-8"
+    )
+    from_file = command("run", script)
+    from_stdin = command("run", "-", code=script.read_text("utf-8"))
+    for outcome in (from_file, from_stdin):
+        assert outcome.returncode == 0
+        assert outcome.stderr == ""
+        response = response_of(outcome)
+        assert response["result"] == {"n": 40}
+        assert [log["message"] for log in response["logs"]] == ["ü"]
+        assert response["diagnostics"] == []
+
+
+def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"Plain One": plain_server(), "absent": {"command": "no-such-program"}})
+    code = """
+        import { echo } from "@codemode/servers/plain-one";
+        globalThis.__codemode_result__ = await echo({ a: 1 });
+    """
+    common = ("run", "-", "--config", config, "--state-dir", tmp_path / "s")
+    fine = command(*common, "--require", "Plain One", code=code)
+    assert fine.returncode == 0, fine.stderr
+    assert response_of(fine)["result"] == '{"a": 1}'
+    by_path = command(*common, "--require", "plain-one", code=code)
+    assert by_path.returncode == 0, by_path.stderr
+    fails(command(*common, "--require", "absent", code=code), 2, "absent", "not connected", "no-such-program")
+    fails(command(*common, "--require", "other", code=code), 2, "other", "not in the configuration")
+
+
+def test_toml_configuration_with_defaults_for_limits(command: Any, tmp_path: Path) -> None:
+    config = tmp_path / "cellblock.toml"
+    config.write_text(
+        f"[cellblock]\nstate_dir = {json.dumps(str(tmp_path / 's'))}\n"
+        "[cellblock.limits.timeout_ms]\ndefault = 200\nmaximum = 400\n"
+    )
+    outcome = command("run", "-", "--config", config, code="for (;;) {}")
+    assert outcome.returncode == 1
+    assert "timeoutMs = 200" in response_of(outcome)["diagnostics"][0]["message"]
+    assert (tmp_path / "s" / "logs").is_dir()
+    clamped = command("run", "-", "--config", config, "--timeout-ms", 5000, code="for (;;) {}")
+    assert clamped.returncode == 1
+    codes = [found["code"] for found in response_of(clamped)["diagnostics"]]
+    assert codes == ["SANDBOX_LIMIT", "LIMIT_CLAMPED"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--timeout-ms", 200), "for (;;) {}", "timeoutMs = 200"),
+        (("--max-cpu-ms", 100), "for (;;) {}", "maxCpuMs = 100"),
+        (
+            ("--max-memory-bytes", 64 << 20),
+            "const k = []; for (;;) k.push(new Uint8Array(1 << 20).fill(1));",
+            f"maxMemoryBytes = {64 << 20}",
+        ),
+        (
+            ("--max-tool-calls", 2),
+            'import { echo } from "@codemode/servers/plain"; for (;;) await echo({});',
+            "maxToolCalls = 2",
+        ),
+    ],
+    ids=["timeout", "cpu", "memory", "calls"],
+)
+def test_every_limit_has_an_option(
+    command: Any, tmp_path: Path, options: tuple[object, ...], code: str, said: str
+) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()})
+    outcome = command("run", "-", "--config", config, *options, code=code)
+    assert outcome.returncode == 1
+    first = response_of(outcome)["diagnostics"][0]
+    assert (first["code"], first["errorClass"]) == ("SANDBOX_LIMIT", "SandboxLimitError")
+    assert said in first["message"]
+
+
+def test_the_log_limit_has_an_option(command: Any) -> None:
+    outcome = command("run", "-", "--max-log-bytes", 5, code="console.log('123456789');")
+    assert outcome.returncode == 0
+    logs = response_of(outcome)["logs"]
+    assert (logs[0]["message"], logs[1]["level"]) == ("12345", "warn")
+
+
+def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(command: Any) -> None:
+    outcome = command("run", "-", code="console.log('first');\nthrow new TypeError('on purpose');")
+    assert outcome.returncode == 1
+    response = response_of(outcome)
+    assert response["result"] is None
+    assert [log["message"] for log in response["logs"]] == ["first"]
+    (found,) = response["diagnostics"]
+    assert found["code"] == "UNCAUGHT_EXCEPTION"
+    assert "on purpose" in found["message"]
+    assert found["path"].startswith("script.js:2:")
+
+
+def test_an_invalid_limit_is_wrong_usage(command: Any) -> None:
+    fails(command("run", "-", "--timeout-ms", 0, code=ONE), 2, "timeoutMs", "Give limits.timeoutMs")
+    fails(command("run", "-", "--timeout-ms", "soon", code=ONE), 2, "--timeout-ms")
+
+
+def test_wrong_usage_exits_with_2(command: Any, tmp_path: Path) -> None:
+    fails(command(), 2, "usage:")
+    fails(command("fly"), 2, "fly")
+    fails(command("run"), 2, "SCRIPT")
+    fails(command("run", tmp_path / "absent.js"), 2, "absent.js")
+    binary = tmp_path / "binary.js"
+    binary.write_bytes(b"\xff\xfe\x00")
+    fails(command("run", binary), 2, "UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not valid"),
+        ("[]", "holds no object"),
+        ('{"mcpServers": {"a": {}}}', "mcpServers.a"),
+        ('{"mcpServers": {"a": {"command": "x", "url": "http://y"}}}', "exactly one"),
+        ('{"mcpServers": {"a": {"command": 5}}}', "mcpServers.a.command"),
+        ('{"cellblock": {"pol": {}}}', "cellblock.pol"),
+        ('{"cellblock": {"pool": {"capacity": 0}}}', "cellblock.pool.capacity"),
+        ('{"cellblock": {"limits": {"timeout_ms": {"default": 9, "maximum": 1}}}}', "over maximum"),
+        ('{"cellblock": {"tools": ["no_such_module_anywhere"]}}', "no_such_module_anywhere"),
+        ('{"cellblock": {"tools": ["json"]}}', "@tool()"),
+    ],
+)
+def test_a_wrong_configuration_is_named_with_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, said: str
+) -> None:
+    """In this process: ten more starts would show nothing else."""
+    config = tmp_path / "wrong.json"
+    config.write_text(text)
+    script = tmp_path / "script.js"
+    script.write_text(ONE)
+    assert main(["run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s")]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("cellblock: ")
+    assert errors.count("\n") == 1
+    assert said in errors
+
+
+def test_a_configuration_that_is_not_there_is_named(command: Any, tmp_path: Path) -> None:
+    fails(command("run", "-", "--config", tmp_path / "absent.json", code=ONE), 2, "absent.json")
+    fails(command("serve", "--config", tmp_path / "absent.json"), 2, "absent.json")
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    fails(command("run", "-", "--state-dir", tmp_path / "file" / "s", code=ONE), 2, "file/s", "--state-dir")
+
+
+def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
+    """Installed beside Cellblock in real life; found by PYTHONPATH here."""
+    (tmp_path / "my_tools.py").write_text(
+        "from cellblock import tool\n\n\n@tool()\ndef double(n: int) -> int:\n    return 2 * n\n"
+    )
+    config = write_config(tmp_path, {}, tools=["my_tools"])
+    code = """
+        import { double } from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await double({ n: 21 });
+    """
+    outcome = command("run", "-", "--config", config, code=code, env={"PYTHONPATH": str(tmp_path)})
+    assert outcome.returncode == 0, outcome.stderr
+    assert response_of(outcome)["result"] == 42
+
+
+def test_version_and_help(command: Any) -> None:
+    assert command("--version").stdout.strip() == f"cellblock {__version__}"
+    helped = command("run", "--help")
+    assert helped.returncode == 0
+    for option in ("--config", "--state-dir", "--require", "--timeout-ms", "--max-memory-bytes"):
+        assert option in helped.stdout
+
+
+def test_the_demo_shows_script_calls_and_response(command: Any, home: Path) -> None:
+    outcome = command("demo")
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stderr == ""
+    for part in (
+        "@codemode/servers/tracker",
+        "@codemode/servers/local",
+        "call  tracker.list_issues",
+        '"toolTrace"',
+    ):
+        assert part in outcome.stdout
+    response = json.loads(outcome.stdout[outcome.stdout.rindex("\n{") :])
+    assert response["result"]["open"] > 20
+    assert all(entry["ok"] for entry in response["toolTrace"] if entry["toolName"] != "get_issue")
+    assert list(home.rglob("*")) == []

@@ -1,0 +1,52 @@
+"""`cellblock doctor`: says what is in force and what does not work; its exit code tells which."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from support import CELLBLOCK, plain_server, write_config
+
+
+def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([CELLBLOCK, "doctor", *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
+    done = doctor("--json", "--state-dir", str(tmp_path / "state"))
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert report["ok"] is True and report["problems"] == []
+    assert report["versions"]["Deno"].startswith("2.")
+    assert report["stateDir"] == str(tmp_path / "state")
+    if sys.platform.startswith("linux"):
+        assert any(layer.startswith("kernel: RLIMIT_DATA") for layer in report["layers"])
+
+
+def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
+    servers = {"plain": plain_server(), "broken": {"command": str(tmp_path / "nothing")}}
+    config = write_config(tmp_path, servers)
+    done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
+    assert done.returncode == 1
+    assert "plain: connected" in done.stdout
+    assert "broken: not connected" in done.stdout.partition("Problems")[0]
+    assert "Server broken is not connected" in done.stdout.partition("Problems")[2]
+
+
+def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"cellblock": {"isolation": "off"}}), encoding="utf-8")
+    done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
+    assert done.returncode == 0
+    assert "isolation = off" in done.stdout
+    assert "missing   namespaces: switched off" in done.stdout
+
+
+def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"cellblock": {"isolation": "perhaps"}}), encoding="utf-8")
+    done = doctor("--config", str(config))
+    assert done.returncode == 2
+    assert "cellblock.isolation" in done.stderr

@@ -1,0 +1,68 @@
+"""Fake workers: small Python programs that speak the frame protocol on their pipes, as badly as a test wants.
+
+`FakeWorkers` puts them in the place of Deno.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Final
+
+import msgpack
+import pytest
+
+import cellblock_worker
+from cellblock_worker import confinement
+
+SITE_FOLDERS: Final = [
+    str(Path(cellblock_worker.__file__).parents[1]),
+    str(Path(msgpack.__file__).parents[1]),
+]
+
+PRELUDE: Final = """
+import os, sys, time
+sys.path[:0] = {folders!r}
+from cellblock_worker.frames import FrameDecoder, encode_frame, pack_header
+
+decoder = FrameDecoder(1 << 30)
+waiting = []
+
+def raw(data):
+    while data:
+        data = data[os.write(1, data):]
+
+def frame(body=b"", **header):
+    raw(encode_frame(pack_header(header), body))
+
+def ready(protocol=1):
+    frame(t="ready", protocol=protocol)
+
+def read():
+    while not waiting:
+        data = os.read(0, 1 << 16)
+        if not data:
+            time.sleep(600)
+        waiting.extend(decoder.feed(data))
+    return waiting.pop(0)
+
+def hang():
+    time.sleep(600)
+"""
+
+
+class FakeWorkers:
+    """Replaces the command line of every worker that is spawned from now on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def run(self, program: str) -> None:
+        """Workers run this Python program; `ready`, `read`, `frame`, `raw` and `hang` are there for it."""
+        text = PRELUDE.format(folders=SITE_FOLDERS) + textwrap.dedent(program)
+        self.argv([sys.executable, "-I", "-S", "-c", text])
+
+    def argv(self, argv: list[str]) -> None:
+        """Workers are this command."""
+        self._monkeypatch.setattr(confinement, "worker_argv", lambda max_old_space_mb: argv)  # pyright: ignore

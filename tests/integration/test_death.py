@@ -1,0 +1,395 @@
+"""Death of any part, by SIGKILL unless said otherwise: what is told, what recovers, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, Observer, RunResponse
+from cellblock.execution.calls import ToolCalls
+from fixtures_servers import node_entry
+from support import (
+    CELLBLOCK,
+    alive,
+    descendants,
+    error_of,
+    gone,
+    ledger,
+    plain_server,
+    settings,
+    succeeded,
+    until,
+    warmed,
+    within,
+    workers_of,
+    write_config,
+)
+
+ENDLESS = "console.log('running'); for (;;) {}"
+IN_A_CALL = """
+    import { echo, never } from "@codemode/servers/plain";
+    await echo({});
+    console.log("running");
+    await never({});
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker of its own for each test: its host is going to die."""
+    config = settings(tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")})
+    async with Broker(config) as started:
+        await started.settled()
+        yield started
+
+
+async def begun(broker: Broker, code: str, **limits: int) -> asyncio.Task[RunResponse]:
+    """A run that has logged its first line."""
+    started = asyncio.Event()
+    observer = Observer(on_log=lambda _: started.set())
+    run = asyncio.create_task(broker.run(code, limits=limits, observer=observer))
+    await within(started.wait())
+    return run
+
+
+async def works(broker: Broker) -> None:
+    """Runs a script with a tool call, as soon as there is a host again."""
+    code = """
+        import { echo } from "@codemode/servers/plain";
+        globalThis.__codemode_result__ = await echo({ fine: true });
+    """
+    assert succeeded(await within(broker.run(code))) == '{"fine": true}'
+
+
+def host_of(broker: Broker) -> psutil.Process:
+    assert broker.host_pid is not None
+    return psutil.Process(broker.host_pid)
+
+
+async def busiest(broker: Broker) -> psutil.Process:
+    """The worker in an endless loop, as soon as its CPU time says clearly which one it is."""
+    ranked: list[tuple[float, psutil.Process]] = []
+
+    def clear() -> bool:
+        nonlocal ranked
+        times = [(sum(worker.cpu_times()[:2]), worker) for worker in workers_of(host_of(broker).pid)]
+        ranked = sorted(times, key=lambda pair: pair[0])
+        return len(ranked) == 1 or ranked[-1][0] > ranked[-2][0] + 0.1
+
+    await until(clear, "one worker that is busier than the others")
+    return ranked[-1][1]
+
+
+async def called(record: Path, tool: str) -> None:
+    """Waits until the plain server has been called."""
+    await until(lambda: any(event.get("tool") == tool for event in ledger(record)), f"a call of {tool}")
+
+
+async def test_a_killed_host_takes_its_workers_and_the_broker_recovers(
+    broker: Broker, tmp_path: Path
+) -> None:
+    endless = await begun(broker, ENDLESS)
+    in_a_call = await begun(broker, IN_A_CALL)
+    await called(tmp_path / "ledger.jsonl", "never")
+    host = host_of(broker)
+    workers = workers_of(host.pid)
+    assert len(workers) >= 2
+    host.kill()
+    lost = await within(endless)
+    found = error_of(lost, "HOST_LOST")
+    assert "may have run in part" in found.message
+    assert [entry.message for entry in lost.logs] == ["running"]
+    with_calls = error_of(await within(in_a_call), "HOST_LOST")
+    assert "1 completed, 1 in flight (may have run), 0 not started" in with_calls.message
+    await gone([host, *workers])
+    await until(lambda: broker.hosts, "a new host")
+    assert broker.host_pid != host.pid
+    await works(broker)
+
+
+async def test_a_run_that_comes_while_the_host_is_dead_waits_for_the_next(broker: Broker) -> None:
+    host_of(broker).kill()
+    await until(lambda: not broker.hosts, "the death is noticed")
+    await works(broker)
+
+
+async def test_hosts_that_die_again_and_again_are_replaced_each_time(broker: Broker) -> None:
+    for _ in range(3):
+        await until(lambda: broker.hosts, "a host")
+        host = host_of(broker)
+        workers = workers_of(host.pid)
+        host.kill()
+        await gone([host, *workers])
+        await until(lambda gone=host: broker.host_pid not in (None, gone.pid), "another host process")
+    await until(lambda: broker.hosts, "a host")
+    await works(broker)
+
+
+async def test_a_host_that_hangs_is_replaced(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP: it is there, but says nothing. Its workers die with it, one in an endless loop too."""
+    monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 2.5)
+    endless = await begun(broker, ENDLESS)
+    host = host_of(broker)
+    workers = workers_of(host.pid)
+    host.suspend()
+    found = error_of(await within(endless), "HOST_LOST")
+    assert "silent" in found.message
+    await gone([host, *workers])
+    await until(lambda: broker.hosts, "a new host")
+    await works(broker)
+
+
+async def test_a_host_that_hangs_cannot_hold_a_run_past_its_deadline(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker's own clock ends the run, even if silence alone would never replace the host."""
+    monkeypatch.setattr("cellblock.pool.pool.HOST_SILENCE_SECONDS", 1000.0)
+    endless = await begun(broker, ENDLESS, timeoutMs=500)
+    host = host_of(broker)
+    host.suspend()
+    started = time.monotonic()
+    error_of(await within(endless), "HOST_LOST")
+    assert time.monotonic() - started < 10
+    await until(lambda: not alive(host), "the host is killed")
+    await until(lambda: broker.hosts, "a new host")
+    await works(broker)
+
+
+async def test_a_worker_that_is_killed_in_its_run_is_reported(broker: Broker) -> None:
+    endless = await begun(broker, ENDLESS)
+    host = host_of(broker)
+    worker = await busiest(broker)
+    worker.kill()
+    response = await within(endless)
+    error_of(response, "WORKER_CRASHED")
+    assert [entry.message for entry in response.logs] == ["running"]
+    assert alive(host)
+    await works(broker)
+
+
+async def test_a_worker_that_is_stopped_in_its_run_is_still_killed_at_its_timeout(broker: Broker) -> None:
+    endless = await begun(broker, ENDLESS, timeoutMs=1500)
+    worker = await busiest(broker)
+    worker.suspend()
+    error_of(await within(endless), "SANDBOX_LIMIT")
+    await gone([worker])
+    await works(broker)
+
+
+async def test_warm_workers_that_die_are_replaced_unnoticed(broker: Broker) -> None:
+    await warmed(broker)
+    victims = workers_of(host_of(broker).pid)
+    for victim in victims:
+        victim.kill()
+    # A run may be given to a worker whose death the host has not seen yet; it must be told so, not hang.
+    response = await within(broker.run("globalThis.__codemode_result__ = 1;"))
+    assert response.ok or response.diagnostics[0].code == "WORKER_CRASHED"
+    await gone(victims)
+    await until(
+        lambda: len(workers_of(host_of(broker).pid)) == broker.settings.cellblock.pool.warm, "a full pool"
+    )
+    await works(broker)
+
+
+async def test_a_cancelled_caller_ends_its_run_and_its_calls(broker: Broker, tmp_path: Path) -> None:
+    """Section 7.4: the worker is killed and the upstream gets the cancel notification."""
+    run = await begun(broker, IN_A_CALL)
+    await called(tmp_path / "ledger.jsonl", "never")
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(run)
+    await until(
+        lambda: any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl")),
+        "a cancel notification",
+    )
+    host = host_of(broker)
+    await until(lambda: len(workers_of(host.pid)) == broker.settings.cellblock.pool.warm, "a full pool")
+    await works(broker)
+
+
+async def test_a_run_that_is_aborted_twice_still_cancels_its_calls(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the broker closes on a cancelled caller: the second order comes while the SDK writes the notice."""
+    abandon = ToolCalls.abandon
+
+    def twice(calls: ToolCalls) -> None:
+        abandon(calls)
+        asyncio.get_running_loop().call_soon(abandon, calls)
+
+    monkeypatch.setattr(ToolCalls, "abandon", twice)
+    run = await begun(broker, IN_A_CALL)
+    await called(tmp_path / "ledger.jsonl", "never")
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(run)
+    await until(
+        lambda: any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl")),
+        "a cancel notification",
+    )
+
+
+async def test_closing_the_broker_ends_runs_that_are_under_way(tmp_path: Path) -> None:
+    """Every call in flight is cancelled upstream, each once, and every run gets its response."""
+    record = tmp_path / "ledger.jsonl"
+    before = set(descendants(os.getpid()))
+    async with Broker(settings(tmp_path, {"plain": plain_server("--ledger", record)})) as broker:
+        await broker.settled()
+        runs = [await begun(broker, ENDLESS), *[await begun(broker, IN_A_CALL) for _ in range(8)]]
+
+        def in_flight() -> list[Any]:
+            return [event["id"] for event in ledger(record) if event.get("tool") == "never"]
+
+        await until(lambda: len(in_flight()) == 8, "eight calls in flight")
+        started = time.monotonic()
+    assert time.monotonic() - started < 10
+    for run in runs:
+        error_of(await within(run), "CANCELLED")
+    assert set(descendants(os.getpid())) - before == set()
+    cancelled = [event["id"] for event in ledger(record) if event["event"] == "cancelled"]
+    assert sorted(cancelled) == sorted(in_flight())
+
+
+# ---- a whole broker in a process of its own --------------------------------------------------------------
+
+
+@asynccontextmanager
+async def cellblock(*arguments: str, stdin: int | None = PIPE) -> AsyncIterator[Process]:
+    """A `cellblock` command, killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK), *arguments, stdin=stdin, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await within(process.communicate())
+
+
+async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
+    """The descendants of a process, as soon as there is one whose command line has each of `parts`."""
+    found: list[psutil.Process] = []
+
+    def complete() -> bool:
+        nonlocal found
+        found = descendants(pid)
+        lines: list[str] = []
+        for process in found:
+            try:
+                lines.append(" ".join(process.cmdline()))
+            except psutil.Error:
+                return False
+        return all(any(part in line for line in lines) for part in parts)
+
+    await until(complete, f"processes {parts}")
+    return found
+
+
+def servers(tmp_path: Path) -> dict[str, Any]:
+    return {
+        "plain": plain_server("--ledger", tmp_path / "ledger.jsonl"),
+        "everything": node_entry("server-everything", "stdio"),
+    }
+
+
+async def running_script(tmp_path: Path, *options: str) -> list[str]:
+    """The arguments of a `cellblock run` with both servers and a script that stays in a call."""
+    config = write_config(tmp_path, servers(tmp_path))
+    script = tmp_path / "script.js"
+    script.write_text(IN_A_CALL)
+    return ["run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s"), *options]
+
+
+PARTS = ("cellblock_worker", "deno", "plain_server", "server-everything")
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_the_end_of_cellblock_run_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    """Neither host nor worker nor upstream server; after a signal that can be handled, no socket either."""
+    async with cellblock(*await running_script(tmp_path)) as process:
+        await called(tmp_path / "ledger.jsonl", "never")
+        left = await all_of(process.pid, *PARTS)
+        process.send_signal(number)
+        code = await within(process.wait())
+        output = await within(process.stdout.read()) if process.stdout is not None else b""
+        await gone(left)
+    assert output == b""
+    if number is signal.SIGKILL:
+        assert code == -number
+    else:
+        assert code == 128 + (signal.SIGINT if number is signal.SIGINT else signal.SIGTERM)
+        assert list((tmp_path / "s" / "run").glob("*")) == []
+        assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))
+
+
+@pytest.mark.servers
+async def test_what_a_killed_broker_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """Its socket directory, which nobody was there to remove."""
+    state = Path("/tmp") / f"cellblock-test-{os.getpid()}"  # short enough for a socket inside it
+    arguments = [*(await running_script(tmp_path)), "--state-dir", str(state)]
+    try:
+        async with cellblock(*arguments) as process:
+            await called(tmp_path / "ledger.jsonl", "never")
+            process.kill()
+            await within(process.wait())
+        assert len(list((state / "run").glob("*"))) == 1
+        (tmp_path / "script.js").write_text("globalThis.__codemode_result__ = 1;")
+        async with cellblock(*arguments) as process:
+            assert await within(process.wait()) == 0
+        assert list((state / "run").glob("*")) == []
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def request(number: int, method: str, parameters: dict[str, Any]) -> bytes:
+    return (
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}).encode() + b"\n"
+    )
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGTERM, None], ids=["KILL", "TERM", "end of stdin"]
+)
+async def test_the_end_of_cellblock_serve_leaves_nothing(
+    tmp_path: Path, number: signal.Signals | None
+) -> None:
+    """With a run in flight; after a signal although the client keeps its end of stdin open."""
+    config = write_config(tmp_path, servers(tmp_path))
+    arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(tmp_path / "s")]
+    async with cellblock(*arguments) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        client = {"name": "test", "version": "1"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        process.stdin.write(request(1, "initialize", hello))
+        answer = json.loads(await within(process.stdout.readline()))
+        assert answer["result"]["serverInfo"]["name"] == "cellblock"
+        process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        run = {"name": "codemode.run", "arguments": {"code": IN_A_CALL}}
+        process.stdin.write(request(2, "tools/call", run))
+        await called(tmp_path / "ledger.jsonl", "never")
+        left = await all_of(process.pid, *PARTS)
+        if number is None:
+            process.stdin.close()
+        else:
+            process.send_signal(number)
+        await within(process.wait(), 15)
+        await gone(left)
+    if number is not signal.SIGKILL:
+        assert list((tmp_path / "s" / "run").glob("*")) == []
+        assert any(event["event"] == "cancelled" for event in ledger(tmp_path / "ledger.jsonl"))

@@ -1,0 +1,221 @@
+"""Upstream servers that fail: at start, in the middle, by silence, or by answers that are none."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker
+from support import error_of, gone, ledger, plain_server, settings, succeeded, until, within
+
+CALL_BOUND_MS = 400
+
+REPORT = """
+    const report = (error) => ({
+        isToolCallError: error instanceof ToolCallError,
+        message: error.message,
+        hint: error.hint,
+        certainty: error.certainty,
+    });
+"""
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """A broker that gives an upstream call 400 ms, with one plain server."""
+    bounds = {"call_timeout_ms": CALL_BOUND_MS, "retry_first_ms": 50, "retry_max_ms": 200}
+    config = settings(tmp_path_factory.mktemp("failures"), {"plain": plain_server()}, upstream=bounds)
+    async with Broker(config) as started:
+        await started.settled()
+        yield started
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("never({})", "did not answer"),
+        ("garbage({})", "did not answer"),
+        ("deep({ depth: 300 })", "did not answer"),
+        ("wrong_shape({})", "no tool result"),
+    ],
+)
+async def test_no_usable_answer_is_a_tool_call_error_within_the_bound(
+    broker: Broker, call: str, said: str
+) -> None:
+    """The SDK's client would wait for ever for the first three; the script goes on, and so does the session."""
+    code = f"""
+        import * as plain from "@codemode/servers/plain";
+        import {{ ToolCallError }} from "@codemode/errors";
+        {REPORT}
+        const started = performance.now();
+        const [failed, other] = await Promise.all([
+            plain.{call}.then(() => "no error", report),
+            plain.echo({{ at: "the same time" }}),
+        ]);
+        const ms = performance.now() - started;
+        globalThis.__codemode_result__ = {{ failed, other, ms, after: await plain.echo({{ n: 1 }}) }};
+    """
+    response = await within(broker.run(code))
+    result = succeeded(response)
+    assert result["failed"]["isToolCallError"] is True
+    assert said in result["failed"]["message"]
+    assert result["failed"]["hint"]
+    assert result["failed"]["certainty"] == "may_have_run"
+    assert result["ms"] < CALL_BOUND_MS + 1500
+    assert result["other"] == '{"at": "the same time"}'
+    assert result["after"] == '{"n": 1}'
+    assert [entry.ok for entry in response.tool_trace] == [False, True, True]
+
+
+async def test_an_answer_as_deep_as_mcp_allows_arrives(broker: Broker) -> None:
+    code = """
+        import { deep } from "@codemode/servers/plain";
+        let value = (await deep({ depth: 100 })).value;
+        let depth = 1;
+        while (value.length) { value = value[0]; depth++; }
+        globalThis.__codemode_result__ = depth;
+    """
+    assert succeeded(await within(broker.run(code))) == 100
+
+
+async def test_a_server_that_dies_in_a_call_is_reconnected(broker: Broker) -> None:
+    code = f"""
+        import * as plain from "@codemode/servers/plain";
+        import {{ ToolCallError }} from "@codemode/errors";
+        {REPORT}
+        const died = await plain.die({{}}).then(() => "no error", report);
+        const next = await plain.echo({{}}).then(() => "no error", report);
+        globalThis.__codemode_result__ = {{ died, next }};
+    """
+    result = succeeded(await within(broker.run(code)))
+    assert "closed during die" in result["died"]["message"]
+    assert result["died"]["certainty"] == "may_have_run"
+    # Whether the reconnect is done by then is a race that either side may win.
+    assert result["next"] == "no error" or "not connected" in result["next"]["message"], result["next"]
+    await until(lambda: "plain" in broker.catalog.servers, "the server is connected again")
+    again = """
+        import { echo } from "@codemode/servers/plain";
+        globalThis.__codemode_result__ = await echo({ again: true });
+    """
+    assert succeeded(await within(broker.run(again))) == '{"again": true}'
+
+
+async def test_a_server_that_is_killed_while_idle_is_reconnected(broker: Broker) -> None:
+    pid_of = """
+        import { pid } from "@codemode/servers/plain";
+        globalThis.__codemode_result__ = Number(await pid({}));
+    """
+    first = succeeded(await within(broker.run(pid_of)))
+    psutil.Process(first).send_signal(signal.SIGKILL)
+    await until(lambda: "plain" not in broker.catalog.servers, "the death is noticed")
+    assert "closed" in broker.catalog.unavailable["plain"]
+    await until(lambda: "plain" in broker.catalog.servers, "the server is connected again")
+    assert succeeded(await within(broker.run(pid_of))) != first
+
+
+async def test_a_server_that_dies_after_some_calls_is_restarted_each_time(tmp_path: Path) -> None:
+    record = tmp_path / "ledger.jsonl"
+    servers = {"mortal": plain_server("--die-after", 3, "--ledger", record)}
+    bounds = {"retry_first_ms": 50, "retry_max_ms": 200}
+    code = """
+        import { echo } from "@codemode/servers/mortal";
+        let answered = 0;
+        try {
+            for (let call = 0; call < 10; call++) { await echo({ call }); answered++; }
+        } catch (error) {
+            globalThis.__codemode_result__ = { answered, error: error.name };
+        }
+    """
+    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+        for _ in range(2):
+            await broker.settled()
+            await until(lambda: "mortal" in broker.catalog.servers, "the server is connected")
+            assert succeeded(await within(broker.run(code))) == {"answered": 3, "error": "ToolCallError"}
+            await until(lambda: "mortal" not in broker.catalog.servers, "the death is noticed")
+    calls = [event["arguments"]["call"] for event in ledger(record) if event["event"] == "call"]
+    # Call 3 of each life was never answered and must not have been sent a second time.
+    assert calls == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    servers: dict[str, Any] = {
+        "absent": {"command": str(tmp_path / "no-such-program")},
+        "silent": {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]},
+        "chatty": {"command": sys.executable, "args": ["-c", "print('hello, I am no MCP server')"]},
+        "off": {"command": "false", "disabled": True},
+        "plain": plain_server(),
+    }
+    code = """
+        import { echo } from "@codemode/servers/plain";
+        globalThis.__codemode_result__ = await echo({});
+    """
+    bounds = {"connect_timeout_ms": 1500}
+    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+        await within(broker.settled())
+        assert set(broker.catalog.servers) == {"plain"}
+        assert set(broker.catalog.unavailable) == {"absent", "silent", "chatty"}
+        assert all(broker.catalog.unavailable.values())
+        assert "1.5 s" in broker.catalog.unavailable["silent"]
+        response = await within(broker.run(code, requested_capabilities=["plain", "absent"]))
+        assert succeeded(response) == "{}"
+        (warning,) = response.diagnostics
+        assert (warning.severity, warning.code) == ("warning", "CAPABILITY_UNAVAILABLE")
+        assert "absent" in warning.message
+        refused = await within(broker.run('import * as absent from "@codemode/servers/absent";'))
+        found = error_of(refused, "IMPORT_FAILURE")
+        assert found.error_class == "ServerNotFoundError"
+        assert found.path == "script.js:1:25"
+        caught = """
+            try {
+                await import("@codemode/servers/absent");
+            } catch (error) {
+                globalThis.__codemode_result__ = { name: error.name, hint: error.hint };
+            }
+        """
+        error = succeeded(await within(broker.run(caught)))
+        assert error["name"] == "ServerNotFoundError"
+        assert error["hint"]
+
+
+async def test_a_server_that_fails_to_start_is_retried_with_backoff(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    servers = {"late": plain_server("--fail-starts", 3, starts), "plain": plain_server()}
+    bounds = {"retry_first_ms": 200, "retry_max_ms": 30_000}
+    async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
+        await broker.settled()
+        settled = time.monotonic()
+        assert "plain" in broker.catalog.servers
+        assert "late" in broker.catalog.unavailable
+        await until(lambda: "late" in broker.catalog.servers, "the server is connected in the end")
+        took = time.monotonic() - settled
+        code = """
+            import { echo } from "@codemode/servers/late";
+            globalThis.__codemode_result__ = await echo({});
+        """
+        assert succeeded(await within(broker.run(code))) == "{}"
+    assert len(starts.read_text().splitlines()) == 4
+    # 200 + 400 + 800 ms of pauses: doubled each time, and not started over.
+    assert took >= 1.3
+
+
+async def test_closing_the_broker_ends_the_servers(tmp_path: Path) -> None:
+    """With one server connected and one in its pause before a retry."""
+    servers: dict[str, Any] = {
+        "plain": plain_server(),
+        "absent": {"command": str(tmp_path / "no-such-program")},
+    }
+    before = set(psutil.Process().children(recursive=True))
+    started = time.monotonic()
+    async with Broker(settings(tmp_path / "state", servers)) as broker:
+        await broker.settled()
+        children = set(psutil.Process().children(recursive=True)) - before
+        assert any("plain_server" in " ".join(child.cmdline()) for child in children)
+    await gone(children)
+    assert time.monotonic() - started < 15

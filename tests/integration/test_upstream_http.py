@@ -1,0 +1,252 @@
+"""Upstream servers that are reached by URL: streamable HTTP and SSE, headers, refusals, loss and return."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from cellblock import Broker, Observer
+from fixtures_servers import node_entry
+from support import SERVERS, settings, succeeded, until, within
+
+CODE = """
+    import * as remote from "@codemode/servers/remote";
+    const waits = Array.from({ length: 4 }, () => remote.sleep({ ms: 200 }));
+    const started = performance.now();
+    await Promise.all(waits);
+    globalThis.__codemode_result__ = { ms: performance.now() - started, last: await remote.numbered_011({}) };
+"""
+
+
+@contextmanager
+def running(command: Sequence[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A server process with its stdout and stderr in one pipe; killed at the end."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={"PATH": os.environ["PATH"], **environment},
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def sdk_command(transport: str, *args: str) -> list[str]:
+    return [
+        sys.executable,
+        "-I",
+        str(SERVERS / "sdk_server.py"),
+        transport,
+        "--tools",
+        "12",
+        "--page",
+        "5",
+        *args,
+    ]
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    """The port that `sdk_server.py` says it listens on; pytest's own timeout bounds the wait."""
+    output: IO[str] | None = process.stdout
+    assert output is not None
+    line = output.readline()
+    assert line.startswith("port "), line
+    return int(line.split()[1])
+
+
+def accepts(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("transport", "entry"),
+    [
+        ("http", {"url": "http://127.0.0.1:PORT/mcp"}),
+        ("http", {"url": "http://127.0.0.1:PORT/mcp", "type": "streamable-http"}),
+        ("sse", {"url": "http://127.0.0.1:PORT/sse", "type": "sse"}),
+    ],
+    ids=["url alone", "streamable-http", "sse"],
+)
+async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: dict[str, str]) -> None:
+    with running(sdk_command(transport)) as process:
+        entry = {**entry, "url": entry["url"].replace("PORT", str(port_of(process)))}
+        async with Broker(settings(tmp_path, {"remote": entry})) as broker:
+            await within(broker.settled())
+            assert "remote" in broker.catalog.servers, broker.catalog.unavailable
+            assert len(broker.catalog.servers["remote"].tools) == 15
+            result = succeeded(await within(broker.run(CODE)))
+    assert result["last"] == "numbered_011"
+    assert result["ms"] < 600
+
+
+async def test_headers_are_sent_and_a_refusal_is_reported(tmp_path: Path) -> None:
+    token = "Bearer 52a7"
+    with running(sdk_command("http", "--require-header", f"authorization={token}")) as process:
+        url = f"http://127.0.0.1:{port_of(process)}/mcp"
+        servers = {
+            "remote": {"url": url, "headers": {"Authorization": token}},
+            "refused": {"url": url},
+        }
+        async with Broker(settings(tmp_path, servers)) as broker:
+            await within(broker.settled())
+            assert set(broker.catalog.servers) == {"remote"}
+            reason = broker.catalog.unavailable["refused"]
+            assert "401" in reason, reason
+            assert token not in reason
+            result = succeeded(await within(broker.run(CODE)))
+    assert result["last"] == "numbered_011"
+
+
+async def test_credentials_that_are_refused_later_are_an_authentication_error(tmp_path: Path) -> None:
+    """Section 7.1: AuthenticationError, a subclass that `catch (ToolCallError)` also gets."""
+    token, revoked = "Bearer 52a7", tmp_path / "revoked"
+    guard = ("--require-header", f"authorization={token}", "--revoked", str(revoked))
+    code = """
+        import { sleep } from "@codemode/servers/remote";
+        import { AuthenticationError, CodemodeError } from "@codemode/errors";
+        try {
+            await sleep({ ms: 1 });
+        } catch (error) {
+            const { name, message, hint, certainty } = error;
+            const known = error instanceof AuthenticationError && error instanceof CodemodeError;
+            globalThis.__codemode_result__ = { known, name, message, hint, certainty };
+        }
+    """
+    with running(sdk_command("http", *guard)) as process:
+        url = f"http://127.0.0.1:{port_of(process)}/mcp"
+        servers = {"remote": {"url": url, "headers": {"Authorization": token}}}
+        async with Broker(settings(tmp_path / "state", servers)) as broker:
+            await within(broker.settled())
+            revoked.touch()
+            error = succeeded(await within(broker.run(code)))
+    assert error["known"] is True
+    assert (error["name"], error["certainty"]) == ("AuthenticationError", "not_started")
+    assert "401" in error["message"]
+    assert token not in str(error)
+    assert error["hint"]
+
+
+@pytest.mark.servers
+async def test_a_server_that_was_restarted_gets_a_new_session(tmp_path: Path) -> None:
+    """The session id of the old process means nothing to the new one, and no stream says so."""
+    port = free_port()
+    server = node_entry("server-everything", "streamableHttp")
+    command = [server["command"], *server["args"]]
+    code = """
+        import { echo } from "@codemode/servers/remote";
+        globalThis.__codemode_result__ = await echo({ message: "hi" });
+    """
+    bounds = {"retry_first_ms": 100, "retry_max_ms": 300}
+    servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
+    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+        for _ in range(2):
+            with running(command, PORT=str(port)):
+                await until(lambda: accepts(port), "server-everything listens")
+                deadline = time.monotonic() + 20
+                while not (response := await within(broker.run(code))).ok:
+                    assert time.monotonic() < deadline, response.as_json()
+                    await asyncio.sleep(0.1)
+                assert response.result == "Echo: hi"
+
+
+async def test_a_changed_tool_list_is_announced_over_http(tmp_path: Path) -> None:
+    with running(sdk_command("http")) as process:
+        url = f"http://127.0.0.1:{port_of(process)}/mcp"
+        async with Broker(settings(tmp_path, {"remote": {"url": url}})) as broker:
+            await within(broker.settled())
+            version = broker.catalog.version
+            grow = 'import { grow } from "@codemode/servers/remote"; await grow({ name: "added_later" });'
+            succeeded(await within(broker.run(grow)))
+            await until(lambda: broker.catalog.version > version, "a new catalog")
+            names = {tool.tool_name for tool in broker.catalog.servers["remote"].tools}
+            assert "added_later" in names
+
+
+async def test_a_server_that_goes_away_in_a_call_fails_the_call_and_not_the_run(tmp_path: Path) -> None:
+    code = """
+        import { sleep } from "@codemode/servers/remote";
+        console.log("calling");
+        try {
+            await sleep({ ms: 60000 });
+        } catch (error) {
+            globalThis.__codemode_result__ = { name: error.name, certainty: error.certainty };
+        }
+    """
+    with running(sdk_command("http")) as process:
+        url = f"http://127.0.0.1:{port_of(process)}/mcp"
+        bounds = {"call_timeout_ms": 3000}
+        async with Broker(settings(tmp_path, {"remote": {"url": url}}, upstream=bounds)) as broker:
+            await within(broker.settled())
+            observer = Observer(on_log=lambda entry: process.kill())
+            result = succeeded(await within(broker.run(code, observer=observer)))
+    assert result == {"name": "ToolCallError", "certainty": "may_have_run"}
+
+
+async def test_a_url_where_nobody_listens_is_retried_until_somebody_does(tmp_path: Path) -> None:
+    port = free_port()
+    bounds = {"retry_first_ms": 100, "retry_max_ms": 300}
+    servers = {"remote": {"url": f"http://127.0.0.1:{port}/mcp"}}
+    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+        await within(broker.settled())
+        assert broker.catalog.unavailable["remote"]
+        entry = node_entry("server-everything", "streamableHttp")
+        with running([entry["command"], *entry["args"]], PORT=str(port)):
+            await until(lambda: "remote" in broker.catalog.servers, "connected when it is there")
+            code = """
+                import { echo } from "@codemode/servers/remote";
+                globalThis.__codemode_result__ = await echo({ message: "hi" });
+            """
+            assert succeeded(await within(broker.run(code))) == "Echo: hi"
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(("mode", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
+async def test_server_everything_over_http(tmp_path: Path, mode: str, path: str) -> None:
+    port = free_port()
+    server = node_entry("server-everything", mode)
+    entry = {"url": f"http://127.0.0.1:{port}/{path}", "type": mode}
+    code = """
+        import * as remote from "@codemode/servers/remote";
+        globalThis.__codemode_result__ = {
+            sum: await remote.get_sum({ a: 1, b: 2 }),
+            image: (await remote.get_tiny_image({})).content.map((block) => block.type),
+        };
+    """
+    started = time.monotonic()
+    with running([server["command"], *server["args"]], PORT=str(port)):
+        await until(lambda: accepts(port), "server-everything listens")
+        async with Broker(settings(tmp_path, {"remote": entry})) as broker:
+            await within(broker.settled())
+            assert "remote" in broker.catalog.servers, broker.catalog.unavailable
+            result = succeeded(await within(broker.run(code)))
+    assert "3" in result["sum"]
+    assert "image" in result["image"]
+    # Streams that stay open for the server's notifications must not hold up the end.
+    assert time.monotonic() - started < 30

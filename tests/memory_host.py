@@ -1,0 +1,243 @@
+"""A worker host in this process, scripted by a test, and the broker's parts above the wire around it.
+
+A test gives the host an async function that plays one run: what the worker and the host say, in which order and
+with what faults. Real are the link's codec, the pool, the executor and everything that it uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.config import CellblockSettings
+from cellblock.execution.executor import Executor
+from cellblock.execution.response import RunResponse
+from cellblock.pool.pool import Pool
+from cellblock.transport.memory import MemoryLink
+from cellblock_worker import protocol
+from cellblock_worker.frames import pack_header
+
+BOUND: Final = 10.0
+"""Longest wait of any test, in seconds."""
+
+Tool = Callable[[dict[str, Any]], Awaitable[Any]]
+
+
+class HostedRun:
+    """One run as the host sees it."""
+
+    def __init__(self, host: ScriptedHost, token: bytes, message: protocol.Run, body: bytes) -> None:
+        self.host, self.token, self.message, self.body = host, token, message, body
+        self.cancelled = asyncio.Event()
+        self._replies: dict[int, asyncio.Future[tuple[bool, Any]]] = {}
+
+    def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes | None = None) -> None:
+        """Says anything under this run's token, or another."""
+        self.host.say(message, body, token=self.token if token is None else token)
+
+    def leased(self) -> None:
+        """The run has a worker."""
+        self.say(protocol.Leased(wait_ms=0))
+
+    def log(self, text: str) -> None:
+        """A console entry."""
+        self.say(protocol.Log(level="log", ms=1), text.encode())
+
+    def call(self, call_id: int, tool: str = "echo", value: Any = None) -> asyncio.Future[tuple[bool, Any]]:
+        """A tool call; the future gives `ok` and the decoded answer."""
+        future = asyncio.get_running_loop().create_future()
+        self._replies[call_id] = future
+        body = b"" if value is None else json.dumps(value).encode()
+        self.say(protocol.Call(id=call_id, server="tools", tool=tool), body)
+        return future
+
+    def query(self, call_id: int, op: Any, *arguments: Any) -> asyncio.Future[tuple[bool, Any]]:
+        """A discovery request; like `call`."""
+        future = asyncio.get_running_loop().create_future()
+        self._replies[call_id] = future
+        self.say(protocol.Query(id=call_id, op=op), json.dumps(list(arguments)).encode())
+        return future
+
+    def done(self, value: Any = None) -> None:
+        """The script has settled."""
+        self.say(protocol.Done(ms=1), json.dumps(value).encode())
+
+    def ended(self, reason: Any = "finished", **fields: Any) -> None:
+        """The run's last message."""
+        self.say(protocol.Ended(reason=reason, **fields))
+
+    def on_reply(self, reply: protocol.Reply, body: bytes) -> None:
+        """An answer of the broker."""
+        future = self._replies.get(reply.id)
+        if future is not None and not future.done():
+            future.set_result((reply.ok, json.loads(body)))
+
+
+Play = Callable[[HostedRun], Awaitable[None]]
+
+
+async def succeed(run: HostedRun) -> None:
+    """Plays a run that gives 1."""
+    run.leased()
+    run.done(1)
+    run.ended()
+
+
+async def hold(run: HostedRun) -> None:
+    """Plays a run that goes on until it is cancelled."""
+    run.leased()
+
+
+class ScriptedHost:
+    """Implements `transport.memory.MemoryHost`.
+
+    Args:
+        link: The wire.
+        play: Plays each run; an exception in it fails the test at `close`.
+        identity: The host's name.
+        confirms: Whether a cancel is answered with `Ended`.
+    """
+
+    def __init__(
+        self, link: MemoryLink, play: Play = succeed, *, identity: bytes = b"host", confirms: bool = True
+    ) -> None:
+        self.play, self.identity, self.confirms = play, identity, confirms
+        self.runs: list[HostedRun] = []
+        self._link = link
+        self._by_token: dict[bytes, HostedRun] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        link.attach(identity, self)
+
+    def hello(self, capacity: int = 4, version: int = protocol.PROTOCOL_VERSION) -> None:
+        """Greets the broker."""
+        self.say(protocol.Hello(protocol=version, pid=1, capacity=capacity, deno="deno", layers=[]))
+
+    def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes = b"") -> None:
+        """Says anything."""
+        self._link.deliver(self.identity, token, pack_header(message.model_dump()), body)
+
+    def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
+        """What the broker sends (MemoryHost)."""
+        run = self._by_token.get(token)
+        match message:
+            case protocol.Run():
+                run = self._by_token[token] = HostedRun(self, token, message, body)
+                self.runs.append(run)
+                self._tasks.append(asyncio.ensure_future(self.play(run)))
+                self._changed.set()
+            case protocol.Cancel() if run is not None:
+                run.cancelled.set()
+                if self.confirms:
+                    run.ended("cancelled")
+            case protocol.Reply() if run is not None:
+                run.on_reply(message, body)
+            case _:
+                return
+
+    async def until_runs(self, count: int) -> None:
+        """Waits until so many runs have come in all."""
+        async with asyncio.timeout(BOUND):
+            while len(self.runs) < count:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def close(self) -> None:
+        """Ends the plays; raises what went wrong in one."""
+        for task in self._tasks:
+            task.cancel()
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+
+class FakeUpstreams:
+    """One server `tools` of async functions; implements `execution.executor.Upstreams`."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self.tools = dict(tools)
+        entries = tuple(
+            ToolEntry(name, name.replace("-", "_"), f"Tool {name}.", None, {"type": "object"})
+            for name in tools
+        )
+        server = ServerEntry("tools", "Tools", "tools", tools=entries)
+        self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
+
+    async def settled(self, bound: float) -> None:
+        """Nothing connects here."""
+
+    async def refreshed(self, code: str, bound: float) -> None:
+        """Nothing changes here."""
+
+    def caller(self, server: ServerEntry, tool: ToolEntry) -> Tool:
+        """The function itself."""
+        return self.tools[tool.tool_name]
+
+
+async def echo(arguments: dict[str, Any]) -> Any:
+    """Gives back its input."""
+    return arguments
+
+
+class World:
+    """Pool, link and executor with scripted hosts.
+
+    Args:
+        tools: Of the server `tools`, beside `echo`.
+        settings: The `"cellblock"` section of a configuration.
+    """
+
+    def __init__(self, *, tools: Mapping[str, Tool] | None = None, **settings: Any) -> None:
+        self.settings = CellblockSettings.model_validate(settings)
+        self.failed: list[tuple[bytes, str]] = []
+        self.pool = Pool(self.settings.pool, lambda identity, why: self.failed.append((identity, why)))
+        self.link = MemoryLink(self.pool)
+        self.pool.use(self.link)
+        self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
+        self.executor = Executor(self.settings, self.pool, self.upstreams)
+        self.hosts: list[ScriptedHost] = []
+
+    async def host(self, play: Play = succeed, *, capacity: int = 4, **options: Any) -> ScriptedHost:
+        """A connected host."""
+        host = ScriptedHost(self.link, play, **options)
+        self.hosts.append(host)
+        host.hello(capacity)
+        await turns()
+        return host
+
+    def lose(self, host: ScriptedHost, why: str = "gone") -> None:
+        """The host's process dies."""
+        self.link.detach(host.identity)
+        self.pool.host_gone(host.identity, why)
+
+    async def run(self, code: str = "1", **request: Any) -> RunResponse:
+        """One request to its response, within `BOUND`."""
+        async with asyncio.timeout(BOUND):
+            return await self.executor.run({"code": code, **request})
+
+    def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
+        """The same as a task."""
+        return asyncio.ensure_future(self.run(code, **request))
+
+    async def close(self) -> None:
+        """Stops everything; nothing may be left over."""
+        for host in self.hosts:
+            await host.close()
+        async with asyncio.timeout(BOUND):
+            await self.executor.close()
+        self.pool.close()
+        self.link.close()
+
+
+async def turns(count: int = 5) -> None:
+    """Lets the loop deliver what is under way; every step of the wire is one turn."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def codes(response: RunResponse) -> list[str]:
+    """The codes of a response's diagnostics."""
+    return [diagnostic.code for diagnostic in response.diagnostics]

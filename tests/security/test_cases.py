@@ -1,0 +1,85 @@
+"""Every hostile script of the case files, with a neighbour at the same time and one right after.
+
+Cellblock's goal 4: nothing a script does reaches past its run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cellblock import Broker, RunResponse
+from conformance.world import contract_server
+from security import local_tools
+from security.cases import Case, shown
+from security.families import ALL
+from support import plain_server, settings, within
+
+NEIGHBOUR = """
+    import { echo } from "@codemode/servers/plain";
+    console.log("neighbour");
+    globalThis.__codemode_result__ = {
+        said: await echo({ n: 7 }),
+        clean: !("planted" in globalThis) && !("planted" in {}) && !("planted" in echo) && !("planted" in console),
+        code: typeof globalThis.Deno,
+        sum: [1, 2, 3].map((n) => n * 2).reduce((a, b) => a + b),
+    };
+"""
+
+CALL_BOUND_MS = 300
+"""Shortens the upstream answers that never come."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory."""
+    return tmp_path_factory.mktemp("hostile")
+
+
+@pytest.fixture(scope="module")
+async def broker(folder: Path) -> AsyncIterator[Broker]:
+    """A broker with an honest server, a hostile one, and Python tools with hostile names."""
+    servers = {"plain": plain_server(), "hostile": plain_server(), "contract": contract_server()}
+    config = settings(folder, servers, upstream={"call_timeout_ms": CALL_BOUND_MS, "retry_first_ms": 50})
+    async with Broker(config, tools=local_tools.TOOLS) as started:
+        await started.settled()
+        assert list(started.catalog.servers) == ["plain", "hostile", "contract", "local"]
+        yield started
+
+
+def undisturbed(response: RunResponse) -> None:
+    """What the neighbour must always see."""
+    wanted = {"said": '{"n": 7}', "clean": True, "code": "undefined", "sum": 12}
+    assert (response.result, response.diagnostics) == (wanted, []), shown(response)
+    assert [entry.message for entry in response.logs] == ["neighbour"], shown(response)
+    assert [(entry.tool_name, entry.ok) for entry in response.tool_trace] == [("echo", True)]
+
+
+def decent(response: RunResponse, folder: Path) -> None:
+    """What holds for every response: it is JSON in UTF-8, of bounded size, and names no path of this machine."""
+    whole = response.as_json()
+    text = json.dumps(whole, ensure_ascii=False, allow_nan=False)
+    text.encode("utf-8")
+    whole.pop("result")
+    around = json.dumps(whole)
+    assert len(around) < 1_000_000
+    for private in (str(folder), str(Path(__file__).parents[2]), "ext:core/0", "ext:deno", "file:///tmp"):
+        assert private not in text, f"{private} in {shown(response)}"
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in ALL])
+async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
+    broker: Broker, folder: Path, case: Case
+) -> None:
+    hostile, beside = await asyncio.gather(
+        within(broker.run(case.code, limits=case.limits), 40), within(broker.run(NEIGHBOUR), 40)
+    )
+    after = await within(broker.run(NEIGHBOUR))
+    case.expect(hostile)
+    decent(hostile, folder)
+    undisturbed(beside)
+    undisturbed(after)

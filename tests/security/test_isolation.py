@@ -1,0 +1,227 @@
+"""What the kernel says of a live worker: namespaces, capabilities, seccomp, root, limits; and the three settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, HostUnavailable
+from cellblock.config import parse_settings
+from cellblock_worker import bubblewrap, confinement, selftest
+from cellblock_worker.confinement import IsolationUnavailable
+from support import until, workers_of
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
+
+NAMESPACES = ["user", "pid", "net", "ipc", "uts", "mnt"]
+
+
+def broker_with(folder: Path, isolation: str) -> Broker:
+    section: dict[str, Any] = {"isolation": isolation, "pool": {"warm": 1}}
+    return Broker(parse_settings({"cellblock": section}).with_state_dir(folder / "state"))
+
+
+async def deno_of(broker: Broker) -> psutil.Process:
+    """The one warm Deno of a broker's host, booted and under its limits."""
+    host = broker.host_pid
+    assert host is not None
+    found: list[psutil.Process] = []
+
+    def one_that_is_booted() -> bool:
+        found[:] = workers_of(host)
+        try:
+            return len(found) == 1 and found[0].rlimit(psutil.RLIMIT_NOFILE)[0] == confinement.MAX_OPEN_FILES
+        except psutil.Error:
+            return False
+
+    await until(one_that_is_booted, "one worker, booted")
+    return found[0]
+
+
+def namespace_of(pid: int | str, namespace: str) -> str:
+    return str(Path(f"/proc/{pid}/ns/{namespace}").readlink())
+
+
+def lines_of(pid: int, name: str) -> list[str]:
+    return Path(f"/proc/{pid}/{name}").read_text().splitlines()
+
+
+def files_below(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+async def required(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    """A broker that does not start without namespaces: this machine has them, or these tests must fail."""
+    async with broker_with(tmp_path_factory.mktemp("required"), "required") as broker:
+        assert (await broker.run("globalThis.__codemode_result__ = 1")).result == 1
+        yield broker
+
+
+@pytest.fixture
+def unchanged_choice() -> Iterator[None]:
+    yield
+    confinement.use_isolation("off")
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+async def test_a_worker_has_namespaces_of_its_own(required: Broker, namespace: str) -> None:
+    worker = namespace_of((await deno_of(required)).pid, namespace)
+    assert worker != namespace_of("self", namespace)
+
+
+async def test_a_worker_has_no_capability_no_new_privileges_and_a_filter(required: Broker) -> None:
+    status = dict(
+        line.split(":\t", 1) for line in lines_of((await deno_of(required)).pid, "status") if ":\t" in line
+    )
+    for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[kind], 16) == 0, kind
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+
+
+async def test_the_root_of_a_worker_has_deno_and_its_libraries_and_cannot_be_written(
+    required: Broker,
+) -> None:
+    files = files_below(Path(f"/proc/{(await deno_of(required)).pid}/root"))
+    outside = {name for name in files if not name.startswith(("lib", "cellblock/", "usr/lib"))}
+    assert outside == {"deno"}
+    mounts = lines_of((await deno_of(required)).pid, "mounts")
+    assert mounts
+    for mount in mounts:
+        assert "ro" in mount.split()[3].split(","), mount
+
+
+async def test_a_worker_has_no_network_interface_but_loopback(required: Broker) -> None:
+    lines = lines_of((await deno_of(required)).pid, "net/dev")[2:]
+    assert [line.split(":")[0].strip() for line in lines] == ["lo"]
+
+
+async def test_the_limits_that_never_change_are_on_the_worker(required: Broker) -> None:
+    limits = lines_of((await deno_of(required)).pid, "limits")
+    for name, value in (("core file size", 0), ("file size", 0), ("open files", confinement.MAX_OPEN_FILES)):
+        [line] = [line for line in limits if line.startswith(f"Max {name}")]
+        assert line.split()[-3:-1] == [str(value)] * 2
+
+
+async def test_the_host_says_which_layers_are_in_force(required: Broker) -> None:
+    [hello] = required.hosts
+    assert any(layer.startswith("namespaces: ") for layer in hello.layers)
+    assert any(layer.startswith("seccomp: ") for layer in hello.layers)
+    assert hello.missing == []
+
+
+async def test_off_runs_without_and_says_so(tmp_path: Path) -> None:
+    async with broker_with(tmp_path, "off") as broker:
+        assert (await broker.run("globalThis.__codemode_result__ = 2")).result == 2
+        worker = namespace_of((await deno_of(broker)).pid, "net")
+        assert worker == namespace_of("self", "net")
+        [hello] = broker.hosts
+        assert any("switched off" in text for text in hello.missing)
+
+
+def fake_binary(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    file.chmod(0o755)
+
+
+async def test_required_does_not_serve_on_a_machine_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_binary(tmp_path, "bwrap", "echo 'No permissions to create a new namespace' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(HostUnavailable, match="No permissions to create a new namespace"):
+        async with broker_with(tmp_path, "required"):
+            pass
+
+
+async def test_auto_serves_on_a_machine_without_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_binary(tmp_path, "bwrap", "echo 'No permissions to create a new namespace' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    async with broker_with(tmp_path, "auto") as broker:
+        assert (await broker.run("globalThis.__codemode_result__ = 3")).result == 3
+        [hello] = broker.hosts
+        assert any("No permissions" in text for text in hello.missing)
+
+
+def test_required_names_the_reason(monkeypatch: pytest.MonkeyPatch, unchanged_choice: None) -> None:
+    found = bubblewrap.Finding(None, "there is no bwrap", None)
+    monkeypatch.setattr(bubblewrap, "try_out", lambda deno, bundle: found)
+    with pytest.raises(IsolationUnavailable, match="there is no bwrap"):
+        confinement.use_isolation("required")
+
+
+@pytest.mark.parametrize("isolation", ["off", "required"])
+async def test_every_way_out_is_refused(isolation: Any, unchanged_choice: None) -> None:
+    confinement.use_isolation(isolation)
+    outcomes = await selftest.run_selftest(256)
+    assert len(outcomes) >= selftest.MIN_ATTEMPTS
+    assert all(outcome.startswith("refused: ") for outcome in outcomes.values())
+    for family in ("network", "files", "environment", "subprocess", "foreign functions", "import", "storage"):
+        assert any(name.startswith(family) for name in outcomes), family
+
+
+async def test_a_worker_that_gets_out_stops_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (
+        "import json; tried = {f'way {n}': 'refused: x' for n in range(25)};"
+        "tried['network: connect'] = 'ALLOWED'; print(json.dumps(tried))"
+    )
+    open_launch = confinement.Launch([sys.executable, "-c", script])
+    monkeypatch.setattr(confinement, "launch", lambda *_: open_launch)
+    with pytest.raises(selftest.SelfTestFailed, match="network: connect"):
+        await selftest.run_selftest(256)
+
+
+@pytest.mark.parametrize("output", [b"", b"[]", b"{}", b"no json", b'{"one": "refused: x"}'])
+def test_a_self_test_that_did_not_run_is_a_failure(output: bytes) -> None:
+    with pytest.raises(selftest.SelfTestFailed):
+        selftest.judge(output)
+
+
+TRY_CALLS = """
+import errno, os, socket
+made = socket.socketpair()
+for kind in (socket.AF_INET, socket.AF_UNIX, socket.AF_NETLINK):
+    try:
+        socket.socket(kind, socket.SOCK_DGRAM)
+    except PermissionError:
+        print("refused")
+try:
+    os.unshare if hasattr(os, "unshare") else None
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    print("refused" if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
+    print("refused" if libc.ptrace(0, 0, 0, 0) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
+except OSError:
+    print("error")
+"""
+
+
+def test_the_filter_refuses_sockets_and_leaves_socket_pairs() -> None:
+    binary, filter_fd = bubblewrap.find_binary(), bubblewrap.open_filter()
+    assert binary is not None and filter_fd is not None
+    command = [binary, "--ro-bind", "/", "/", "--dev", "/dev", "--seccomp", str(filter_fd)]
+    try:
+        done = subprocess.run(
+            [*command, sys.executable, "-c", TRY_CALLS],
+            capture_output=True,
+            text=True,
+            pass_fds=[filter_fd],
+            timeout=30,
+        )
+    finally:
+        os.close(filter_fd)
+    assert done.stdout.split() == ["refused"] * 5, done.stderr
+    # The same calls are fine outside, so it is the filter that refuses.
+    socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close()

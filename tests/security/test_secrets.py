@@ -1,0 +1,198 @@
+"""Canaries: no secret of the configuration in a response, an error, a log, or the processes of the host."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock import Broker
+from support import SERVERS, descendants, settings, warmed, within
+
+CANARIES = {
+    "env": "canary-env-5b1d",
+    "option": "canary-option-77a0",
+    "following": "canary-following-91fe",
+    "header": "canary-header-c04e",
+    "bearer": "canary-bearer-2f66",
+    "user": "canary-user-8d13",
+    "password": "canary-password-40be",
+    "query": "canary-query-e9c2",
+    "dsn": "canary-dsn-66d1",
+}
+
+CODE = """
+    const seen = [];
+    for (const name of ["leaky", "refusing", "http", "sse", "nobody"]) {
+        let module;
+        try { module = await import(`@codemode/servers/${name}`); } catch (error) {
+            seen.push(error.message, error.hint, error.stack, JSON.stringify(error)); continue; }
+        for (const tool of ["confess", "refuse"]) {
+            try { seen.push(await module[tool]({})); } catch (error) {
+                seen.push(error.message, error.hint, error.stack, JSON.stringify(error), JSON.stringify(error.result));
+                console.error(error);
+            }
+        }
+    }
+    globalThis.__codemode_result__ = seen;
+"""
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers every request with a refusal that quotes all of it."""
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("content-length", 0))
+        message = json.loads(self.rfile.read(length) or b"{}")
+        quoted = f"{self.path} {self.headers} {self.headers.get('authorization')}"
+        body = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32001, "message": quoted}}
+        self.respond(json.dumps(body).encode(), 200 if "id" in message else 401)
+
+    def do_GET(self) -> None:
+        self.respond(f"{self.path} {self.headers}".encode(), 401)
+
+    def respond(self, body: bytes, status: int) -> None:
+        """Writes a whole answer."""
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Not to stderr."""
+
+
+@pytest.fixture(scope="module")
+def http_port() -> Iterator[int]:
+    """A port of this machine where `Refusing` answers."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state directory."""
+    return tmp_path_factory.mktemp("secrets")
+
+
+@pytest.fixture(scope="module")
+def records() -> Iterator[list[str]]:
+    """Every log record of this process, formatted."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
+
+    handler, root = Keep(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield kept
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+@pytest.fixture(scope="module")
+async def broker(folder: Path, http_port: int, records: list[str]) -> AsyncIterator[Broker]:
+    """A broker whose servers were all given canaries."""
+    leaky = {
+        "command": sys.executable,
+        "args": [
+            "-I", str(SERVERS / "leaky_server.py"), f"--api-key={CANARIES['option']}",
+            "--token", CANARIES["following"], f"postgres://app:{CANARIES['dsn']}@db/x",
+        ],
+        "env": {"CANARY_API_KEY": CANARIES["env"], "CANARY_SERVICE": f"https://u:{CANARIES['dsn']}@service/"},
+    }  # fmt: skip
+    place = f"{CANARIES['user']}:{CANARIES['password']}@127.0.0.1"
+    headers = {"Authorization": f"Bearer {CANARIES['bearer']}", "X-Api-Key": CANARIES["header"]}
+    query = f"?api_key={CANARIES['query']}"
+    servers = {
+        "leaky": leaky,
+        "refusing": {**leaky, "args": [*leaky["args"], "--refuse"]},
+        "http": {"url": f"http://{place}:{http_port}/mcp{query}", "headers": headers},
+        "sse": {"type": "sse", "url": f"http://{place}:{http_port}/sse{query}", "headers": headers},
+        "nobody": {"url": f"http://{place}:1/mcp{query}", "headers": headers},
+    }
+    async with Broker(settings(folder, servers)) as started:
+        await started.settled()
+        assert list(started.catalog.servers) == ["leaky"], started.catalog.unavailable
+        yield started
+
+
+def quoted(text: str) -> list[str]:
+    """Which canaries are in the text."""
+    return [name for name, canary in CANARIES.items() if canary in text]
+
+
+def told_to(process: psutil.Process) -> Iterator[str]:
+    """A process's environment and command line; nothing for one that has ended."""
+    try:
+        yield json.dumps(process.environ())
+        yield " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return
+
+
+def contents_of(folder: Path) -> dict[str, str]:
+    """The texts of all files below, by name."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.name: file.read_bytes().decode("utf-8", "replace") for file in files}
+
+
+async def test_no_canary_in_a_response(broker: Broker) -> None:
+    """All errors that a script can provoke, with the servers' own words around the secrets."""
+    response = await within(broker.run(CODE))
+    text = json.dumps(response.as_json())
+    assert response.ok and text.count("leak: ") >= 4, text[:2000]
+    assert "[redacted]" in text
+    assert quoted(text) == []
+
+
+async def test_no_canary_in_the_reasons_that_everybody_is_told(broker: Broker) -> None:
+    reasons = broker.catalog.unavailable
+    assert set(reasons) == {"refusing", "http", "sse", "nobody"}
+    assert quoted(json.dumps(reasons)) == [], reasons
+
+
+@pytest.mark.parametrize("name", ["refusing", "http", "sse", "nobody"])
+async def test_no_canary_in_the_diagnostic_of_an_import(broker: Broker, name: str) -> None:
+    response = await within(broker.run(f'import "@codemode/servers/{name}";'))
+    assert response.diagnostics[0].error_class == "ServerNotFoundError"
+    assert quoted(json.dumps(response.as_json())) == [], response.as_json()
+
+
+async def test_no_canary_in_processes_of_the_host(broker: Broker) -> None:
+    """Neither the host nor a worker is given any of it, by environment or command line."""
+    await warmed(broker, 1)
+    assert broker.host_pid is not None
+    processes = [psutil.Process(broker.host_pid), *descendants(broker.host_pid)]
+    assert len(processes) >= 2
+    told = [text for process in processes for text in told_to(process)]
+    assert len(told) >= 2
+    assert [quoted(text) for text in told if quoted(text)] == []
+
+
+async def test_no_canary_in_files_of_the_state_directory_or_log_records(
+    broker: Broker, folder: Path, records: list[str]
+) -> None:
+    await within(broker.run(CODE))
+    contents = contents_of(folder)
+    assert "host.log" in contents
+    assert "leak: " in contents["upstream-leaky.log"]
+    assert {name: quoted(text) for name, text in contents.items() if quoted(text)} == {}
+    assert any("cellblock.upstream" in record for record in records)
+    assert [record for record in records if quoted(record)] == []

@@ -1,0 +1,171 @@
+"""A small MCP server over stdio without the SDK: it can do what the SDK's servers never would.
+
+Run as ``python plain_server.py [options]``. It speaks the initialize handshake only (a modern client's
+``server/discover`` is answered with "method not found"), answers calls concurrently, and ends when stdin does.
+
+    --ledger FILE          append one JSON line for every start, call, answer and cancel notification
+    --fail-starts N FILE   exit with 1 the first N times, counted in FILE
+    --die-after N          exit in place of answering call N + 1
+    --start-delay SECONDS  pause before the first message is read
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+TOOLS = {
+    "echo": "Gives its input back as text",
+    "wait": "Answers after `ms` milliseconds",
+    "never": "Does not answer",
+    "deep": "Answers with `depth` nested arrays as structuredContent",
+    "garbage": "Answers with a line that is no JSON",
+    "wrong_shape": "Answers with a result that is no tool result",
+    "fail": "Answers with isError and `text`",
+    "refuse": "Answers with a JSON-RPC error",
+    "die": "Exits while the call is in flight",
+    "environment": "Gives the environment of the server's process",
+    "pid": "Gives the process id of the server",
+    "grow": "Adds a tool with the given `name` and says that the tools have changed",
+}
+
+_output = threading.Lock()
+
+
+def write_line(text: str) -> None:
+    """Write one line to stdout; answers come from several threads."""
+    with _output:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+class Server:
+    """One connection on stdin and stdout."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.calls = 0
+        self.tools = dict(TOOLS)
+
+    def note(self, event: str, **details: Any) -> None:
+        """Append one line to the ledger."""
+        if self.options.ledger is not None:
+            line = json.dumps({"event": event, **details}) + "\n"
+            with Path(self.options.ledger).open("a", encoding="utf-8") as file:
+                file.write(line)
+
+    def serve(self) -> None:
+        """Answer until stdin ends."""
+        self.note("start", pid=os.getpid())
+        for line in sys.stdin:
+            message = json.loads(line)
+            method = message.get("method")
+            if method == "notifications/cancelled":
+                self.note("cancelled", id=message["params"]["requestId"])
+            elif "id" in message and method is not None:
+                self.answer(message["id"], method, message.get("params") or {})
+
+    def answer(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
+        """Answer one request."""
+        if method == "initialize":
+            info = {"name": "plain", "version": "1.0"}
+            reply = {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {"listChanged": True}},
+            }
+            self.reply(request_id, {**reply, "serverInfo": info})
+        elif method == "tools/list":
+            tools = [
+                {"name": name, "description": text, "inputSchema": {"type": "object"}}
+                for name, text in self.tools.items()
+            ]
+            self.reply(request_id, {"tools": tools})
+        elif method == "tools/call":
+            self.call(request_id, params["name"], params.get("arguments") or {})
+        else:
+            self.error(request_id, -32601, f"no method {method}")
+
+    def call(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
+        """Answer one tool call, or do what the tool is there for."""
+        self.note("call", id=request_id, tool=name, arguments=arguments)
+        self.calls += 1
+        if name == "die" or (self.options.die_after is not None and self.calls > self.options.die_after):
+            os._exit(7)
+        elif name == "wait":
+            timer = threading.Timer(arguments["ms"] / 1000, self.text, (request_id, "waited"))
+            timer.daemon = True
+            timer.start()
+        elif name == "deep":
+            # Written by hand: a JSON encoder would give up before the client does.
+            depth = arguments["depth"]
+            nested = '{"value":' + "[" * depth + "]" * depth + "}"
+            result = f'{{"content":[],"structuredContent":{nested}}}'
+            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}')
+        elif name == "garbage":
+            write_line('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":{"content":[')
+        elif name == "wrong_shape":
+            self.reply(request_id, {"content": "not a list"})
+        elif name == "fail":
+            self.text(request_id, arguments["text"], is_error=True)
+        elif name == "refuse":
+            self.error(request_id, arguments.get("code", -32602), "not like this")
+        elif name == "environment":
+            self.text(request_id, json.dumps(dict(os.environ)))
+        elif name == "pid":
+            self.text(request_id, str(os.getpid()))
+        elif name == "grow":
+            self.tools[arguments["name"]] = "Was added later"
+            write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+            self.text(request_id, "grown")
+        elif name == "echo" or (name in self.tools and name not in TOOLS):
+            self.text(request_id, json.dumps(arguments))
+        elif name != "never":
+            self.error(request_id, -32602, f"no tool {name}")
+
+    def text(self, request_id: Any, text: str, *, is_error: bool = False) -> None:
+        """Answer a call with one text block."""
+        self.note("answer", id=request_id)
+        self.reply(request_id, {"content": [{"type": "text", "text": text}], "isError": is_error})
+
+    def reply(self, request_id: Any, result: dict[str, Any]) -> None:
+        """Write a JSON-RPC result."""
+        write_line(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}))
+
+    def error(self, request_id: Any, code: int, message: str) -> None:
+        """Write a JSON-RPC error."""
+        write_line(
+            json.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+        )
+
+
+def fails_this_time(times: int, file: Path) -> bool:
+    """Whether this start is one of the first `times`, by the lines of `file`."""
+    with file.open("a", encoding="utf-8") as counter:
+        counter.write("start\n")
+    return len(file.read_text(encoding="utf-8").splitlines()) <= times
+
+
+def main() -> int:
+    """Serve, or fail as told. Returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ledger")
+    parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
+    parser.add_argument("--die-after", type=int)
+    parser.add_argument("--start-delay", type=float, default=0.0)
+    options = parser.parse_args()
+    if options.fail_starts and fails_this_time(int(options.fail_starts[0]), Path(options.fail_starts[1])):
+        sys.stderr.write("plain_server fails to start, as it was told\n")
+        return 1
+    time.sleep(options.start_delay)
+    Server(options).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

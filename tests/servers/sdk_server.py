@@ -1,0 +1,139 @@
+"""An MCP server made with the SDK that pages its tool list and can change it, over stdio, HTTP or SSE.
+
+Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require-header NAME=VALUE
+[--revoked FILE]]``. Over HTTP and SSE it listens on a free loopback port and writes
+``port N`` as its first line on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import uvicorn
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+Context = ServerRequestContext[dict[str, Any]]
+
+
+def make_server(count: int, page: int) -> Server[dict[str, Any]]:
+    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep` and `headers`."""
+    bus = InMemorySubscriptionBus()
+    names = [*(f"numbered_{number:03}" for number in range(count)), "grow", "headers", "sleep"]
+
+    async def list_tools(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        start = int(params.cursor) if params is not None and params.cursor else 0
+        end = start + page
+        tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in names[start:end]]
+        return types.ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        arguments = params.arguments or {}
+        text = params.name
+        if params.name == "grow":
+            names.append(str(arguments["name"]))
+            await bus.publish(ToolsListChanged())
+            await context.session.send_tool_list_changed()
+        elif params.name == "sleep":
+            await asyncio.sleep(float(arguments["ms"]) / 1000)
+        elif params.name == "headers" and context.request is not None:
+            text = str(context.request.headers.get(str(arguments["name"])))
+        return types.CallToolResult(content=[types.TextContent(text=text)])
+
+    return Server(
+        "sdk-server",
+        version="1.0",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_subscriptions_listen=ListenHandler(bus),
+    )
+
+
+def sse_app(server: Server[dict[str, Any]]) -> Starlette:
+    """The older HTTP transport: `/sse` for the stream, `/messages/` for what the client sends."""
+    transport = SseServerTransport("/messages/")
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        async with transport.connect_sse(scope, receive, send) as (read, write):
+            await server.run(read, write, options(server))
+
+    class Stream:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await stream(scope, receive, send)
+
+    routes = [Route("/sse", endpoint=Stream()), Mount("/messages/", app=transport.handle_post_message)]
+    return Starlette(routes=routes)
+
+
+def guarded(app: ASGIApp, header: str, value: str, revoked: Path | None) -> ASGIApp:
+    """Refuses HTTP requests that do not carry the header with 401, and all once the file `revoked` exists."""
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode(): text.decode() for name, text in scope.get("headers", [])}
+        gone = revoked is not None and revoked.exists()  # noqa: ASYNC240 - one stat in a test server
+        valid = headers.get(header.lower()) == value and not gone
+        if scope["type"] == "http" and not valid:
+            refusal: Response = PlainTextResponse("who are you?", status_code=401)
+            await refusal(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return check
+
+
+def options(server: Server[dict[str, Any]]) -> Any:
+    """Initialization options that announce `tools.listChanged`."""
+    return server.create_initialization_options(NotificationOptions(tools_changed=True))
+
+
+async def over_stdio(server: Server[dict[str, Any]]) -> None:
+    """Serves stdin and stdout."""
+    async with stdio_server() as (read, write):
+        await server.run(read, write, options(server))
+
+
+async def over_http(app: ASGIApp) -> None:
+    """Serves a free loopback port and tells it on stdout."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()  # before the port is told, so that a client is never refused
+    print(f"port {listener.getsockname()[1]}", flush=True)
+    await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listener])
+
+
+def main() -> None:
+    """Serves until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("transport", choices=("stdio", "http", "sse"), nargs="?", default="stdio")
+    parser.add_argument("--tools", type=int, default=3)
+    parser.add_argument("--page", type=int, default=100)
+    parser.add_argument("--require-header", metavar="NAME=VALUE")
+    parser.add_argument("--revoked", type=Path, metavar="FILE")
+    parsed = parser.parse_args()
+    server = make_server(parsed.tools, parsed.page)
+    if parsed.transport == "stdio":
+        asyncio.run(over_stdio(server))
+        return
+    app: ASGIApp = server.streamable_http_app() if parsed.transport == "http" else sse_app(server)
+    if parsed.require_header:
+        app = guarded(app, *parsed.require_header.split("=", 1), parsed.revoked)
+    asyncio.run(over_http(app))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

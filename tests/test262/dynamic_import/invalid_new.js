@@ -1,0 +1,8 @@
+// import() is no constructor.
+/*---
+negative:
+  phase: parse
+  type: SyntaxError
+---*/
+throw new Error("must not run");
+new import("@codemode/errors");

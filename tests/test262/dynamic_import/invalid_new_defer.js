@@ -1,0 +1,8 @@
+// import.defer() is no constructor.
+/*---
+negative:
+  phase: parse
+  type: SyntaxError
+---*/
+throw new Error("must not run");
+new import.defer("@codemode/errors");

@@ -1,0 +1,8 @@
+// There must be a specifier.
+/*---
+negative:
+  phase: parse
+  type: SyntaxError
+---*/
+throw new Error("must not run");
+import();

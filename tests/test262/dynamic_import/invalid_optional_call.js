@@ -1,0 +1,8 @@
+// import cannot be called optionally.
+/*---
+negative:
+  phase: parse
+  type: SyntaxError
+---*/
+throw new Error("must not run");
+import?.("@codemode/errors");

@@ -1,0 +1,8 @@
+// Nor of ++.
+/*---
+negative:
+  phase: parse
+  type: SyntaxError
+---*/
+throw new Error("must not run");
+import("@codemode/errors")++;

@@ -1,0 +1,400 @@
+"""Tool search on the tool lists of real servers: ranking, hostile text, order, bounds (section 4.2.5)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cellblock.catalog import search as search_module
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, SearchIndex, SearchUnavailableError
+
+FIXTURES = Path(__file__).parents[4] / "fixtures"
+Ranker = Callable[[str, str | None], list[str]]
+
+# Measured 2026-11: tuned 0.821 / 0.985, held out 0.831 / 0.969. A little under, so that one query may move.
+LEAST = {"tuned": (0.79, 0.95), "held_out": (0.78, 0.93)}
+
+
+@cache
+def real_catalog() -> Catalog:
+    servers: dict[str, ServerEntry] = {}
+    for path in sorted((FIXTURES / "catalogs").glob("*.json")):
+        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        tools = tuple(
+            ToolEntry(
+                tool_name=raw["name"],
+                export_name=raw["name"].replace("-", "_"),
+                description=raw.get("description"),
+                annotations=raw.get("annotations"),
+                input_schema=raw["inputSchema"],
+            )
+            for raw in document["tools"]
+        )
+        servers[path.stem] = ServerEntry(path.stem, document["server"]["name"], path.stem, tools=tools)
+    return Catalog(servers=servers)
+
+
+@cache
+def real_index() -> SearchIndex:
+    return SearchIndex(real_catalog())
+
+
+def times(catalog: Catalog, count: int) -> Catalog:
+    servers: dict[str, ServerEntry] = {}
+    for number in range(count):
+        for server_id, server in catalog.servers.items():
+            name = f"{server_id}-{number}"
+            servers[name] = replace(server, server_id=name, config_name=name)
+    return Catalog(servers=servers)
+
+
+def catalog_of(**servers: list[ToolEntry]) -> Catalog:
+    return Catalog(
+        servers={name: ServerEntry(name, name, name, tools=tuple(tools)) for name, tools in servers.items()}
+    )
+
+
+def found(index: SearchIndex, query: str, server_id: str | None = None, limit: int = 5) -> list[str]:
+    hits = index.search(query, server_id=server_id, limit=limit)
+    return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
+
+
+def counting(words_of: Callable[[str], list[str]], score: Callable[[list[str], str], int]) -> Ranker:
+    """A baseline: every tool whose name and description `score` above zero, ties in catalog order."""
+
+    def rank(query: str, server_id: str | None) -> list[str]:
+        rated: list[tuple[int, int, str]] = []
+        for server in real_catalog().servers.values():
+            if server_id not in (None, server.server_id):
+                continue
+            for tool in server.tools:
+                points = score(words_of(query.lower()), f"{tool.tool_name} {tool.description}".lower())
+                if points:
+                    rated.append((-points, len(rated), f"{server.server_id}/{tool.tool_name}"))
+        return [name for _, _, name in sorted(rated)[:5]]
+
+    return rank
+
+
+SUBSTRING = counting(str.split, lambda words, text: sum(word in text for word in words))
+TERM_COUNT = counting(str.split, lambda words, text: sum(text.split().count(word) for word in words))
+
+
+def relevance() -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", json.loads((FIXTURES / "search_relevance.json").read_text("utf-8")))
+
+
+def hit_rates(rank: Ranker, half: str, kind: str | None = None) -> tuple[float, float, int]:
+    """(hit@1, hit@5, number of queries) over one half of the relevance set."""
+    first = five = count = 0
+    for entry in relevance():
+        if entry["half"] != half or kind not in (None, entry["kind"]):
+            continue
+        names = rank(entry["query"], entry.get("server_id"))[:5]
+        count += 1
+        first += bool(names) and names[0] in entry["accept"]
+        five += any(name in entry["accept"] for name in names)
+    return first / count, five / count, count
+
+
+def test_relevance_set_is_sound() -> None:
+    catalog = real_catalog()
+    tools = {f"{s.server_id}/{t.tool_name}" for s in catalog.servers.values() for t in s.tools}
+    entries = relevance()
+    assert len(catalog.servers) >= 10
+    assert len(tools) >= 100
+    assert len(entries) >= 60
+    assert len({(entry["query"], entry.get("server_id")) for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry["accept"] and set(entry["accept"]) <= tools, entry
+        assert entry.get("server_id") in {None, *catalog.servers}
+        if "server_id" in entry:
+            assert all(name.startswith(f"{entry['server_id']}/") for name in entry["accept"])
+
+
+@pytest.mark.parametrize("half", sorted(LEAST))
+def test_relevance_on_real_catalogs(half: str) -> None:
+    def rank(query: str, server_id: str | None) -> list[str]:
+        return found(real_index(), query, server_id)
+
+    print(f"\n{half:<10} {'kind':<9} {'n':>3}  {'search':>11}  {'substring':>11}  {'term count':>11}")
+    for kind in (None, "natural", "synonym", "typo", "partial", "server"):
+        rows = [hit_rates(ranker, half, kind) for ranker in (rank, SUBSTRING, TERM_COUNT)]
+        cells = "  ".join(f"{one:5.2f} {five:5.2f}" for one, five, _ in rows)
+        print(f"{'':<10} {kind or 'all':<9} {rows[0][2]:>3}  {cells}")
+    first, five, _ = hit_rates(rank, half)
+    least_first, least_five = LEAST[half]
+    assert first >= least_first
+    assert five >= least_five
+    for baseline in (SUBSTRING, TERM_COUNT):
+        base_first, base_five, _ = hit_rates(baseline, half)
+        assert first >= base_first + 0.2
+        assert five >= base_five + 0.18
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("create_pull_request", "github/create_pull_request"),
+        ("createPullRequest", "github/create_pull_request"),
+        ("API-create-a-data-source", "notion/API-create-a-data-source"),
+        ("browser_clcik", "playwright/browser_click"),
+        ("sequentialthinkng", "sequential-thinking/sequentialthinking"),
+        ("dropping relations from graphs", "memory/delete_relations"),
+        ("getfilecontents", "github/get_file_contents"),
+    ],
+)
+def test_names_in_other_spellings_stems_and_slips_come_first(query: str, expected: str) -> None:
+    assert found(real_index(), query, limit=1) == [expected]
+
+
+OTHERS = [ToolEntry(f"other{i}", f"other{i}", "Something else.") for i in range(30)]
+
+
+def test_an_exact_name_beats_any_stuffed_text() -> None:
+    stuffed = ToolEntry("get_item_get_item", "a", "Get item get item get item.")
+    good = ToolEntry("get_item", "get_item", "Nothing. " + "Long unrelated prose. " * 100)
+    index = SearchIndex(catalog_of(evil=[stuffed], good=[good], rest=OTHERS))
+    assert found(index, "get item") == ["good/get_item", "evil/get_item_get_item"]
+
+
+def test_of_two_names_with_the_term_the_short_one_comes_first() -> None:
+    long = ToolEntry("branch_protection_rule_details", "a", "Same.")
+    short = ToolEntry("new_branch", "b", "Same. Same same same.")
+    index = SearchIndex(catalog_of(one=[long, short], rest=OTHERS))
+    assert found(index, "branch") == ["one/new_branch", "one/branch_protection_rule_details"]
+
+
+def test_a_tool_with_more_of_the_query_beats_one_with_a_single_rare_term() -> None:
+    rare = ToolEntry("quark", "quark", "Quark.")
+    both = [ToolEntry(f"b{i}", f"b{i}", "Cats, dogs.") for i in range(3)]
+    index = SearchIndex(catalog_of(one=[rare, *both], rest=OTHERS))
+    assert found(index, "quark cats dogs")[0] == "one/b0"
+
+
+def test_synonyms_find_what_the_query_did_not_say_below_what_it_did() -> None:
+    tools = [ToolEntry("remove_folder", "a"), ToolEntry("remove_directory", "b")]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    assert found(index, "directories") == ["one/remove_directory"]
+    assert found(index, "delete folder") == ["one/remove_folder", "one/remove_directory"]
+    assert all(hit.score > 0 for hit in index.search("erase")) and len(found(index, "erase")) == 2
+
+
+def test_words_written_apart_and_abbreviations() -> None:
+    tools = [ToolEntry(name, "a") for name in ("set_timezone", "time_of_day", "navigate_back")]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    assert "one/set_timezone" in found(index, "time zone")
+    assert found(index, "nav") == ["one/navigate_back"]
+
+
+def test_stop_words_count_only_alone() -> None:
+    tools = [ToolEntry("noise", "noise", "What is the what is the."), ToolEntry("rain", "rain", "Weather.")]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    assert found(index, "what is the weather") == ["one/rain"]
+    assert found(index, "what is the") == ["one/noise"]
+
+
+def test_every_field_is_searched_and_a_name_counts_most() -> None:
+    def schema(name: str, note: str) -> dict[str, Any]:
+        inner = {"type": "object", "properties": {name: {"type": "string", "description": note}}}
+        return {"type": "object", "properties": {"list": {"type": "array", "items": {"anyOf": [inner]}}}}
+
+    tools = [
+        ToolEntry("t1", "t1", "One. Two zebra."),
+        ToolEntry("t2", "t2", None, input_schema=schema("zebra", "")),
+        ToolEntry("t3", "t3", None, input_schema=schema("x", "a zebra")),
+        ToolEntry("t4", "t4", "Zebra."),
+        ToolEntry("zebra", "zebra"),
+        ToolEntry("t6", "t6", annotations={"title": "Zebra"}),
+        ToolEntry("t7", "t7", input_schema={"properties": {"y": {"enum": ["zebra"]}}}),
+    ]
+    index = SearchIndex(catalog_of(main=[*tools, *OTHERS], zebra_shop=[ToolEntry("t8", "t8")]))
+    names = found(index, "zebra", limit=20)
+    assert names[0] == "main/zebra"
+    assert set(names) == {"main/zebra", "zebra_shop/t8", *(f"main/t{i}" for i in (1, 2, 3, 4, 6, 7))}
+
+
+def test_server_restriction_and_limit() -> None:
+    index = real_index()
+    hits = index.search("list", server_id="slack")
+    assert hits and {hit.server.server_id for hit in hits} == {"slack"}
+    assert index.search("list", server_id="no-such-server") == []
+    assert found(index, "create_branch")[:2] == ["github/create_branch", "supabase/create_branch"]
+    both = index.search("create_branch", server_id="supabase")
+    assert {hit.server.server_id for hit in both} == {"supabase"}
+    assert len(index.search("page")) == DEFAULT_LIMIT
+    assert len(index.search("page", limit=3)) == 3
+    assert index.search("page", limit=3) == index.search("page")[:3]
+    assert index.search("page", limit=0) == index.search("page", limit=-5) == []
+    many = SearchIndex(catalog_of(one=[ToolEntry(f"page_{i}", f"page_{i}") for i in range(300)]))
+    assert len(many.search("page", limit=10**9)) == MAX_LIMIT
+
+
+def test_best_first_and_ties_by_server_order_then_name() -> None:
+    tools = [ToolEntry("b_ping", "b_ping"), ToolEntry("a_ping", "a_ping")]
+    index = SearchIndex(Catalog(servers={
+        name: ServerEntry(name, "same", "same", tools=tuple(tools)) for name in ("zeta", "alpha")
+    }))  # fmt: skip
+    assert found(index, "ping") == ["zeta/a_ping", "zeta/b_ping", "alpha/a_ping", "alpha/b_ping"]
+    scores = [hit.score for hit in real_index().search("create a page", limit=50)]
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) > 0
+    again = SearchIndex(real_catalog())
+    for entry in relevance():
+        assert found(again, entry["query"], limit=50) == found(real_index(), entry["query"], limit=50)
+
+
+def test_scripts_other_than_latin() -> None:
+    tools = [
+        ToolEntry("t1", "t1", "读取文件的全部内容。"),
+        ToolEntry("t2", "t2", "创建一个新的页面。"),
+        ToolEntry("t3", "t3", "Открывает страницу в браузере."),
+        ToolEntry("t4", "t4", "Ouvre une fenêtre"),
+        ToolEntry("t5", "t5", "Nothing of the kind."),
+    ]
+    index = SearchIndex(catalog_of(one=tools))
+    assert found(index, "文件内容") == ["one/t1"]
+    assert found(index, "新页面")[0] == "one/t2"
+    assert found(index, "СТРАНИЦУ") == ["one/t3"]
+    assert found(index, "страницы") == ["one/t3"]  # another case of the noun, as a misspelling
+    assert found(index, "fenetre") == ["one/t4"]
+
+
+HOSTILE = {
+    "empty": "",
+    "blank": " \t\r\n",
+    "punctuation": "!!! ... ??? \"'`",
+    "fts operators": '" OR * NEAR(a b, 2) name:x^ AND NOT - + {a b}: ) (',
+    "fts quotes": '""" OR tool_text MATCH "a"; DROP TABLE tool_text; --',
+    "controls": "read\0file\x01\x1b[31m\x7f",
+    "surrogates": "read \ud800 file \udfff\ud83d",
+    "stop words": "what is the of to in",
+    "one megabyte word": "a" * 1_000_000,
+    "one megabyte of words": "get page " * 111_112,
+    "one megabyte of ideographs": "读文" * 500_000,
+    "combining marks": "e" + "\u0301" * 10_000,
+    "ligatures": "\ufdfa" * 5_000,
+    "emoji": "🔥📁 👩‍👩‍👧",
+    "bidi": "\u202efile\u202c read",
+    "every term misspelt": " ".join(f"brwsr{chr(97 + i)}xclik" for i in range(26)),
+    "common words": "get list page create name id query string file url return type path number object text",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_queries_never_raise_and_are_bounded(name: str) -> None:
+    index = SearchIndex(times(real_catalog(), 5))
+    started = time.perf_counter()
+    hits = index.search(HOSTILE[name])
+    assert time.perf_counter() - started < 0.25
+    assert len(hits) <= DEFAULT_LIMIT
+    assert index.search("create pull request")[0].tool.tool_name == "create_pull_request"
+
+
+def test_query_syntax_is_text() -> None:
+    index = real_index()
+    assert found(index, 'create" OR "pull* NEAR(request)') == found(index, "create or pull near request")
+    assert found(index, "name:create_issue")[0] == "github/create_issue"
+    assert found(index, "read\0file", limit=3) == found(index, "read file", limit=3)
+
+
+def test_random_text_never_raises() -> None:
+    dice = random.Random(7)
+    alphabet = [chr(c) for c in range(128)] + [chr(dice.randrange(0x110000)) for _ in range(2000)]
+    for _ in range(1000):
+        text = "".join(dice.choices(alphabet, k=dice.randrange(60)))
+        tool = ToolEntry(
+            text, text, text[::-1], {"title": text}, {"properties": {text: {"description": text}}}
+        )
+        assert len(real_index().search(text)) <= DEFAULT_LIMIT
+        hits = SearchIndex(catalog_of(one=[tool])).search(text)
+        assert [hit.tool for hit in hits] in ([], [tool])
+
+
+def test_hostile_catalog_is_indexed_within_bounds() -> None:
+    deep: dict[str, Any] = {"description": "needle"}
+    for _ in range(5000):
+        deep = {"properties": {"x": deep}}
+    wide = {"properties": {f"p{i}": {"description": "w " * 1000} for i in range(20_000)}}
+    branchy: dict[str, Any] = {"properties": {"leaf": {}}}
+    for _ in range(10):
+        branchy = {"anyOf": [branchy] * 500, "oneOf": [branchy] * 500}
+    odd: Any = {"properties": {"a": None, "b": [1], "c": {"description": 5, "enum": {"x": 1}}}, "anyOf": 3}
+    schemas: list[Any] = [deep, wide, branchy, odd, True, False, None, {"properties": []}]
+    tools = [
+        ToolEntry(f"tool_{i}", f"tool_{i}", "word " * 200_000, {"title": 9}, s) for i, s in enumerate(schemas)
+    ]
+    tools.append(ToolEntry("n" * 1_000_000, "n", "\ud800" * 100_000))
+    tools.append(ToolEntry("", "_"))
+    started = time.perf_counter()
+    index = SearchIndex(catalog_of(one=tools))
+    assert time.perf_counter() - started < 4.0
+    assert len(index) == len(tools)
+    assert len(index.search("tool")) == len(schemas)
+
+
+def test_nothing_to_find() -> None:
+    empty = SearchIndex(Catalog())
+    assert empty.search("file") == []
+    assert empty.search("file", server_id="x") == []
+    no_tools = SearchIndex(catalog_of(one=[], two=[ToolEntry("file", "file")]))
+    assert no_tools.search("file", server_id="one") == []
+    assert found(no_tools, "file") == ["two/file"]
+    assert real_index().search("qqqqqqqq") == []
+
+
+def test_a_thousand_tools_build_and_answer_quickly() -> None:
+    catalog = times(real_catalog(), 5)
+    builds: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        index = SearchIndex(catalog)
+        builds.append(time.perf_counter() - started)
+    index.search("warm the vocabulary of lettre pares")
+    took: list[float] = []
+    for entry in relevance():
+        started = time.perf_counter()
+        index.search(entry["query"])
+        took.append(time.perf_counter() - started)
+    took.sort()
+    median, p95 = took[len(took) // 2], took[int(len(took) * 0.95)]
+    figures = (min(builds) * 1e3, median * 1e3, p95 * 1e3)
+    print("\n{} tools: build {:.0f} ms, search p50 {:.2f} p95 {:.2f} ms".format(len(index), *figures))
+    assert len(index) > 1000
+    # Several times what a quiet machine takes (55 ms, 0.6 ms, 1.7 ms): these guard against a change of order.
+    assert min(builds) < 0.4
+    assert median < 0.004
+    assert p95 < 0.010
+
+
+def test_dropped_indexes_free_their_database() -> None:
+    database = SearchIndex(real_catalog())._db  # pyright: ignore[reportPrivateUsage]
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        database.execute("SELECT 1")
+
+
+def test_search_from_another_thread() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        index = thread.submit(SearchIndex, real_catalog()).result()
+        expected = found(index, "open an issue")
+        assert thread.submit(found, index, "open an issue").result() == expected
+    assert expected[0].startswith("github/")
+
+
+def test_sqlite_without_fts5_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "_CREATE", ("CREATE VIRTUAL TABLE t USING fts99(x)",))
+    with pytest.raises(SearchUnavailableError, match=r"FTS5.*no such module"):
+        SearchIndex(Catalog())

@@ -1,0 +1,28 @@
+"""Fixtures of the broker's tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from memory_host import World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+async def make_world() -> AsyncIterator[MakeWorld]:
+    """Makes the broker's parts above the wire; closes them, and checks that no lease was kept."""
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(**options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        await world.close()
+        assert world.pool.running == 0
+        assert world.pool.queued == 0

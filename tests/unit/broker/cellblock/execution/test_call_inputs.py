@@ -1,0 +1,119 @@
+"""A tool's input is judged before the tool is called (Code Mode specification, sections 5.3.1, 7.2 and 7.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.execution.calls import ToolCalls
+from cellblock.schemas.cache import ValidatorCache
+
+READ: dict[str, Any] = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "tail": {"type": "integer", "minimum": 1}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+class Upstream:
+    """One tool that notes its inputs."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Any] = []
+
+    def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+        async def call(arguments: dict[str, Any]) -> Any:
+            self.inputs.append(arguments)
+            return "done"
+
+        return call
+
+
+async def call(
+    schema: JsonSchema | None, body: bytes, schemas: ValidatorCache | None = None
+) -> tuple[bool, Any, list[Any]]:
+    """Calls the tool once: ok, the answer, the inputs that reached the tool."""
+    tool = ToolEntry("read-file", "read_file", input_schema=schema)
+    server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
+    upstream = Upstream()
+    answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
+    calls = ToolCalls(
+        catalog=Catalog(servers={"files": server}),
+        caller=upstream,
+        maximum=5,
+        concurrent=1,
+        reply=lambda _, ok, answer: answers.put_nowait((ok, answer)),
+        max_reply_bytes=100_000,
+        schemas=schemas or ValidatorCache(),
+    )
+    calls.begin(1, "files", "read-file", body)
+    ok, answer = await asyncio.wait_for(answers.get(), 10)
+    counts = calls.counts()
+    assert (counts.completed, counts.not_started) == ((1, 0) if ok else (0, 1))
+    return ok, json.loads(answer), upstream.inputs
+
+
+async def test_a_violation_never_reaches_the_upstream_and_says_all_that_the_specification_asks() -> None:
+    ok, error, inputs = await call(READ, b'{"pth": "a"}')
+    assert not ok
+    assert inputs == []
+    assert error == {
+        "errorClass": "SchemaValidationError",
+        "message": "The input of read_file does not fit its schema: /pth is not a property that is known here.",
+        "hint": 'Did you mean "path"?',
+        "serverId": "files",
+        "toolName": "read-file",
+        "exportName": "read_file",
+        "path": "/pth",
+        "expected": "no property of this name",
+        "received": 'string "a"',
+        "example": {"path": "text"},
+    }
+
+
+async def test_expected_and_received_of_a_wrong_type() -> None:
+    _, error, inputs = await call(READ, b'{"path": "a", "tail": "5"}')
+    assert inputs == []
+    assert (error["path"], error["expected"], error["received"]) == ("/tail", "integer", 'string "5"')
+
+
+@pytest.mark.parametrize("body", [b'{"path": "a"}', b'{"path": "a", "tail": 1.0}'])
+async def test_what_fits_reaches_the_upstream_unchanged(body: bytes) -> None:
+    ok, answer, inputs = await call(READ, body)
+    assert (ok, answer, inputs) == (True, "done", [json.loads(body)])
+
+
+@pytest.mark.parametrize("schema", [None, {}, True, {"type": "object"}, {"type": "object", "properties": {}}])
+@pytest.mark.parametrize("body", [b"", b"{}"])
+async def test_an_empty_schema_takes_no_argument_or_an_empty_object(schema: Any, body: bytes) -> None:
+    assert await call(schema, body) == (True, "done", [{}])
+
+
+async def test_no_argument_is_judged_as_an_empty_object() -> None:
+    ok, error, _ = await call(READ, b"")
+    assert not ok
+    assert error["path"] == "/path"
+    assert error["hint"] == "Add /path: string."
+
+
+async def test_defaults_are_not_filled_in() -> None:
+    schema = {"type": "object", "properties": {"tail": {"type": "integer", "default": 7}}}
+    assert await call(schema, b"{}") == (True, "done", [{}])
+
+
+async def test_a_schema_that_cannot_be_checked_leaves_the_judgement_to_the_upstream() -> None:
+    schema = {"$ref": "http://127.0.0.1:1/schema.json"}
+    assert await call(schema, b'{"anything": 1}') == (True, "done", [{"anything": 1}])
+
+
+async def test_runs_that_share_the_cache_share_what_is_compiled() -> None:
+    cache = ValidatorCache()
+    for _ in range(3):
+        await call(READ, b'{"path": "a"}', cache)
+    assert cache.size == 1

@@ -1,0 +1,113 @@
+"""From what a worker says of a failure to a diagnostic: in the agent's terms, whatever the worker says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms
+from cellblock.execution.response import Diagnostic
+from cellblock.execution.source import prepare
+from cellblock_worker import protocol
+
+SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
+URL = "data:application/javascript;base64,AAA+/="
+MODULE = "data:text/javascript;base64,QUJD"
+KINDS: list[Any] = ["module", "exception", "rejection", "result"]
+
+
+def diagnosed(failure: object, kind: Any = "exception") -> Diagnostic:
+    return diagnose(protocol.Failed(ms=1, kind=kind), failure, SCRIPT, 1000)
+
+
+def test_urls_become_places_in_the_agents_source() -> None:
+    assert in_script_terms("no url: data", SCRIPT) == "no url: data"
+    assert in_script_terms(f"at f ({URL}:2:5)", SCRIPT) == "at f (script.js:2:5)"
+    assert in_script_terms(f"in {URL} and {MODULE}:1:2", SCRIPT) == "in script.js and @codemode"
+    end = SCRIPT.text.index("a.b()") + 1
+    assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
+        'import * as a from "@codemode/x"; a.b();'.index("a.b()") + 1
+    )
+
+
+def test_positions_of_absurd_length_are_text() -> None:
+    text = f"{URL}:{'1' * 5000}:{'2' * 5000}"
+    assert in_script_terms(text, SCRIPT).startswith("script.js:111")
+
+
+def test_an_exception() -> None:
+    failure = {"name": "TypeError", "message": "x is not a function", "stack": f"TypeError\n at {URL}:1:3"}
+    found = diagnosed(failure)
+    assert (found.severity, found.code) == ("error", "UNCAUGHT_EXCEPTION")
+    assert found.message == "TypeError: x is not a function"
+    assert found.path == "script.js:1:3"
+    assert found.hint and found.error_class is None
+
+
+def test_an_error_of_codemode_keeps_its_class_and_hint() -> None:
+    found = diagnosed({"name": "ToolCallError", "message": "m", "hint": "Do this."}, "module")
+    assert (found.error_class, found.hint, found.code) == ("ToolCallError", "Do this.", "UNCAUGHT_EXCEPTION")
+
+
+@pytest.mark.parametrize("cause", ["", "\n", 0, None, [], {}])
+def test_causes_of_any_kind(cause: object) -> None:
+    found = diagnosed({"name": "Error", "message": "m", "causes": [cause]})
+    assert found.message.startswith("Error: m")
+
+
+def test_the_first_line_of_the_first_cause_is_shown() -> None:
+    found = diagnosed({"name": "Error", "message": "m", "causes": ["why\nstack", "other"]})
+    assert found.message == "Error: m (cause: why)"
+
+
+def test_a_rejection_and_a_thrown_value() -> None:
+    assert (
+        diagnosed({"name": "Error", "message": "m"}, "rejection").message == "Unhandled rejection: Error: m"
+    )
+    assert diagnosed({"name": "Thrown value", "message": "3"}).message == "3"
+
+
+def test_syntax_and_import_failures() -> None:
+    found = diagnosed({"name": "SyntaxError", "message": f"Unexpected token ')' at {URL}:3:4"}, "module")
+    assert (found.code, found.path) == ("SYNTAX_ERROR", "script.js:3:4")
+    assert found.message == "SyntaxError: Unexpected token ')'"
+    text = f"The requested module '{MODULE}' does not provide an export named 'nope' at {URL}:1:10"
+    found = diagnosed({"name": "SyntaxError", "message": text}, "module")
+    assert (found.code, found.message) == ("IMPORT_FAILURE", "The module has no export nope.")
+    assert found.path == "script.js:1:10"
+
+
+def test_the_end_of_memory_is_a_limit() -> None:
+    found = diagnosed({"name": "RangeError", "message": "Array buffer allocation failed"})
+    assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
+    assert "1000" in found.message
+
+
+def test_a_result_that_is_no_json() -> None:
+    found = diagnosed({"name": "ResultError", "message": "a function", "path": "/a/0"}, "result")
+    assert (found.code, found.message, found.path) == ("RESULT_NOT_JSON", "a function", "/a/0")
+
+
+def test_messages_are_capped() -> None:
+    for kind in KINDS:
+        assert len(diagnosed({"name": "E", "message": "x" * 100_000}, kind).message) <= MAX_MESSAGE_CHARS
+
+
+pieces = st.sampled_from(
+    [URL, MODULE, ":1:1", ":0:0", "\n", "SyntaxError: ", "Cannot import", "data:", "x", ""]
+)
+texts = st.lists(pieces, max_size=6).map("".join)
+fields = st.sampled_from(["name", "message", "stack", "hint", "path", "causes", "errorClass"])
+bodies = (
+    st.none() | st.lists(texts) | st.dictionaries(fields, texts | st.integers() | st.lists(texts | st.none()))
+)
+
+
+@given(bodies, st.sampled_from(KINDS))
+def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None:
+    found = diagnosed(body, kind)
+    assert found.severity == "error" and found.hint
+    assert URL not in found.message

@@ -1,0 +1,70 @@
+"""The request of `codemode.run` (section 3.2): what passes, and what is refused with a useful word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cellblock.config import CellblockSettings
+from cellblock.errors import InvalidRequest
+from cellblock.execution.request import read_request
+
+SETTINGS = CellblockSettings(max_code_bytes=100)
+
+
+def test_a_whole_request() -> None:
+    raw = {"code": "1", "limits": {"timeoutMs": 5, "new": []}, "requestedCapabilities": ["a", "b"]}
+    request = read_request(raw, SETTINGS)
+    assert (request.code, request.requested, request.warnings) == ("1", ("a", "b"), ())
+    assert request.limits.timeout_ms == 5
+    assert request.limits.max_tool_calls == SETTINGS.limits.max_tool_calls.default
+
+
+@pytest.mark.parametrize("code", ["", "é" * 50, "x" * 100, "\ud800"])
+def test_code_up_to_the_cap_in_bytes(code: str) -> None:
+    assert read_request({"code": code}, SETTINGS).code == code
+
+
+@pytest.mark.parametrize("optional", [{"limits": None}, {"requestedCapabilities": None}, {"limits": {}}])
+def test_optional_fields(optional: dict[str, Any]) -> None:
+    request = read_request({"code": "1", **optional}, SETTINGS)
+    assert request.requested == () and request.limits.timeout_ms == SETTINGS.limits.timeout_ms.default
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({}, "code"),
+        ({"code": None}, "code"),
+        ({"code": 1}, "code"),
+        ({"code": b"1"}, "code"),
+        ({"code": ["1"]}, "code"),
+        ({"code": "é" * 51}, "102 bytes, over the maximum of 100"),
+        ({"code": "1", "limits": []}, "limits"),
+        ({"code": "1", "limits": "5"}, "limits"),
+        ({"code": "1", "limits": {"timeoutMs": "5"}}, "limits.timeoutMs"),
+        ({"code": "1", "requestedCapabilities": "a"}, "requestedCapabilities"),
+        ({"code": "1", "requestedCapabilities": ["a", 1]}, "requestedCapabilities"),
+        ({"code": "1", "requestedCapabilities": {"a": 1}}, "requestedCapabilities"),
+        ({"code": "1", "script": "2"}, "unknown field 'script'"),
+        ({"code": "1", "requested_capabilities": []}, "unknown field 'requested_capabilities'"),
+    ],
+    ids=str,
+)
+def test_refusals_name_the_field_and_say_what_to_do(raw: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request(raw, SETTINGS)
+    assert words in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_refusal_does_not_repeat_the_script() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"code": {"secret": "token"}, "x" * 10_000: 1}, SETTINGS)
+    assert "token" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_clamped_limits_warn() -> None:
+    request = read_request({"code": "1", "limits": {"maxToolCalls": 10**9}}, SETTINGS)
+    assert [warning.code for warning in request.warnings] == ["LIMIT_CLAMPED"]

@@ -1,0 +1,256 @@
+"""Imports found and rewritten: exactly these, at their places, at a bounded cost."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from cellblock.execution import source
+from cellblock.execution.source import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, Script, TooComplex, prepare
+
+URL = "data:text/javascript;base64,AAAA"
+IMPORT_URL = "data:text/javascript;base64,BBBB"
+FUNCTION = source.IMPORT_FUNCTION
+
+
+def known(specifier: str) -> str | None:
+    return URL if specifier.startswith("@codemode/") else None
+
+
+def rewrite(code: str) -> Script:
+    return prepare(code, known, IMPORT_URL)
+
+
+def statics(code: str) -> list[tuple[str, int, int]]:
+    return [(found.specifier, found.line, found.column) for found in rewrite(code).static]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'import * as a from "@codemode/x";',
+        "import a from '@codemode/x'",
+        'import { a, b as c } from "@codemode/x";',
+        'import "@codemode/x";',
+        'import a, { b } from\n  "@codemode/x"\n',
+        'export * from "@codemode/x";',
+        'export * as n from "@codemode/x";',
+        'export { a } from "@codemode/x";',
+        'import a from "@codemode/x" with { type: "json" };',
+    ],
+)
+def test_static_forms(statement: str) -> None:
+    script = rewrite(f"{statement}\nlet y = 1;")
+    assert [found.specifier for found in script.static] == ["@codemode/x"]
+    quote = '"' if '"@' in statement else "'"
+    assert script.text == f"{statement}\nlet y = 1;".replace(f"{quote}@codemode/x{quote}", f'"{URL}"')
+    assert script.media_type == JAVASCRIPT
+    assert not script.dynamic and not script.computed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const s = 'import * as a from \"@codemode/x\"';",
+        '// import a from "@codemode/x"\n1;',
+        '/* import("@codemode/x") */ 1;',
+        'const t = `import a from "@codemode/x"; import("@codemode/x")`;',
+        'const r = /import("@codemode.x")/;',
+        'const o = { import: 1, export: 2 }; o.import("@codemode/x");',
+        'function imported(x) {} imported("@codemode/x");',
+        "import.meta.url;",
+        "export const a = 1; export default a; export { a as b };",
+        "",
+        "#!/usr/bin/env import\n1;",
+    ],
+)
+def test_what_only_looks_like_an_import(code: str) -> None:
+    script = rewrite(code)
+    assert script.text == code
+    assert (script.static, script.dynamic, script.computed) == ([], [], False)
+
+
+def test_an_import_inside_a_template_is_one() -> None:
+    script = rewrite('const t = `${await import("@codemode/x")}`;')
+    assert script.dynamic == ["@codemode/x"]
+
+
+def test_unknown_specifiers_stay_for_the_caller_to_refuse() -> None:
+    script = rewrite('import fs from "node:fs"; import * as a from "@codemode/x";')
+    assert [found.specifier for found in script.static] == ["node:fs", "@codemode/x"]
+    assert script.text == f'import fs from "node:fs"; import * as a from "{URL}";'
+
+
+def test_an_escape_in_a_specifier_resolves_to_nothing() -> None:
+    script = rewrite(r'import a from "@codemode\/x"; await import("@codemode\x2fx");')
+    assert script.static[0].specifier == r"@codemode\/x"
+    assert URL not in script.text
+    assert script.dynamic == [] and script.computed
+
+
+def test_positions_count_lines_from_1_and_columns_in_utf16() -> None:
+    code = 'let a = "ä€😀"; import b from "@codemode/b"; import c from "x";\n\n  import d from "@codemode/d";'
+    assert statics(code) == [
+        ("@codemode/b", 1, code.index('"@codemode/b"') + 2),
+        ("x", 1, code.index('"x"') + 2),
+        ("@codemode/d", 3, 17),
+    ]
+
+
+def test_positions_in_the_rewritten_text_map_back() -> None:
+    line = 'let a = "😀"; import b from "@codemode/b"; import c from "@codemode/long-name"; here; import("q"); there;'
+    script = rewrite("\n" + line)
+    text = script.text.split("\n")[1]
+
+    def column(text: str, word: str) -> int:
+        return len(text[: text.index(word)].encode("utf-16-le")) // 2 + 1
+
+    for word in ("let", "import b", "; import c", "here", "import(", "there"):
+        assert script.original_column(2, column(text, word)) == column(line, word), word
+    # Inside a replacement there is no place of the original but its start.
+    assert script.original_column(2, column(text, URL) + 5) == column(line, '"@codemode/b"')
+    assert script.original_column(1, 7) == 7
+    assert script.original_column(99, 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("argument", "dynamic", "computed"),
+    [
+        ('"@codemode/x"', ["@codemode/x"], False),
+        ("'other'", ["other"], False),
+        ('/* why */ "@codemode/x"', ["@codemode/x"], False),
+        ('"@codemode/" + name', [], True),
+        ("`@codemode/x`", [], True),
+        ("name", [], True),
+        ("f(1, (2))", [], True),
+    ],
+)
+def test_dynamic_imports_are_wrapped(argument: str, dynamic: list[str], computed: bool) -> None:
+    script = rewrite(f"const m = await import({argument});")
+    assert (script.dynamic, script.computed) == (dynamic, computed)
+    value = argument.removeprefix("/* why */ ")
+    wrapped = argument.replace(value, f"{FUNCTION}({value})")
+    first, second, rest = script.text.split("\n")
+    assert first == f"const m = await import({wrapped});"
+    assert second.startswith("import {") and FUNCTION in second and IMPORT_URL in second
+    assert rest == ""
+
+
+def test_a_nested_dynamic_import() -> None:
+    script = rewrite('import((await import("a")).b)')
+    assert script.text.startswith(f'import({FUNCTION}((await import({FUNCTION}("a"))).b))\n')
+    assert script.dynamic == ["a"] and script.computed
+
+
+def test_an_import_without_an_argument_is_left_to_the_engine() -> None:
+    script = rewrite("import()")
+    assert script.text == "import()"
+    assert not script.dynamic and not script.computed
+
+
+def test_a_script_that_uses_the_functions_name_gets_another() -> None:
+    script = rewrite(f'const {FUNCTION} = 1, {FUNCTION}2 = 2; import("a");')
+    assert f'import({FUNCTION}3("a"))' in script.text
+
+
+def test_a_comment_at_the_end_does_not_swallow_what_is_appended() -> None:
+    script = rewrite('import("a") // end')
+    assert script.text.split("\n")[1].startswith("import {")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const a: number = 1;",
+        "interface A { b: string }\nconst a = {} as A;",
+        "function f<T>(x: T): T { return x }",
+        'import * as a from "@codemode/x";\nconst b = <any>a;',
+        "enum E { A }",
+        "let x = a satisfies B;",
+    ],
+)
+def test_typescript_is_told_by_its_syntax(code: str) -> None:
+    assert rewrite(code).media_type == TYPESCRIPT
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const a = 1;",
+        "a < b > (c)",
+        "class A { #x = 1; static { } }",
+        "a ??= b?.c ?? 1n ** 2n;",
+        "await 1; label: for (;;) {}",
+    ],
+)
+def test_javascript_stays_javascript(code: str) -> None:
+    assert rewrite(code).media_type == JAVASCRIPT
+
+
+def test_imports_of_types_are_none() -> None:
+    code = 'import type { A } from "zod"; export type { B } from "zod"; import { type C } from "zod";'
+    script = rewrite(code)
+    assert script.media_type == TYPESCRIPT
+    assert [found.column for found in script.static] == [code.rindex('"zod"') + 1]
+
+
+@pytest.mark.parametrize(
+    "code", ["import * as a from ", "import {", 'import("', "const = ;", "\x00", "\ufeff1"]
+)
+def test_broken_code_is_passed_on(code: str) -> None:
+    assert rewrite(code).text.startswith(code)
+
+
+def test_lone_surrogates_become_something_that_can_be_sent() -> None:
+    script = rewrite('const a = "\ud800"; import b from "@codemode/x";')
+    script.text.encode()
+    assert script.text.startswith('const a = "?"; import b')
+
+
+def test_imports_are_capped() -> None:
+    assert len(rewrite('import "@codemode/x";' * MAX_IMPORTS).static) == MAX_IMPORTS
+    with pytest.raises(TooComplex, match=f"over {MAX_IMPORTS} imports"):
+        rewrite('import "@codemode/x";' * MAX_IMPORTS + 'import("a")')
+
+
+HOSTILE = {
+    "imports on one line": 'import("a");' * 80_000,
+    "names like ours": 'import("a");' + "".join(f"{FUNCTION}{n};" for n in range(42_000, 1, -1)),
+    "templates": "`${" * 300_000 + 'import("a")',
+    "nested calls": "f(" * 200_000 + 'import("a")' + ")" * 200_000,
+    "nested imports": "import(" * 100_000 + '"a"' + ")" * 100_000,
+    "holes": "[" + "," * 900_000 + 'import("a")]',
+    "type arguments": "<a" * 300_000 + "import",
+    "comments": "// import\n" * 100_000,
+    "a long line": "/*" + "x" * 900_000 + "*/" + 'import("a");' * 900,
+    "brackets": "[" * 500_000 + "]" * 500_000 + "import",
+}
+
+
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_costs_a_bounded_time(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PARSE_BOUND_SECONDS", 0.3)
+    started = time.perf_counter()
+    with contextlib.suppress(TooComplex):
+        rewrite(code[: 1 << 20])
+    # Unbounded, some of these take minutes.
+    assert time.perf_counter() - started < 2.5
+
+
+def test_after_a_text_that_was_given_up_the_parser_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "PARSE_BOUND_SECONDS", 0.0)
+        for _ in range(3):
+            with pytest.raises(TooComplex, match="within"):
+                rewrite('import * as a from "@codemode/x";\n' * 900)
+    assert len(rewrite('import * as a from "@codemode/x";\n' * 900).static) == 900
+
+
+@pytest.mark.parametrize(
+    "code", ["/* never closed", "let a = 1; /* b(); import('x')", "let x: number = 1; /*"]
+)
+def test_a_comment_without_end_is_left_to_the_engine(code: str) -> None:
+    """Deno's type stripping would take it for an empty rest and run the script without it."""
+    assert prepare(code, lambda _: None, "data:,").media_type == JAVASCRIPT

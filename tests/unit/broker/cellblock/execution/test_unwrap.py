@@ -1,0 +1,72 @@
+"""From an MCP result to the script's value: the rules of section 5.3.2, in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from cellblock.errors import Certainty, ToolCallError
+from cellblock.execution.unwrap import MAX_ERROR_TEXT, unwrap
+
+
+def text(value: str) -> types.TextContent:
+    return types.TextContent(text=value)
+
+
+IMAGE = types.ImageContent(data="aGk=", mime_type="image/png")
+
+
+def result(*content: Any, **fields: Any) -> types.CallToolResult:
+    return types.CallToolResult(content=list(content), **fields)
+
+
+def value_of(made: types.CallToolResult) -> Any:
+    return unwrap(made, server="s", tool="t")
+
+
+@pytest.mark.parametrize("structured", [{"a": 1}, {}])
+def test_structured_content_wins_over_content(structured: dict[str, Any]) -> None:
+    assert value_of(result(text("ignored"), IMAGE, structured_content=structured)) == structured
+
+
+@pytest.mark.parametrize("value", ["hello", "", '{"a": 1}', "0"])
+def test_a_single_text_is_that_text_unparsed(value: str) -> None:
+    assert value_of(result(text(value))) == value
+
+
+def test_binary_content_gives_the_whole_result_with_base64() -> None:
+    assert value_of(result(IMAGE)) == {
+        "content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}],
+        "isError": False,
+    }
+    mixed = value_of(result(text("a"), types.AudioContent(data="aGk=", mime_type="audio/wav")))
+    assert [block["type"] for block in mixed["content"]] == ["text", "audio"]
+
+
+@pytest.mark.parametrize("blocks", [[], [text("a"), text("b")]], ids=["none", "two texts"])
+def test_everything_else_gives_the_whole_result(blocks: list[types.TextContent]) -> None:
+    value = value_of(result(*blocks))
+    assert [block["text"] for block in value["content"]] == [block.text for block in blocks]
+    assert not any("_" in key for key in value)
+
+
+def test_an_error_is_raised_with_its_text_and_the_whole_result() -> None:
+    made = result(text("no such"), IMAGE, text("file"), is_error=True, structured_content={"a": 1})
+    with pytest.raises(ToolCallError) as caught:
+        value_of(made)
+    error = caught.value
+    assert error.message == "no such\nfile" and error.hint
+    assert error.certainty is Certainty.COMPLETED
+    assert (error.details["serverId"], error.details["toolName"]) == ("s", "t")
+    whole: Any = error.details["result"]
+    assert whole["isError"] is True and whole["structuredContent"] == {"a": 1}
+
+
+def test_error_texts_are_never_empty_and_never_long() -> None:
+    with pytest.raises(ToolCallError, match="no message"):
+        value_of(result(is_error=True))
+    with pytest.raises(ToolCallError) as caught:
+        value_of(result(text("x" * 10_000), is_error=True))
+    assert caught.value.message == "x" * MAX_ERROR_TEXT + "…"

@@ -1,0 +1,36 @@
+"""What a child process writes to its stderr: redacted across chunks, capped, whole at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cellblock.config import ServerConfig
+from cellblock.upstream.redaction import Redactor
+from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log
+
+REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))
+
+
+async def write(path: Path, *chunks: str) -> None:
+    """Writes chunk by chunk, as a process would."""
+    async with stderr_log(path, REDACTOR) as log:
+        for chunk in chunks:
+            await asyncio.to_thread(log.write, chunk)
+            await asyncio.to_thread(log.flush)
+
+
+async def test_secrets_are_replaced_even_in_pieces_and_without_a_line_end(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    await write(file, "one s3cret-", "value\ntwo\n", "last s3cret-value")
+    assert file.read_text() == "one [redacted]\ntwo\nlast [redacted]"
+
+
+async def test_a_file_is_appended_to_and_never_holds_more_than_its_cap(tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    await write(file, "before\n")
+    await write(file, "after\n")
+    assert file.read_text() == "before\nafter\n"
+    await write(file, *["x" * 99_999 + "\n"] * 25, "end\n")
+    assert file.stat().st_size <= CAP_BYTES
+    assert file.read_text().endswith("end\n")

@@ -1,0 +1,177 @@
+"""The JavaScript build: when it counts as current, which Deno it takes, and what it makes of a small tree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+
+
+@pytest.fixture
+def build_js(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import build_js
+
+    yield build_js
+    sys.modules.pop("build_js")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A source tree as small as can be, with a space in its path."""
+    root = tmp_path / "a tree"
+    for name, content in {
+        "worker_runtime/sandbox/boot.ts": (
+            'import { HelpfulError } from "../../js_stdlib/errors.ts";\n'
+            'function explode(): never { throw new HelpfulError("boom"); }\n'
+            "try { explode(); } catch (error) { console.log(error.constructor.name, error.stack); }\n"
+        ),
+        "worker_runtime/sandbox/selftest.ts": "console.log(1);\n",
+        "worker_runtime/sandbox/globals_table.ts": (
+            'export const ALLOWED_GLOBALS = { __proto__: null, JSON: "listed" };\n'
+            'export const DEVIATIONS = { __proto__: null, eval: "absent" };\n'
+        ),
+        "js_stdlib/errors.ts": "export class HelpfulError extends Error { hint: string = 'try again'; }\n",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    return root
+
+
+def write_outputs(build_js: ModuleType, root: Path) -> Path:
+    """Write what a finished build of `root` leaves, without building."""
+    out = root / build_js.OUT
+    out.mkdir(parents=True)
+    (out / "boot.js").write_text("", encoding="utf-8")
+    (out / "node_blocked.json").write_text("{}", encoding="utf-8")
+    (out / "globals.json").write_text("{}", encoding="utf-8")
+    (out / "selftest.js").write_text("", encoding="utf-8")
+    info = {"inputs_sha256": build_js.inputs_digest(root)}
+    (out / "BUILD.json").write_text(json.dumps(info), encoding="utf-8")
+    return out
+
+
+def test_unchanged_sources_are_current(build_js: ModuleType, tree: Path) -> None:
+    out = write_outputs(build_js, tree)
+    assert build_js.is_current(tree, out)
+
+
+@pytest.mark.parametrize("change", ["edit", "add", "rename", "delete"])
+def test_any_change_of_a_source_is_noticed(build_js: ModuleType, tree: Path, change: str) -> None:
+    out = write_outputs(build_js, tree)
+    source = tree / "js_stdlib" / "errors.ts"
+    if change == "edit":
+        source.write_text(source.read_text(encoding="utf-8").replace("again", "later"), encoding="utf-8")
+    elif change == "add":
+        (tree / "worker_runtime" / "sandbox" / "extra.ts").write_text("", encoding="utf-8")
+    elif change == "rename":
+        source.rename(source.with_name("failures.ts"))
+    else:
+        source.unlink()
+    assert not build_js.is_current(tree, out)
+
+
+@pytest.mark.parametrize(
+    "name", ["boot.js", "node_blocked.json", "globals.json", "selftest.js", "BUILD.json"]
+)
+def test_a_missing_output_is_not_current(build_js: ModuleType, tree: Path, name: str) -> None:
+    out = write_outputs(build_js, tree)
+    (out / name).unlink()
+    assert not build_js.is_current(tree, out)
+
+
+def test_half_written_build_info_is_not_current(build_js: ModuleType, tree: Path) -> None:
+    out = write_outputs(build_js, tree)
+    (out / "BUILD.json").write_text('{"inputs_', encoding="utf-8")
+    assert not build_js.is_current(tree, out)
+
+
+def test_blocked_imports_cover_bare_and_prefixed_names(build_js: ModuleType) -> None:
+    assert build_js.blocked_imports(["fs/promises", "node:sqlite"]) == {
+        "fs/promises": "cellblock-blocked:node:fs/promises",
+        "node:fs/promises": "cellblock-blocked:node:fs/promises",
+        "sqlite": "cellblock-blocked:node:sqlite",
+        "node:sqlite": "cellblock-blocked:node:sqlite",
+    }
+
+
+def test_a_deno_outside_the_range_is_passed_over(
+    build_js: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bin" / "deno"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'deno 1.46.3 (stable)'\n", encoding="utf-8")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
+    found = build_js.find_deno()
+    assert found.path != fake
+    assert found.version.startswith("2.")
+
+
+def test_a_broken_source_is_named(build_js: ModuleType, tree: Path) -> None:
+    (tree / "js_stdlib" / "errors.ts").write_text("export class {", encoding="utf-8")
+    with pytest.raises(build_js.BuildError, match=r"errors\.ts"):
+        build_js.build(tree, tree / build_js.OUT)
+    assert not build_js.is_current(tree, tree / build_js.OUT)
+
+
+def test_build_makes_a_module_that_runs_and_blocks_node(build_js: ModuleType, tree: Path) -> None:
+    out = tree / build_js.OUT
+    build_js.build(tree, out)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "BUILD.json",
+        "boot.js",
+        "globals.json",
+        "node_blocked.json",
+        "selftest.js",
+    ]
+    assert build_js.is_current(tree, out)
+    deno = build_js.find_deno()
+    assert json.loads((out / "BUILD.json").read_text(encoding="utf-8"))["deno"] == deno.version
+
+    tables = json.loads((out / "globals.json").read_text(encoding="utf-8"))
+    assert tables == {"allowed": {"JSON": "listed"}, "deviations": {"eval": "absent"}}
+
+    ran = subprocess.run([deno.path, "run", out / "boot.js"], capture_output=True, text=True, check=True)
+    # Names survive minifying, so that a stack trace can be read.
+    assert ran.stdout.startswith("HelpfulError Error: boom\n")
+    assert "at explode (" in ran.stdout
+
+    probe = tree / "probe.mjs"
+    probe.write_text(
+        "for (const name of JSON.parse(Deno.args[0])) {\n"
+        "  const say = (error) => console.log('blocked', error.message);\n"
+        "  await import(name).then(() => console.log('LOADED', name), say);\n"
+        "}\n",
+        encoding="utf-8",
+    )
+    names = ["node:fs", "node:process", "node:child_process", "node:sqlite", "node:test", "node:_tls_wrap"]
+    blocked = out / "node_blocked.json"
+    command = [deno.path, "run", "--no-config", f"--import-map={blocked}", probe, json.dumps(names)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    scheme_errors = [line for line in lines if line.startswith("blocked") and "cellblock-blocked" in line]
+    assert len(scheme_errors) == len(names)
+
+
+def test_every_builtin_of_this_deno_is_in_the_map(build_js: ModuleType, tree: Path) -> None:
+    out = tree / build_js.OUT
+    build_js.build(tree, out)
+    imports = json.loads((out / "node_blocked.json").read_text(encoding="utf-8"))["imports"]
+    script = (
+        'import { isBuiltin } from "node:module";'
+        "console.log(JSON.stringify(JSON.parse(Deno.args[0]).filter((n) => !isBuiltin(n))))"
+    )
+    prefixed = [name for name in imports if name.startswith("node:")]
+    deno = build_js.find_deno()
+    command = [deno.path, "eval", script, json.dumps(prefixed)]
+    unknown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert unknown == []
+    assert len(prefixed) > 60

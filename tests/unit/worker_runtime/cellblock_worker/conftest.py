@@ -1,0 +1,13 @@
+"""Fixtures of the worker host's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_worker import FakeWorkers
+
+
+@pytest.fixture
+def fake_workers(monkeypatch: pytest.MonkeyPatch) -> FakeWorkers:
+    """Puts small Python programs in the place of Deno."""
+    return FakeWorkers(monkeypatch)

@@ -1,0 +1,150 @@
+"""The sandbox's header codec against the host's full msgpack library, both ways, many cases in one Deno process."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deno
+import msgpack
+import pytest
+
+from cellblock_worker import protocol
+from cellblock_worker.frames import pack_header, unpack_header
+
+SANDBOX = Path(__file__).parents[4] / "worker_runtime" / "sandbox"
+
+# Reads {"encode": [header], "decode": [base64]}; answers each with the base64 or header, or the error's name.
+PROGRAM = """
+import {{ decodeHeader, encodeHeader }} from "{sandbox}/msgpack.ts";
+const {{ encode, decode }} = JSON.parse(await new Response(Deno.stdin.readable).text());
+const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+const textOf = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+const attempt = (action) => {{
+  try {{
+    return {{ value: action() }};
+  }} catch (error) {{
+    return {{ error: error.name }};
+  }}
+}};
+console.log(JSON.stringify({{
+  encode: encode.map((header) => attempt(() => textOf(encodeHeader(header)))),
+  decode: decode.map((bytes) => attempt(() => decodeHeader(bytesOf(bytes)))),
+}}));
+"""
+
+Codec = Callable[..., dict[str, list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def codec(tmp_path: Path) -> Codec:
+    """Runs the TypeScript codec on headers to encode and bytes to decode."""
+
+    def run(encode: list[Any] | None = None, decode: list[bytes] | None = None) -> Any:
+        program = tmp_path / "codec.ts"
+        program.write_text(PROGRAM.format(sandbox=SANDBOX.as_uri()))
+        cases = {"encode": encode or [], "decode": [base64.b64encode(raw).decode() for raw in decode or []]}
+        done = subprocess.run(
+            [deno.find_deno_bin(), "run", "--quiet", "--no-config", "--no-remote", "--no-npm", str(program)],
+            input=json.dumps(cases),
+            env={"NO_COLOR": "1", "DENO_DIR": str(tmp_path / "deno")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+INTEGERS = [0, 1, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**40 + 1, 2**53 - 1]
+TEXTS = [
+    "",
+    "a",
+    "x" * 31,
+    "x" * 32,
+    "x" * 255,
+    "x" * 256,
+    "x" * 4000,
+    "ä€😀" * 90,
+    "\0",
+    "\u2028",
+    "__proto__",
+]
+
+
+def headers() -> list[dict[str, Any]]:
+    """Edges of every type, then random flat maps of up to 15 entries."""
+    made: list[dict[str, Any]] = [{}, {str(index): index for index in range(15)}]
+    made += [{"n": value} for value in INTEGERS] + [{"s": value} for value in TEXTS]
+    made += [{text: 1} for text in TEXTS] + [{"v": value} for value in (None, True, False)]
+    chance = random.Random(1)
+    for _ in range(500):
+        values = [*INTEGERS, *TEXTS[:7], None, True, False, chance.randrange(2**53)]
+        size = chance.randrange(16)
+        made.append({chance.choice(TEXTS[:4]) + str(index): chance.choice(values) for index in range(size)})
+    return made
+
+
+def examples() -> list[dict[str, Any]]:
+    """Headers that really cross the pipe."""
+    name = "\U0001f600" * protocol.MAX_NAME_CHARS
+    messages = [
+        protocol.Ready(protocol=1),
+        protocol.Log(level="warn", ms=2**53 - 1),
+        protocol.Call(id=protocol.MAX_CALL_ID, server=name, tool=name),
+        protocol.Query(id=1, op="searchTools"),
+        protocol.Notice(),
+        protocol.Failed(ms=70_000, kind="rejection"),
+        protocol.Start(log_bytes=2**40, message_bytes=2**24),
+        protocol.Reply(id=200, ok=False),
+    ]
+    return [message.model_dump() for message in messages]
+
+
+def test_what_the_sandbox_encodes_the_host_reads(codec: Codec) -> None:
+    cases = headers() + examples()
+    answers = codec(encode=cases)["encode"]
+    assert [unpack_header(base64.b64decode(answer["value"])) for answer in answers] == cases
+
+
+def test_what_the_host_encodes_the_sandbox_reads(codec: Codec) -> None:
+    cases = headers() + examples()
+    answers = codec(decode=[pack_header(case) for case in cases])["decode"]
+    # A key called __proto__ must be a key like any other, and JSON can carry it.
+    assert [answer["value"] for answer in answers] == cases
+
+
+def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value(codec: Codec) -> None:
+    unwanted = [{"a": -1}, {"a": 1.5}, {"a": 2**53}, {"a": [1]}, {"a": {}}, {str(i): 0 for i in range(16)}]
+    answers = codec(encode=[*unwanted, {"a": "x" * 65_536}])["encode"]
+    assert [answer.get("error") for answer in answers] == ["RangeError"] * 7
+
+    def packed(value: Any) -> bytes:
+        data: bytes = msgpack.packb(value)
+        return data
+
+    hostile = [
+        packed([1]),
+        packed("a"),
+        packed({"a": -1}),
+        packed({"a": 1.5}),
+        packed({"a": [1]}),
+        packed({"a": {}}),
+        packed({1: 1}),
+        packed({"a": b"x"}),
+        packed({str(index): 0 for index in range(16)}),
+        b"\x81\xa1\xff\x01",
+        b"\x81\xa1a\xa2\xc3\x28",
+        b"\xc1",
+        b"",
+    ]
+    answers = codec(decode=hostile)["decode"]
+    assert [answer for answer in answers if "error" not in answer] == []

@@ -1,0 +1,93 @@
+"""`python -m cellblock_worker`: runs a worker host for the broker that started it.
+
+The first line of stdin is the configuration; the rest of stdin is a lifeline that is never written to. Its end
+means that the broker is gone, and so must everything here be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+from typing import Final
+
+import zmq
+from pydantic import ValidationError
+
+from cellblock_worker.confinement import IsolationUnavailable, die_with_parent, use_isolation
+from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.selftest import SelfTestFailed, run_selftest
+
+CONFIG_MAX_BYTES: Final = 64 * 1024
+EXIT_USAGE: Final = 2
+
+
+async def serve(config: HostConfig) -> None:
+    """Serves until the broker says shutdown, the lifeline ends, or SIGTERM or SIGINT comes."""
+    loop = asyncio.get_running_loop()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+    try:
+        host = Host(config, context)
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+
+        def lifeline() -> None:
+            if not os.read(0, 4096):
+                loop.remove_reader(0)
+                stop.set()
+
+        os.set_blocking(0, False)
+        loop.add_reader(0, lifeline)
+        host.warm_up()
+        testing = loop.create_task(run_selftest(config.max_old_space_mb))
+        ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]
+        try:
+            await asyncio.wait([testing, *ways_out], return_when=asyncio.FIRST_COMPLETED)
+            if testing.done():
+                testing.result()
+                host.announce()
+                await asyncio.wait(ways_out, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (testing, *ways_out):
+                task.cancel()
+            await asyncio.gather(testing, return_exceptions=True)
+            await host.stop()
+    finally:
+        context.destroy(linger=0)
+
+
+def main() -> int:
+    """Reads the configuration and serves. Returns the exit code."""
+    die_with_parent()
+    # Unbuffered reads: a buffered line reader would swallow lifeline bytes it must leave to the loop.
+    line = bytearray()
+    while not line.endswith(b"\n") and len(line) < CONFIG_MAX_BYTES:
+        byte = os.read(0, 1)
+        if not byte:
+            break
+        line += byte
+    try:
+        config = HostConfig.model_validate_json(bytes(line))
+    except ValidationError as error:
+        sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
+        return EXIT_USAGE
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        use_isolation(config.isolation)
+        asyncio.run(serve(config))
+    except (IsolationUnavailable, SelfTestFailed) as error:
+        sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")
+        return EXIT_REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

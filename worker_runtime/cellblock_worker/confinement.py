@@ -1,0 +1,262 @@
+"""The layers around one Deno process: its arguments, environment and resource limits, and which are in force.
+
+Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
+where the machine offers it (see `bubblewrap`); PDEATHSIG and no_new_privs (through bubblewrap, else `setpriv`, else by
+the child itself before exec); core, file-size, open-file and CPU limits, and the memory limit put on the live process.
+Not covered: cgroups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import deno
+
+from cellblock_worker import bubblewrap
+
+BUNDLE_DIR: Final = Path(__file__).parent / "_bundle"
+BOOT_SCRIPT: Final = "boot.js"
+SELFTEST_SCRIPT: Final = "selftest.js"
+IMPORT_MAP: Final = "node_blocked.json"
+
+Isolation = Literal["required", "auto", "off"]
+"""Whether bubblewrap must, may or must not be around each worker."""
+
+DENO_FLAGS: Final = (
+    "run",
+    "--quiet",
+    "--no-prompt",
+    "--no-npm",
+    "--no-remote",
+    "--cached-only",
+    "--no-config",
+    "--no-lock",
+    "--no-code-cache",
+)
+
+WORKER_ENVIRONMENT: Final = {
+    # A child of a character device can never be created, so nothing can be stored between workers.
+    "DENO_DIR": "/dev/null/deno",
+    "DENO_NO_UPDATE_CHECK": "1",
+    "NO_COLOR": "1",
+}
+
+MAX_OPEN_FILES: Final = 128
+"""A booted worker has about 20; a script can open none."""
+
+CPU_BACKSTOP_SECONDS: Final = 1
+"""RLIMIT_CPU counts whole seconds; sampling ends the run earlier, this catches a host that cannot sample."""
+
+_LINUX: Final = sys.platform.startswith("linux")
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+@functools.cache
+def deno_binary() -> str:
+    """Path of the Deno binary that the `deno` wheel carries."""
+    return deno.find_deno_bin()
+
+
+@functools.cache
+def _setpriv() -> str | None:
+    return shutil.which("setpriv") if _LINUX else None
+
+
+class IsolationUnavailable(RuntimeError):
+    """`isolation = "required"`, and this machine does not offer it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one worker. `fds` must stay open in the child and be closed here after the spawn."""
+
+    argv: list[str]
+    fds: tuple[int, ...] = ()
+    wrapped: bool = False
+    preexec: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Closes this side's copies of the descriptors."""
+        for fd in self.fds:
+            os.close(fd)
+
+
+@dataclass(slots=True)
+class _Choice:
+    wrapper: tuple[str, ...] | None = None
+    filtered: bool = False
+    missing: tuple[str, ...] = ()
+
+
+_choice: Final = _Choice()
+
+
+def use_isolation(isolation: Isolation) -> None:
+    """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
+
+    Raises:
+        IsolationUnavailable: It is required, and cannot be had.
+    """
+    _choice.wrapper, _choice.missing = None, ()
+    if isolation == "off":
+        _choice.missing = ("namespaces: switched off; set isolation to auto or required",)
+        return
+    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR))
+    if found.prefix is None:
+        if isolation == "required":
+            raise IsolationUnavailable(found.reason)
+        _choice.missing = (f"namespaces: {found.reason}",)
+        return
+    _choice.wrapper = found.prefix
+    filter_fd = bubblewrap.open_filter()
+    _choice.filtered = filter_fd is not None
+    if filter_fd is None:
+        _choice.missing = (f"seccomp: no filter for {platform.machine()}",)
+    else:
+        os.close(filter_fd)
+
+
+def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
+    """How to start a worker, or another script of the bundle just like one. Raises OSError.
+
+    Args:
+        max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
+        script: Name of a file of the bundle.
+    """
+    if _choice.wrapper is None:
+        argv = (
+            worker_argv(max_old_space_mb) if script == BOOT_SCRIPT else plain_argv(max_old_space_mb, script)
+        )
+        return Launch(argv, preexec=child_setup())
+    binary, *arguments = _choice.wrapper
+    inside = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
+    fds: tuple[int, ...] = ()
+    if (filter_fd := bubblewrap.open_filter()) is not None:
+        fds, arguments = (filter_fd,), ["--seccomp", str(filter_fd), *arguments]
+    return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
+
+
+def worker_argv(max_old_space_mb: int) -> list[str]:
+    """The command line of a worker without bubblewrap."""
+    return plain_argv(max_old_space_mb, BOOT_SCRIPT)
+
+
+def plain_argv(max_old_space_mb: int, script: str) -> list[str]:
+    """The command line of a script of the bundle without bubblewrap."""
+    prefix: list[str] = []
+    if (setpriv := _setpriv()) is not None:
+        prefix = [setpriv, "--pdeathsig", "KILL", "--no-new-privs"]
+    return [*prefix, deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
+
+
+def _deno_arguments(max_old_space_mb: int, folder: str, script: str) -> list[str]:
+    v8_flags = f"--disallow-code-generation-from-strings,--max-old-space-size={max_old_space_mb}"
+    return [
+        *DENO_FLAGS,
+        f"--import-map={folder}/{IMPORT_MAP}",
+        f"--v8-flags={v8_flags}",
+        f"{folder}/{script}",
+    ]
+
+
+def child_setup() -> Callable[[], None] | None:
+    """What the child must do between fork and exec, or None where `setpriv` does it without a slow fork."""
+    if not _LINUX or _setpriv() is not None:
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def in_child() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+    return in_child
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to SIGKILL the calling process when its parent dies. No-op where there is no PDEATHSIG."""
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def limit_at_boot(pid: int) -> None:
+    """Puts the limits that never change on a live worker: no core dump, no file growth, few open files."""
+    if _LINUX:
+        # The process may be dead already; its owner learns that from its pidfd.
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
+
+
+def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
+    """Puts the run's limits on a live worker.
+
+    `RLIMIT_DATA` becomes the worker's data size now plus `memory_bytes`: set any earlier, V8's reservation at
+    start would not fit. `RLIMIT_CPU` is the backstop of the sampled CPU cap.
+
+    Returns:
+        Whether the kernel keeps the memory limit; if not, the caller must sample.
+    """
+    if not _LINUX:
+        return False
+    try:
+        ceiling = read_data_bytes(pid) + memory_bytes
+        resource.prlimit(pid, resource.RLIMIT_DATA, (ceiling, ceiling))
+        seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
+        # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
+        resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def read_data_bytes(pid: int) -> int:
+    """VmData of a live process in bytes. Raises OSError when it is gone, ValueError when it is a zombie."""
+    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - pathlib costs more than the read
+        status = file.read()
+    return _status_kib(status, b"VmData:") * 1024
+
+
+def _status_kib(status: bytes, field: bytes) -> int:
+    at = status.find(field)
+    if at < 0:
+        raise ValueError(f"no {field.decode()} in status")
+    return int(status[at + len(field) : status.index(b"kB", at)])
+
+
+def layers_in_force() -> list[str]:
+    """Names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`."""
+    layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
+    if _LINUX:
+        layers += [
+            "kernel: RLIMIT_DATA and RLIMIT_CPU per run, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NOFILE",
+            "kernel: PDEATHSIG, no_new_privs, own session",
+        ]
+    if _choice.wrapper is not None:
+        layers.append(
+            "namespaces: user, pid, network, ipc, uts, mount; read-only root of Deno and its libraries; no capability"
+        )
+        if _choice.filtered:
+            layers.append("seccomp: no sockets, tracing, mounting, keys, BPF, io_uring, modules")
+    return layers
+
+
+def layers_missing() -> list[str]:
+    """The layers that a worker does not get, each with the reason and the way to get it."""
+    missing = list(_choice.missing)
+    if not _LINUX:
+        missing.append("kernel limits: this system has no prlimit; memory is sampled instead")
+    return missing

@@ -1,0 +1,219 @@
+"""Owns one Deno child: spawn, write, read, kill, reap. Knows bytes, not messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+READ_CHUNK_BYTES: Final = 256 * 1024
+STDERR_TAIL_BYTES: Final = 4096
+_MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+REAP_POLL_SECONDS: Final = 0.01
+"""How often a machine without pidfd looks whether a child has exited."""
+
+
+class ProcessEvents(Protocol):
+    """What the owner of a `DenoProcess` is told, always from the event loop, never after `on_exit`."""
+
+    def on_output(self, data: bytes) -> None:
+        """Bytes from the child's stdout."""
+        ...
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """The child is reaped and its pipes are read to the end. Negative code: killed by that signal."""
+        ...
+
+
+class DenoProcess:
+    """One child process with pipes on its three standard streams, in a session of its own.
+
+    Args:
+        argv: The command line.
+        env: The whole environment of the child.
+        events: Told about output and exit.
+        preexec: Runs in the child between fork and exec; None keeps the spawn a cheap vfork.
+        pass_fds: Descriptors that stay open in the child.
+        max_unsent_bytes: Cap of what may wait for a child that does not read its stdin.
+
+    Raises:
+        OSError: The child cannot be spawned.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: dict[str, str],
+        events: ProcessEvents,
+        *,
+        preexec: Callable[[], None] | None = None,
+        pass_fds: Sequence[int] = (),
+        max_unsent_bytes: int,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events = events
+        self._max_unsent = max_unsent_bytes
+        self._unsent = bytearray()
+        self._stderr = bytearray()
+        self._open_streams = 2
+        self._status: tuple[int, float, int] | None = None
+        self._exited = False
+        self._popen = subprocess.Popen(
+            argv,
+            env=env,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            preexec_fn=preexec,
+            pass_fds=pass_fds,
+        )
+        self.pid = self._popen.pid
+        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
+        self._stdin = self._popen.stdin.fileno()
+        self._stdout = self._popen.stdout.fileno()
+        self._stderr_fd = self._popen.stderr.fileno()
+        for fd in (self._stdin, self._stdout, self._stderr_fd):
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._stdout, self._read_stdout)
+        self._loop.add_reader(self._stderr_fd, self._read_stderr)
+        self._inner_pidfd = -1
+        self._pidfd = -1
+        if hasattr(os, "pidfd_open"):
+            self._pidfd = os.pidfd_open(self.pid)
+            self._loop.add_reader(self._pidfd, self._reap)
+        else:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last bytes the child wrote to its stderr."""
+        return bytes(self._stderr)
+
+    def write(self, data: bytes) -> bool:
+        """Sends bytes to the child's stdin, keeping what the pipe does not take yet.
+
+        Returns:
+            False when more than the cap is waiting: the child does not read, and nothing was added.
+        """
+        if self._exited or self._stdin < 0:
+            return True
+        if len(self._unsent) + len(data) > self._max_unsent:
+            return False
+        if not self._unsent:
+            try:
+                sent = os.write(self._stdin, data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                # The child is dying; its exit says the rest.
+                return True
+            if sent == len(data):
+                return True
+            data = data[sent:]
+            self._loop.add_writer(self._stdin, self._flush)
+        self._unsent += data
+        return True
+
+    def adopt(self, pid: int) -> None:
+        """Names the process that does the work where the child only watches over it; `kill` ends both.
+
+        Raises:
+            OSError: It is gone.
+        """
+        self._inner_pidfd = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        """SIGKILL to the child's whole process group. Harmless when it is gone."""
+        if self._inner_pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
+        if self._status is None:
+            # Not reaped yet, so neither the pid nor the group can belong to anyone else.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _flush(self) -> None:
+        try:
+            sent = os.write(self._stdin, self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._stdin)
+
+    def _read_stdout(self) -> None:
+        try:
+            data = os.read(self._stdout, READ_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._events.on_output(data)
+        else:
+            self._stream_ended(self._stdout)
+
+    def _read_stderr(self) -> None:
+        try:
+            data = os.read(self._stderr_fd, READ_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._stderr += data
+            del self._stderr[:-STDERR_TAIL_BYTES]
+        else:
+            self._stream_ended(self._stderr_fd)
+
+    def _stream_ended(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        self._open_streams -= 1
+        self._finish_if_over()
+
+    def _poll_reap(self) -> None:
+        self._reap()
+        if self._status is None:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+
+    def _reap(self) -> None:
+        pid, status, rusage = os.wait4(self.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        code = os.waitstatus_to_exitcode(status)
+        # Popen must not wait for a pid that is no longer ours.
+        self._popen.returncode = code
+        self._status = (code, rusage.ru_utime + rusage.ru_stime, rusage.ru_maxrss * _MAXRSS_UNIT)
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._status is None or self._open_streams or self._exited:
+            return
+        self._exited = True
+        if self._inner_pidfd >= 0:
+            os.close(self._inner_pidfd)
+            self._inner_pidfd = -1
+        self._loop.remove_writer(self._stdin)
+        self._unsent.clear()
+        self._stdin = -1
+        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if stream is not None:
+                stream.close()
+        self._events.on_exit(*self._status)

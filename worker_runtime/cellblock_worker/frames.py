@@ -1,0 +1,145 @@
+"""The frame codec between worker and host, sans-I/O, capped before decoding.
+
+One frame, all integers big-endian::
+
+    u32 length   bytes that follow (2 + header length + body length)
+    u16 header   length of the header
+    ...          header: one msgpack map, small, validated by `protocol`
+    ...          body: opaque bytes (JSON or UTF-8 text by the message's definition)
+
+The split keeps untrusted payloads out of the msgpack decoder: a header of at most 16 KiB can decode to
+little, and a body is only ever copied. Over ZeroMQ the same header and body travel as two message parts.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple, cast
+
+import msgpack
+
+MAX_HEADER_BYTES: Final = 16 * 1024
+"""Cap of one header: tool names and ids fit many times over."""
+
+MAX_HEADER_ITEMS: Final = 64
+"""Cap of the entries of any map or array inside a header."""
+
+PREFIX_BYTES: Final = 6
+
+_prefix = struct.Struct(">IH")
+
+
+class FrameError(ValueError):
+    """The peer sent bytes that are no frame, or a frame over a cap. The stream cannot be continued."""
+
+
+class Frame(NamedTuple):
+    """One decoded frame: `header` is a map with string keys, `body` is opaque."""
+
+    header: dict[str, Any]
+    body: bytes
+    raw_header: bytes
+
+
+def pack_header(header: dict[str, Any]) -> bytes:
+    """Encodes a header map.
+
+    Raises:
+        FrameError: The header is over `MAX_HEADER_BYTES` or holds what msgpack cannot carry.
+    """
+    try:
+        raw = cast("bytes", msgpack.packb(header))  # pyright: ignore[reportUnknownMemberType]
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FrameError(f"header cannot be encoded: {error}") from None
+    if len(raw) > MAX_HEADER_BYTES:
+        raise FrameError(f"header is over {MAX_HEADER_BYTES} bytes")
+    return raw
+
+
+def unpack_header(raw: bytes | memoryview) -> dict[str, Any]:
+    """Decodes a header map under the caps.
+
+    Raises:
+        FrameError: Not one msgpack map with string keys, or over a cap.
+    """
+    if len(raw) > MAX_HEADER_BYTES:
+        raise FrameError(f"header of {len(raw)} bytes is over {MAX_HEADER_BYTES}")
+    try:
+        header = cast(
+            "object",
+            msgpack.unpackb(  # pyright: ignore[reportUnknownMemberType]
+                raw,
+                max_map_len=MAX_HEADER_ITEMS,
+                max_array_len=MAX_HEADER_ITEMS,
+                max_ext_len=0,
+                strict_map_key=True,
+            ),
+        )
+    except Exception as error:  # noqa: BLE001 - msgpack raises many kinds, all mean the same here
+        raise FrameError(f"header is no msgpack map: {type(error).__name__}") from None
+    if not isinstance(header, dict):
+        raise FrameError("header is no msgpack map")
+    untyped = cast("dict[object, Any]", header)
+    if not all(isinstance(key, str) for key in untyped):
+        raise FrameError("header has a key that is no string")
+    return cast("dict[str, Any]", header)
+
+
+def encode_frame(raw_header: bytes, body: bytes = b"") -> bytes:
+    """Joins an encoded header and a body to one frame."""
+    return b"".join((_prefix.pack(2 + len(raw_header) + len(body), len(raw_header)), raw_header, body))
+
+
+class FrameDecoder:
+    """Turns a byte stream into frames; feed it bytes as they come.
+
+    Args:
+        max_frame_bytes: Cap of the whole frame, checked before its bytes are collected.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max = max_frame_bytes
+        self._buffer = bytearray()
+        self._failed = False
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of an unfinished frame held so far."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Adds bytes and returns the frames that are now whole.
+
+        Raises:
+            FrameError: Once raised, the stream is over and every further call raises.
+        """
+        if self._failed:
+            raise FrameError("stream already failed")
+        self._buffer += data
+        try:
+            return self._take()
+        except FrameError:
+            self._failed = True
+            self._buffer.clear()
+            raise
+
+    def _take(self) -> list[Frame]:
+        frames: list[Frame] = []
+        buffer = self._buffer
+        start = 0
+        while len(buffer) - start >= PREFIX_BYTES:
+            length, header_length = _prefix.unpack_from(buffer, start)
+            if length > self._max:
+                raise FrameError(f"frame of {length} bytes is over the cap of {self._max}")
+            if header_length > MAX_HEADER_BYTES or header_length + 2 > length:
+                raise FrameError("header length does not fit the frame")
+            end = start + 4 + length
+            if len(buffer) < end:
+                break
+            body_start = start + PREFIX_BYTES + header_length
+            raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
+            frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
+            start = end
+        if start:
+            del buffer[:start]
+        return frames

@@ -1,0 +1,278 @@
+"""The worker host: owns the workers and the DEALER, keeps workers warm, relays between workers and broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from typing import Final, Literal, NamedTuple
+
+import zmq
+from pydantic import BaseModel, ConfigDict, Field
+
+from cellblock_worker import confinement, protocol
+from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
+from cellblock_worker.worker import Worker
+from cellblock_worker.worker_states import State
+
+logger = logging.getLogger("cellblock.host")
+
+EXIT_REFUSED: Final = 3
+"""Exit code of a host that will not serve: starting it again would not help."""
+
+REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
+"""Begins the last line that such a host writes to its stderr."""
+
+STATUS_INTERVAL_SECONDS: Final = 1.0
+"""The host's heartbeat to the broker."""
+
+BOOT_RETRY_SECONDS: Final = 0.5
+"""Pause before the next spawn after a boot that failed, so that a broken machine is not spun."""
+
+BOOT_FAILURES_TOLERATED: Final = 3
+"""Boots that may fail in a row before waiting runs are told."""
+
+FAREWELL_MS: Final = 500
+"""For the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
+
+STOP_BOUND_SECONDS: Final = 3.0
+"""From the order to stop to the last reaped worker."""
+
+
+class HostConfig(BaseModel):
+    """What the broker tells a host at its start, one JSON line on the host's stdin.
+
+    `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    connect: str
+    identity: str = Field(pattern="^[0-9a-f]{32}$")
+    capacity: int = Field(ge=1)
+    warm: int = Field(ge=0)
+    boot_parallel: int = Field(ge=1)
+    max_message_bytes: int = Field(ge=1024)
+    max_old_space_mb: int = Field(ge=16)
+    isolation: confinement.Isolation = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"
+
+
+class _Waiting(NamedTuple):
+    token: bytes
+    run: protocol.Run
+    body: bytes
+    since: float
+
+
+class Host:
+    """Serves one broker until told to stop.
+
+    Args:
+        config: From the broker.
+        context: The ZeroMQ context to make the DEALER in; the caller terminates it.
+    """
+
+    def __init__(self, config: HostConfig, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._workers: set[Worker] = set()
+        self._warm: deque[Worker] = deque()
+        self._runs: dict[bytes, Worker] = {}
+        self._waiting: deque[_Waiting] = deque()
+        self._booting = 0
+        self._boot_failures = 0
+        self._boot_not_before = 0.0
+        self._warm_target = config.warm
+        self._stopping = False
+        self._last_status: protocol.Status | None = None
+        self._all_gone = asyncio.Event()
+        self.stopped = asyncio.Event()
+        dealer = context.socket(zmq.DEALER)
+        dealer.setsockopt(zmq.IDENTITY, bytes.fromhex(config.identity))
+        self._socket = LoopSocket(
+            dealer,
+            max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
+            on_message=self._on_broker_parts,
+        )
+
+    def warm_up(self) -> None:
+        """Begins to warm workers."""
+        self._balance()
+
+    def announce(self) -> None:
+        """Connects and says hello: runs may come."""
+        self._socket.connect(self._config.connect)
+        hello = protocol.Hello(
+            protocol=protocol.PROTOCOL_VERSION,
+            pid=os.getpid(),
+            capacity=self._config.capacity,
+            deno=confinement.deno_binary(),
+            layers=confinement.layers_in_force(),
+            missing=confinement.layers_missing(),
+        )
+        self._send(b"", hello)
+        self._heartbeat()
+
+    async def stop(self) -> None:
+        """Kills every worker, waits for their exits within `STOP_BOUND_SECONDS`, and closes the socket."""
+        if self._stopping:
+            await self.stopped.wait()
+            return
+        self._stopping = True
+        for waiting in self._waiting:
+            self._send(waiting.token, protocol.Ended(reason="host_stopping"))
+        self._waiting.clear()
+        for worker in list(self._workers):
+            worker.kill("host_stopping")
+        if self._workers:
+            self._all_gone.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_BOUND_SECONDS):
+                    await self._all_gone.wait()
+        self._socket.close(linger_ms=FAREWELL_MS)
+        self.stopped.set()
+
+    # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
+
+    def worker_ready(self, worker: Worker) -> None:
+        """A worker has booted: it serves the longest waiting run, or stays warm."""
+        self._booting -= 1
+        self._boot_failures = 0
+        self._warm.append(worker)
+        self._serve_waiting()
+        self._balance()
+
+    def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
+        """A message of a run, relayed as it is."""
+        self._relay(worker.token, raw_header, body)
+
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+        """A run is over."""
+        self._runs.pop(worker.token, None)
+        self._send(worker.token, ended, stderr)
+
+    def worker_gone(self, worker: Worker) -> None:
+        """A worker is reaped; a boot that failed counts."""
+        self._workers.discard(worker)
+        if not self._workers:
+            self._all_gone.set()
+        with contextlib.suppress(ValueError):
+            self._warm.remove(worker)
+        if not worker.was_ready:
+            self._booting -= 1
+            if self._stopping:
+                return
+            self._boot_failed(f"worker {worker.pid} did not boot")
+        self._balance()
+
+    # ---- what the broker says ------------------------------------------------------------------------
+
+    def _on_broker_parts(self, parts: list[bytes]) -> None:
+        try:
+            if len(parts) != 3:
+                raise FrameError(f"{len(parts)} parts")
+            token, raw_header, body = parts
+            message = protocol.parse_to_host(unpack_header(raw_header))
+        except FrameError as error:
+            # The broker is trusted with this host's life, not with its stability.
+            logger.error("dropped a malformed message of the broker: %s", error)
+            return
+        match message:
+            case protocol.Run():
+                self._waiting.append(_Waiting(token, message, body, time.monotonic()))
+                self._serve_waiting()
+                self._balance()
+            case protocol.Reply():
+                if (worker := self._runs.get(token)) is not None:
+                    worker.deliver(raw_header, body)
+            case protocol.Cancel():
+                self._cancel(token)
+            case protocol.Pool():
+                self._warm_target = message.warm
+                self._balance()
+            case protocol.Shutdown():
+                self._stop_task = self._loop.create_task(self.stop())
+
+    def _cancel(self, token: bytes) -> None:
+        if (worker := self._runs.get(token)) is not None:
+            worker.kill("cancelled")
+            return
+        for waiting in self._waiting:
+            if waiting.token == token:
+                self._waiting.remove(waiting)
+                self._send(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
+                return
+
+    # ---- the pool ------------------------------------------------------------------------------------
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and self._warm and not self._stopping:
+            worker = self._warm.popleft()
+            if worker.state is not State.WARM:
+                continue
+            token, run, body, since = self._waiting.popleft()
+            self._runs[token] = worker
+            self._send(token, protocol.Leased(wait_ms=int((time.monotonic() - since) * 1000)))
+            worker.lease(token, run, body)
+
+    def _balance(self) -> None:
+        """Boots workers until warm and booting ones cover the target and the waiting runs."""
+        if self._stopping:
+            return
+        wanted = self._warm_target + len(self._waiting)
+        while len(self._warm) + self._booting < wanted and self._booting < self._config.boot_parallel:
+            pause = self._boot_not_before - time.monotonic()
+            if pause > 0:
+                self._loop.call_later(pause, self._balance)
+                return
+            if not self._spawn():
+                return
+
+    def _spawn(self) -> bool:
+        try:
+            worker = Worker(
+                self,
+                max_frame_bytes=self._config.max_message_bytes,
+                max_old_space_mb=self._config.max_old_space_mb,
+            )
+        except OSError as error:
+            self._boot_failed(f"cannot spawn a worker: {error}")
+            self._loop.call_later(BOOT_RETRY_SECONDS, self._balance)
+            return False
+        self._workers.add(worker)
+        self._booting += 1
+        return True
+
+    def _boot_failed(self, detail: str) -> None:
+        logger.error("%s", detail)
+        self._boot_failures += 1
+        self._boot_not_before = time.monotonic() + BOOT_RETRY_SECONDS
+        if self._boot_failures >= BOOT_FAILURES_TOLERATED and not self._stopping:
+            for waiting in self._waiting:
+                self._send(waiting.token, protocol.Ended(reason="boot_failed", detail=detail))
+            self._waiting.clear()
+
+    # ---- the wire ------------------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        if self._stopping:
+            return
+        status = protocol.Status(warm=len(self._warm), booting=self._booting, running=len(self._runs))
+        self._send(b"", status)
+        self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
+
+    def _send(self, token: bytes, message: protocol.Message, body: bytes = b"") -> None:
+        self._relay(token, pack_header(message.model_dump()), body)
+
+    def _relay(self, token: bytes, raw_header: bytes, body: bytes) -> None:
+        try:
+            self._socket.send((token, raw_header, body))
+        except PeerUnreachable as error:
+            logger.error("the broker does not read: %s", error)
+            if not self._stopping:
+                self._stop_task = self._loop.create_task(self.stop())

@@ -1,0 +1,47 @@
+"""Keeps `maxLogBytes`: what a run may log, counted in UTF-8 bytes of its messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_LOG_ENTRIES: Final = 10_000
+"""Cap of the entries of one run: empty messages cost no bytes but do cost memory."""
+
+
+class LogBudget:
+    """Counts log entries; the first that does not fit is cut, all after it are dropped.
+
+    Args:
+        max_bytes: The run's `maxLogBytes`.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._left = max_bytes
+        self._entries = 0
+        self.dropped_bytes = 0
+        self.truncated = False
+
+    def take(self, message: bytes) -> tuple[bytes | None, str | None]:
+        """Accounts for one message.
+
+        Returns:
+            The part of the message to keep (None: nothing), and, exactly once, the text of the closing
+            `warn` entry that names the limit (Code Mode specification, section 3.3.1).
+        """
+        if self.truncated:
+            self.dropped_bytes += len(message)
+            return None, None
+        self._entries += 1
+        if len(message) <= self._left and self._entries <= MAX_LOG_ENTRIES:
+            self._left -= len(message)
+            return message, None
+        self.truncated = True
+        if self._entries > MAX_LOG_ENTRIES:
+            self.dropped_bytes += len(message)
+            return None, f"[logs truncated: over {MAX_LOG_ENTRIES} entries; later output is dropped]"
+        # A cut inside a character leaves bytes that are no UTF-8; "ignore" drops that one character.
+        kept = message[: self._left].decode("utf-8", "ignore").encode()
+        self.dropped_bytes += len(message) - len(kept)
+        note = f"[logs truncated: over maxLogBytes = {self._max} bytes; later output is dropped]"
+        return kept or None, note

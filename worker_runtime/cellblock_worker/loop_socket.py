@@ -1,0 +1,140 @@
+"""A ZeroMQ socket driven by the asyncio loop without futures: receive by callback, send at once.
+
+`zmq.asyncio` makes a future and several loop turns per message, about a quarter more per round trip
+(`scripts/measure_choices.py`), and lets a send wait without bound. This is the documented way to put a socket into
+another event loop: its edge-triggered FD says "look again", and after every look and every send ZMQ_EVENTS must be
+read until nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import zmq
+
+SEND_HIGH_WATER_MARK: Final = 10_000
+"""Messages ZeroMQ queues for one peer before a send would block."""
+
+BACKLOG_CAP: Final = 50_000
+"""Messages kept here past the high-water mark; a peer that slow is gone."""
+
+LOOK_BATCH: Final = 256
+"""Messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets waiting."""
+
+HEARTBEAT_INTERVAL_MS: Final = 1_000
+HEARTBEAT_TIMEOUT_MS: Final = 10_000
+
+
+class PeerUnreachable(OSError):
+    """The message could not be given to ZeroMQ: no such peer, or it has stopped reading."""
+
+
+class LoopSocket:
+    """Owns one ZeroMQ socket; only it closes it.
+
+    Args:
+        socket: Not yet bound or connected; the safe options are set here.
+        max_message_bytes: ZMQ_MAXMSGSIZE; a peer that sends more is disconnected by ZeroMQ.
+        on_message: Called with the parts of each message, from the loop.
+    """
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        *,
+        max_message_bytes: int,
+        on_message: Callable[[list[bytes]], None],
+    ) -> None:
+        self._socket = socket
+        self._on_message = on_message
+        self._backlog: deque[Sequence[bytes]] = deque()
+        self._scheduled = False
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
+        socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER_MARK)
+        socket.setsockopt(zmq.RCVHWM, SEND_HIGH_WATER_MARK)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        self._loop = asyncio.get_running_loop()
+        self._fd = int(socket.getsockopt(zmq.FD))
+        self._loop.add_reader(self._fd, self._look)
+
+    def bind(self, endpoint: str) -> None:
+        """Binds. Raises zmq.ZMQError."""
+        self._socket.bind(endpoint)
+        self._look_soon()
+
+    def connect(self, endpoint: str) -> None:
+        """Connects. Raises zmq.ZMQError."""
+        self._socket.connect(endpoint)
+        self._look_soon()
+
+    def send(self, parts: Sequence[bytes]) -> None:
+        """Sends now, or keeps the message until the peer takes more.
+
+        Raises:
+            PeerUnreachable: No such peer (ROUTER), or the backlog is over its cap.
+        """
+        if self._backlog or not self._try_send(parts):
+            self._keep(parts)
+        self._look_soon()
+
+    def close(self, *, linger_ms: int = 0) -> None:
+        """Closes the socket. What ZeroMQ has not sent yet is lost after `linger_ms` milliseconds."""
+        if not self._socket.closed:
+            self._loop.remove_reader(self._fd)
+            self._socket.close(linger=linger_ms)
+
+    def _keep(self, parts: Sequence[bytes]) -> None:
+        if len(self._backlog) >= BACKLOG_CAP:
+            raise PeerUnreachable(f"over {BACKLOG_CAP} messages wait for a peer that does not read")
+        self._backlog.append(parts)
+
+    def _try_send(self, parts: Sequence[bytes]) -> bool:
+        try:
+            self._socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            raise PeerUnreachable(str(error)) from None
+        return True
+
+    def _look_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._scheduled = False
+        socket = self._socket
+        for _ in range(LOOK_BATCH):
+            if socket.closed:
+                return
+            events = int(socket.getsockopt(zmq.EVENTS))
+            if events & zmq.POLLOUT and self._backlog:
+                self._flush_one()
+            elif events & zmq.POLLIN:
+                try:
+                    parts = socket.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    continue
+                try:
+                    self._on_message(parts)
+                except Exception:
+                    # The FD is edge-triggered: without another look, what is queued would wait for the next edge.
+                    self._look_soon()
+                    raise
+            else:
+                return
+        self._look_soon()
+
+    def _flush_one(self) -> None:
+        try:
+            if self._try_send(self._backlog[0]):
+                self._backlog.popleft()
+        except PeerUnreachable:
+            # The peer went while its message waited; whoever watches the peer ends its runs.
+            self._backlog.popleft()

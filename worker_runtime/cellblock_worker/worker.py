@@ -1,0 +1,299 @@
+"""One worker: a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Final, Protocol
+
+from cellblock_worker import bubblewrap, confinement, protocol
+from cellblock_worker.deno_process import DenoProcess
+from cellblock_worker.frames import (
+    MAX_HEADER_BYTES,
+    Frame,
+    FrameDecoder,
+    FrameError,
+    encode_frame,
+    pack_header,
+)
+from cellblock_worker.log_budget import LogBudget
+from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
+from cellblock_worker.worker_states import MAY_SAY, Event, State, advance
+
+BOOT_BOUND_SECONDS: Final = 10.0
+"""From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
+
+EXIT_BOUND_SECONDS: Final = 2.0
+"""From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
+
+CPU_SAMPLE_MIN_SECONDS: Final = 0.01
+"""Shortest pause between two looks at a run's CPU time."""
+
+CPU_SAMPLE_SHARE: Final = 0.25
+"""The next look comes after this share of the CPU time left, since V8's helper threads count too."""
+
+MAX_NOTICES: Final = 200
+
+SHELL_SIGNAL_BASE: Final = 128
+"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
+
+OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
+
+
+class WorkerOwner(Protocol):
+    """What a worker tells the host that owns it."""
+
+    def worker_ready(self, worker: Worker) -> None:
+        """Booted and warm."""
+        ...
+
+    def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
+        """A message of the run, checked and within its caps, to be relayed."""
+        ...
+
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+        """The run is over; its worker has been killed. Exactly once per leased worker."""
+        ...
+
+    def worker_gone(self, worker: Worker) -> None:
+        """The process is reaped. Exactly once per worker."""
+        ...
+
+
+class Worker:
+    """Spawns at construction. All methods belong to the event loop's thread.
+
+    Args:
+        owner: The host.
+        max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
+        max_old_space_mb: V8's heap ceiling in MiB.
+
+    Raises:
+        OSError: The process cannot be spawned.
+    """
+
+    def __init__(self, owner: WorkerOwner, *, max_frame_bytes: int, max_old_space_mb: int) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(max_frame_bytes + MAX_HEADER_BYTES)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._run: protocol.Run | None = None
+        self._logs = LogBudget(0)
+        self._notices = 0
+        self._started = 0.0
+        self._cpu_at_lease = 0.0
+        self._reason: protocol.EndReason | None = None
+        self._detail = ""
+        self._last_usage: Usage | None = None
+        self._told_end = False
+        self._kernel_limits = False
+        self.state = State.BOOTING
+        self.was_ready = False
+        self.token = b""
+        launch = confinement.launch(max_old_space_mb)
+        self._wrapped = launch.wrapped
+        try:
+            self._process = DenoProcess(
+                launch.argv,
+                confinement.WORKER_ENVIRONMENT,
+                self,
+                preexec=launch.preexec,
+                pass_fds=launch.fds,
+                max_unsent_bytes=2 * max_frame_bytes,
+            )
+        finally:
+            launch.close()
+        self._inner_pid: int | None = None
+        self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
+
+    @property
+    def pid(self) -> int:
+        """Process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
+        return self._inner_pid or self._process.pid
+
+    def lease(self, token: bytes, run: protocol.Run, body: bytes) -> None:
+        """Gives the warm worker its one run; its clock starts here."""
+        self.state = advance(self.state, Event.LEASE)
+        self.token, self._run = token, run
+        self._logs = LogBudget(run.log_bytes)
+        self._started = time.monotonic()
+        try:
+            self._cpu_at_lease = read_cpu_seconds(self.pid)
+            cpu_ceiling = self._cpu_at_lease + run.cpu_ms / 1000
+            self._kernel_limits = confinement.limit_at_lease(self.pid, run.memory_bytes, cpu_ceiling)
+        except (OSError, ValueError):
+            # Died while warm; the exit that is on its way ends the run as crashed.
+            return
+        start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
+        self._bound(run.timeout_ms / 1000, "timeout", f"over timeoutMs = {run.timeout_ms}")
+        self._watch_cpu()
+        if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
+            self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
+
+    def deliver(self, raw_header: bytes, body: bytes) -> None:
+        """Relays a reply of the broker to the script."""
+        if self.state is State.RUNNING and not self._process.write(encode_frame(raw_header, body)):
+            self.kill("protocol", "the worker does not read its input")
+
+    def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
+        """SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
+        if self.state in (State.ENDING, State.GONE):
+            return
+        leased = self.state is State.RUNNING
+        self.state = advance(self.state, Event.KILL)
+        self._reason, self._detail = reason, detail
+        self._cancel_timers()
+        usage = self._usage_now() if leased else None
+        self._process.kill()
+        self._last_usage = usage
+        if leased and reason == "finished":
+            self._tell_end(usage or Usage(0.0, 0))
+        else:
+            self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
+
+    # ---- what the process tells ----------------------------------------------------------------------
+
+    def on_output(self, data: bytes) -> None:
+        """Bytes from the worker's stdout (ProcessEvents)."""
+        if self.state is State.GONE or self._told_end:
+            return
+        try:
+            for frame in self._decoder.feed(data):
+                self._accept(frame)
+        except FrameError as error:
+            self.kill("protocol", str(error))
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """The process is reaped (ProcessEvents)."""
+        if self._reason is None:
+            self._reason, self._detail = self._why_it_died(returncode)
+        self._cancel_timers()
+        self.state = advance(self.state, Event.EXIT)
+        if self._run is not None:
+            # What was read before the kill is Deno's own; a reaped child's peak is at least its parent's size at the
+            # spawn, and a bubblewrap that is killed has not counted its child.
+            self._tell_end(self._last_usage or Usage(cpu_seconds - self._cpu_at_lease, peak_bytes))
+        self._owner.worker_gone(self)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _accept(self, frame: Frame) -> None:
+        if self._told_end:
+            return
+        message = protocol.parse_from_worker(frame.header)
+        if not isinstance(message, MAY_SAY[self.state]):
+            if self.state is State.ENDING:
+                return
+            raise FrameError(f"a worker that is {self.state.value} may not say {message.t}")
+        match message:
+            case protocol.Ready():
+                self._on_ready(message)
+            case protocol.Log():
+                self._on_log(message, frame)
+            case _:
+                self._on_run_message(message, frame)
+
+    def _on_ready(self, message: protocol.Ready) -> None:
+        if message.protocol != protocol.PROTOCOL_VERSION:
+            raise FrameError(f"worker speaks protocol {message.protocol}, host {protocol.PROTOCOL_VERSION}")
+        self.state = advance(self.state, Event.READY)
+        self.was_ready = True
+        self._cancel_timers()
+        if self._wrapped:
+            self._find_deno()
+        confinement.limit_at_boot(self.pid)
+        self._owner.worker_ready(self)
+
+    def _find_deno(self) -> None:
+        inner = bubblewrap.inner_pid(self._process.pid)
+        try:
+            if inner is None:
+                raise ProcessLookupError
+            self._process.adopt(inner)
+        except OSError:
+            # Said ready and is gone: its exit, which is on its way, ends it.
+            return
+        self._inner_pid = inner
+
+    def _on_log(self, message: protocol.Log, frame: Frame) -> None:
+        kept, note = self._logs.take(frame.body)
+        if kept is not None:
+            self._owner.worker_says(self, frame.raw_header, kept)
+        if note is not None:
+            closing = protocol.Log(level="warn", ms=message.ms)
+            self._owner.worker_says(self, pack_header(closing.model_dump()), note.encode())
+
+    def _on_run_message(self, message: protocol.FromWorker, frame: Frame) -> None:
+        assert self._run is not None
+        if len(frame.body) > self._run.message_bytes:
+            raise FrameError(f"{message.t} of {len(frame.body)} bytes is over {self._run.message_bytes}")
+        if isinstance(message, protocol.Notice):
+            self._notices += 1
+            if self._notices > MAX_NOTICES:
+                raise FrameError(f"over {MAX_NOTICES} notices")
+        self._owner.worker_says(self, frame.raw_header, frame.body)
+        if isinstance(message, protocol.Done | protocol.Failed):
+            self.kill("finished")
+
+    def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
+        self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _watch_cpu(self) -> None:
+        if self.state is not State.RUNNING or self._run is None:
+            return
+        try:
+            usage = read_usage(self.pid)
+        except (OSError, ValueError):
+            return
+        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._cpu_at_lease)
+        if left <= 0:
+            self.kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
+            return
+        if not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
+            self.kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
+            return
+        pause = max(CPU_SAMPLE_MIN_SECONDS, left * CPU_SAMPLE_SHARE)
+        if not self._kernel_limits:
+            pause = CPU_SAMPLE_MIN_SECONDS
+        self._timers.append(self._loop.call_later(pause, self._watch_cpu))
+
+    def _why_it_died(self, returncode: int) -> tuple[protocol.EndReason, str]:
+        if self.state is State.BOOTING:
+            return "boot_failed", f"exit code {returncode} before Ready"
+        if returncode in (-signal.SIGXCPU, SHELL_SIGNAL_BASE + signal.SIGXCPU):
+            return "cpu", f"over maxCpuMs = {self._run.cpu_ms if self._run else 0}"
+        if any(mark in self._process.stderr_tail for mark in OUT_OF_MEMORY_MARKS):
+            return "memory", f"over maxMemoryBytes = {self._run.memory_bytes if self._run else 0}"
+        return "crashed", f"exit code {returncode}"
+
+    def _usage_now(self) -> Usage | None:
+        try:
+            usage = read_usage(self.pid)
+        except (OSError, ValueError):
+            return None
+        return usage._replace(cpu_seconds=usage.cpu_seconds - self._cpu_at_lease)
+
+    def _exit_overdue(self) -> None:
+        if self._run is not None:
+            self._tell_end(Usage(0.0, 0))
+
+    def _tell_end(self, usage: Usage) -> None:
+        if self._told_end:
+            return
+        self._told_end = True
+        assert self._reason is not None
+        ended = protocol.Ended(
+            reason=self._reason,
+            detail=self._detail,
+            wall_ms=int((time.monotonic() - self._started) * 1000),
+            cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
+            peak_bytes=usage.peak_bytes,
+            dropped_log_bytes=self._logs.dropped_bytes,
+        )
+        self._owner.worker_ended(self, ended, self._process.stderr_tail)

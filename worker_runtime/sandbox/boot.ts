@@ -1,0 +1,159 @@
+/**
+ * What a worker runs before agent code: says `ready`, waits for its one `start`, runs it, sends the outcome.
+ *
+ * Nothing here is a control against hostile code: the host trusts no byte of this process. It is the world that
+ * an honest script sees.
+ *
+ * @module
+ */
+
+import { makeDiscovery } from "../../js_stdlib/discovery.ts";
+import { errorClasses } from "../../js_stdlib/errors.ts";
+import { bindServer } from "../../js_stdlib/servers.ts";
+import { nextTurn, receive, send, textOf, utf8 } from "./channel.ts";
+import { makeConsole } from "./console.ts";
+import { describeFailure } from "./failure.ts";
+import { applyGlobals } from "./globals.ts";
+import { uncurryThis } from "./primordials.ts";
+import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
+import { toResult } from "./result.ts";
+import { callsInFlight, callTool, query, scriptError, settle } from "./rpc.ts";
+
+const BOOT_HOOK = "__cellblock_boot__";
+const MAX_RESULT_DEPTH = 100;
+
+const now = performance.now.bind(performance);
+const floor = Math.floor;
+const parse = JSON.parse;
+const stringify = JSON.stringify;
+const world = globalThis as unknown as Record<string, unknown>;
+const preventDefault = uncurryThis<() => void>(Event.prototype.preventDefault);
+const keysOf = Object.keys;
+const hasOwn = Object.hasOwn;
+const { toPrimitive } = Symbol;
+const listen = globalThis.addEventListener.bind(globalThis);
+
+type Table<T> = Record<string, T>;
+let modules: Table<string> = {};
+let refused: Table<unknown> = {};
+
+let started = 0;
+let limits: Start | undefined;
+let over = false;
+const unhandled: { promise: Promise<unknown>; reason: unknown }[] = [];
+
+const elapsed = () => floor(now() - started);
+
+function fail(kind: Failed["kind"], error: unknown): void {
+  if (over) return;
+  over = true;
+  send({ t: "failed", kind, ms: elapsed() }, utf8(stringify(describeFailure(error))));
+}
+
+function notice(code: string, message: string, hint: string, path?: string): void {
+  send({ t: "notice" }, utf8(stringify({ __proto__: null, code, message, hint, path })));
+}
+
+function finish(): void {
+  if (over) return;
+  if (unhandled.length > 0) return fail("rejection", unhandled[0].reason);
+  const inFlight = callsInFlight();
+  if (inFlight > 0) {
+    notice(
+      "CALLS_NOT_AWAITED",
+      `The script ended while ${inFlight} tool call(s) had no answer yet; they may or may not have run.`,
+      "Await every tool call before the script ends.",
+    );
+  }
+  const { json, issues, fatal } = toResult(world.__codemode_result__, {
+    maxBytes: limits!.message_bytes,
+    maxDepth: MAX_RESULT_DEPTH,
+  });
+  for (let index = 0; index < issues.length; index++) {
+    const issue = issues[index];
+    if (fatal) {
+      over = true;
+      const failure = { __proto__: null, name: "ResultError", message: issue.message, path: issue.path };
+      return send({ t: "failed", kind: "result", ms: elapsed() }, utf8(stringify(failure)));
+    }
+    notice("RESULT_NOT_JSON", issue.message, "Assign plain JSON data to __codemode_result__.", issue.path);
+  }
+  over = true;
+  send({ t: "done", ms: elapsed() }, utf8(json));
+}
+
+async function run(start: Start, body: Uint8Array): Promise<void> {
+  limits = start;
+  const plan = parse(textOf(body)) as { main: string; modules: Table<string>; refused: Table<unknown> };
+  started = now();
+  modules = plan.modules;
+  refused = plan.refused;
+  const specifiers = keysOf(modules);
+  for (let index = 0; index < specifiers.length; index++) await import(modules[specifiers[index]]);
+  delete world[BOOT_HOOK];
+  try {
+    await import(plan.main);
+  } catch (error) {
+    return fail("module", error);
+  }
+  // Deno tells of a rejection at the end of the turn that left it unhandled, which may be the script's last.
+  await nextTurn();
+  finish();
+}
+
+/**
+ * What stands in every `import(…)` of the script (see the broker's `execution/source.py`): an object that the
+ * engine turns into a string when it would turn the specifier itself, and that makes the import reject where the
+ * specifier would have.
+ */
+function importable(specifier: unknown): object {
+  return { __proto__: null, [toPrimitive]: () => urlOf(`${specifier}`) };
+}
+
+function urlOf(name: string): string {
+  if (hasOwn(modules, name)) return modules[name];
+  throw scriptError(
+    hasOwn(refused, name) ? refused[name] : {
+      errorClass: "CodemodeError",
+      message: `Cannot import "${name}": only @codemode/* modules exist here.`,
+      hint: "Use tools of @codemode/servers/* instead.",
+    },
+  );
+}
+
+function watchForUncaught(): void {
+  listen("error", (event) => {
+    preventDefault(event);
+    fail("exception", (event as ErrorEvent).error);
+  });
+  listen("unhandledrejection", (event) => {
+    const { promise, reason } = event as PromiseRejectionEvent;
+    preventDefault(event);
+    unhandled[unhandled.length] = { promise, reason };
+  });
+  listen("rejectionhandled", (event) => {
+    const { promise } = event as PromiseRejectionEvent;
+    for (let index = 0; index < unhandled.length; index++) {
+      if (unhandled[index].promise !== promise) continue;
+      unhandled[index] = unhandled[unhandled.length - 1];
+      unhandled.length--;
+      return;
+    }
+  });
+}
+
+watchForUncaught();
+applyGlobals();
+world.console = makeConsole(elapsed, () => limits?.log_bytes ?? 0);
+world[BOOT_HOOK] = {
+  server: (serverId: string) => bindServer(serverId, callTool),
+  errors: errorClasses,
+  discovery: makeDiscovery(query),
+  importable,
+};
+
+receive((message, body) => {
+  if (message.t === "start") void run(message, body);
+  else settle(message.id, message.ok, body);
+});
+send({ t: "ready", protocol: PROTOCOL_VERSION });

@@ -1,0 +1,137 @@
+/**
+ * The worker's only way out: length-prefixed frames on its stdin and stdout (see `cellblock_worker/frames.py`).
+ *
+ * @module
+ */
+
+import { denoCore } from "./globals_web.ts";
+import { decodeHeader, encodeHeader, type Header } from "./msgpack.ts";
+import { uncurryThis } from "./primordials.ts";
+import type { FromWorker, ToWorker } from "./protocol.gen.ts";
+
+const READ_BYTES = 64 * 1024;
+const PREFIX_BYTES = 6;
+
+// Captured before agent code runs: it may patch every prototype.
+const stdin = Deno.stdin;
+const stdout = Deno.stdout;
+const read = stdin.read.bind(stdin);
+const writeSync = stdout.writeSync.bind(stdout);
+const { immediateRefCount, queueImmediate } = denoCore();
+const PromiseClass = Promise;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+const encodeText = encoder.encode.bind(encoder);
+const decodeText = decoder.decode.bind(decoder);
+const EMPTY = new Uint8Array(0);
+const Bytes = Uint8Array;
+const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
+  self: Uint8Array,
+  start: number,
+  end?: number,
+) => Uint8Array<ArrayBuffer>;
+const set = uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
+
+/** UTF-8 bytes of a text; lone surrogates become U+FFFD. */
+export const utf8: (text: string) => Uint8Array = encodeText;
+
+/** Text of UTF-8 bytes. */
+export const textOf: (bytes: Uint8Array) => string = decodeText;
+
+/** Sends one frame, synchronously: what a script logged must be out before an endless loop follows it. */
+export function send(message: FromWorker, body: Uint8Array = EMPTY): void {
+  const header = encodeHeader(message as unknown as Header);
+  const length = 2 + header.length + body.length;
+  const frame = new Bytes(4 + length);
+  frame[0] = (length >>> 24) & 255;
+  frame[1] = (length >>> 16) & 255;
+  frame[2] = (length >>> 8) & 255;
+  frame[3] = length & 255;
+  frame[4] = header.length >> 8;
+  frame[5] = header.length & 255;
+  set(frame, header, PREFIX_BYTES);
+  set(frame, body, PREFIX_BYTES + header.length);
+  let sent = 0;
+  while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
+}
+
+/**
+ * Waits for the phase of the event loop in which immediates run: whatever the script's last turn left unhandled has
+ * been told by then. A timer would cost a millisecond more, and an empty write is often done before that turn ends.
+ */
+export function nextTurn(): Promise<void> {
+  immediateRefCount(true);
+  return new PromiseClass((resolve) => {
+    queueImmediate({
+      __proto__: null,
+      _argv: null,
+      _destroyed: false,
+      _idleNext: null,
+      _idlePrev: null,
+      _onImmediate: () => {
+        immediateRefCount(false);
+        resolve();
+      },
+    });
+  });
+}
+
+/** Reads frames for ever and hands each over; returns when the host closes the pipe. */
+export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => void): Promise<void> {
+  let shielded = withOwnCall;
+  let buffer = new Bytes(READ_BYTES);
+  let filled = 0;
+  while (true) {
+    const got = await shielded(() => read(filled === 0 ? buffer : subarray(buffer, filled)));
+    shielded = (start) => start();
+    if (got === null) return;
+    filled += got;
+    let start = 0;
+    let wanted = 0;
+    while (filled - start >= 4) {
+      const length = ((buffer[start] << 24) | (buffer[start + 1] << 16) | (buffer[start + 2] << 8) |
+        buffer[start + 3]) >>> 0;
+      if (filled - start < 4 + length) {
+        wanted = 4 + length;
+        break;
+      }
+      const headerLength = (buffer[start + 4] << 8) | buffer[start + 5];
+      const bodyStart = start + PREFIX_BYTES + headerLength;
+      const end = start + 4 + length;
+      const header = decodeHeader(subarray(buffer, start + PREFIX_BYTES, bodyStart));
+      onFrame(header as unknown as ToWorker, subarray(buffer, bodyStart, end));
+      start = end;
+    }
+    if (start === filled) {
+      filled = 0;
+      if (wanted === 0) continue;
+    }
+    if (start > 0 || wanted > buffer.length || filled === buffer.length) {
+      let size = buffer.length;
+      while (size < wanted || size <= filled - start) size *= 2;
+      const next = new Bytes(size);
+      set(next, subarray(buffer, start, filled), 0);
+      buffer = next;
+      filled -= start;
+    }
+  }
+}
+
+/**
+ * Deno's core starts its read operation with `operation.call(…)`. Every function that `start` calls so gets a `call`
+ * of its own, so that one which a script puts on `Function.prototype` later is not found.
+ */
+function withOwnCall<T>(start: () => T): T {
+  const { prototype } = Function;
+  const { call } = prototype;
+  const { apply, defineProperty } = Reflect;
+  prototype.call = function (this: CallableFunction, ...args: unknown[]): unknown {
+    defineProperty(this, "call", { value: call });
+    return apply(call, this, args);
+  };
+  try {
+    return start();
+  } finally {
+    prototype.call = call;
+  }
+}

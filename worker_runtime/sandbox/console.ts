@@ -1,0 +1,40 @@
+/**
+ * The script's `console`: each call is one log entry (Code Mode specification, sections 3.3.1 and 9).
+ *
+ * @module
+ */
+
+import { send, utf8 } from "./channel.ts";
+import type { Log } from "./protocol.gen.ts";
+import { formatLog } from "./serialize.ts";
+
+/** Methods that log, and at which level: the four of the specification, and what scripts also reach for. */
+export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {
+  debug: "debug",
+  log: "log",
+  warn: "warn",
+  error: "error",
+  info: "log",
+  dir: "log",
+  group: "log",
+  table: "log",
+  trace: "debug",
+};
+
+/** Methods that do nothing, so that a script made for a browser runs. */
+export const CONSOLE_IGNORED: readonly string[] = ["groupEnd", "time", "timeEnd"];
+
+/** Makes the console. `elapsed` gives milliseconds since the run's start, `maxBytes` the run's log cap. */
+export function makeConsole(elapsed: () => number, maxBytes: () => number): Record<string, unknown> {
+  const made: Record<string, unknown> = {};
+  for (const name of Object.keys(CONSOLE_LEVELS)) {
+    const level = CONSOLE_LEVELS[name];
+    made[name] = {
+      [name](...args: unknown[]): void {
+        send({ t: "log", level, ms: elapsed() }, utf8(formatLog(args, maxBytes())));
+      },
+    }[name];
+  }
+  for (const name of CONSOLE_IGNORED) made[name] = { [name](): void {} }[name];
+  return made;
+}

@@ -1,0 +1,204 @@
+/**
+ * What sort of object a value is, told from its prototype chain and internal slots: never from `constructor`
+ * or `Symbol.toStringTag`, which any object can fake.
+ */
+
+import * as p from "./primordials.ts";
+
+export type Kind =
+  | "array"
+  | "plain"
+  | "error"
+  | "map"
+  | "set"
+  | "date"
+  | "regexp"
+  | "promise"
+  | "typed_array"
+  | "array_buffer"
+  | "data_view"
+  | "boxed"
+  | "weak"
+  | "iterator"
+  | "search_params"
+  | "instance";
+
+// A longer chain is no honest class hierarchy; a proxy can make it endless.
+const MAX_CHAIN = 64;
+
+/**
+ * @throws whatever a proxy's `getPrototypeOf` trap throws, and TypeError for a revoked proxy.
+ */
+export function kindOf(value: object): Kind {
+  if (p.isArray(value)) return "array";
+  let proto = p.getPrototypeOf(value);
+  if (proto === p.ObjectPrototype || proto === null) return "plain";
+  if (p.isView(value)) return p.typedArrayTag(value) === undefined ? "data_view" : "typed_array";
+  if (p.isError(value)) return "error";
+  for (let i = 0; i < MAX_CHAIN && proto !== null && proto !== p.ObjectPrototype; i++) {
+    const kind = kindOfIntrinsic(proto);
+    if (kind !== null && hasSlots(kind, value)) return kind;
+    proto = p.getPrototypeOf(proto);
+  }
+  return "instance";
+}
+
+function kindOfIntrinsic(proto: object): Kind | null {
+  switch (proto) {
+    case p.ErrorPrototype:
+      return "error";
+    case p.MapPrototype:
+      return "map";
+    case p.SetPrototype:
+      return "set";
+    case p.DatePrototype:
+      return "date";
+    case p.RegExpPrototype:
+      return "regexp";
+    case p.PromisePrototype:
+      return "promise";
+    case p.ArrayBufferPrototype:
+      return "array_buffer";
+    case p.NumberPrototype:
+    case p.StringPrototype:
+    case p.BooleanPrototype:
+    case p.BigIntPrototype:
+    case p.SymbolPrototype:
+      return "boxed";
+    case p.WeakMapPrototype:
+    case p.WeakSetPrototype:
+    case p.WeakRefPrototype:
+      return "weak";
+    case p.IteratorPrototype:
+    case p.AsyncIteratorPrototype:
+      return "iterator";
+    case p.URLSearchParamsPrototype:
+      return "search_params";
+    default:
+      return null;
+  }
+}
+
+/** Whether the object really is what its prototype says (`Object.create(Map.prototype)` is no Map). */
+function hasSlots(kind: Kind, value: object): boolean {
+  try {
+    if (kind === "map") p.mapSize(value);
+    else if (kind === "set") p.setSize(value);
+    else if (kind === "date") p.dateGetTime(value);
+    else if (kind === "regexp") p.regExpFlags[0][1](value);
+    else if (kind === "array_buffer") p.arrayBufferByteLength(value);
+    else if (kind === "boxed") unbox(value);
+    else if (kind === "search_params") p.searchParamsToString(value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * The primitive inside a boxed primitive.
+ *
+ * @throws TypeError when `value` is no boxed primitive.
+ */
+export function unbox(value: object): string | number | boolean | bigint | symbol {
+  try {
+    return p.numberValueOf(value);
+  } catch { /* not a Number: try the next */ }
+  try {
+    return p.stringValueOf(value);
+  } catch { /* not a String */ }
+  try {
+    return p.booleanValueOf(value);
+  } catch { /* not a Boolean */ }
+  try {
+    return p.bigIntValueOf(value);
+  } catch { /* not a BigInt */ }
+  return p.symbolValueOf(value);
+}
+
+/**
+ * The `toJSON` to honour, or undefined: an own one, or one of a class between the value and the intrinsic
+ * prototypes. One that was put on `Object.prototype`, `Array.prototype`, `Map.prototype` … is not looked at.
+ *
+ * @throws whatever a getter or trap throws.
+ */
+export function toJsonOf(value: object): ((key: string) => unknown) | undefined {
+  let holder: object | null = value;
+  for (let i = 0; i < MAX_CHAIN && holder !== null; i++) {
+    if (holder === p.ObjectPrototype || holder === p.ArrayPrototype) return undefined;
+    if (i > 0 && kindOfIntrinsic(holder) !== null) return undefined;
+    if (p.hasOwn(holder, "toJSON")) {
+      const method = (value as { toJSON?: unknown }).toJSON;
+      return typeof method === "function" ? method as (key: string) => unknown : undefined;
+    }
+    holder = p.getPrototypeOf(holder);
+  }
+  return undefined;
+}
+
+/** The flags of a RegExp, by internal slots only. */
+export function regExpFlagsOf(value: object): string {
+  let flags = "";
+  for (let i = 0; i < p.regExpFlags.length; i++) {
+    const flag = p.regExpFlags[i];
+    if (flag[1](value) === true) flags += flag[0];
+  }
+  return flags;
+}
+
+/** `/source/flags` of a RegExp. */
+export function regExpText(value: object): string {
+  return `/${p.regExpSource(value)}/${regExpFlagsOf(value)}`;
+}
+
+/** The bytes of an ArrayBuffer, DataView or typed array, without copying. */
+export function bytesOf(value: object, kind: Kind): Uint8Array {
+  if (kind === "array_buffer") return new p.SafeUint8Array(value as ArrayBuffer);
+  if (kind === "data_view") {
+    return new p.SafeUint8Array(
+      p.dataViewBuffer(value),
+      p.dataViewByteOffset(value),
+      p.dataViewByteLength(value),
+    );
+  }
+  return new p.SafeUint8Array(
+    p.typedArrayBuffer(value),
+    p.typedArrayByteOffset(value),
+    p.typedArrayByteLength(value),
+  );
+}
+
+/** The own `name` of a function, "" when it has none that is plain text. No getter runs. */
+export function functionName(value: object): string {
+  try {
+    const own = p.getOwnPropertyDescriptor(value, "name");
+    return own !== undefined && typeof own.value === "string" ? p.slice(own.value, 0, 100) : "";
+  } catch {
+    return "";
+  }
+}
+
+/** The class name of an instance, for messages only: "" when it cannot be told without running agent code. */
+export function className(value: object): string {
+  try {
+    const proto = p.getPrototypeOf(value);
+    const own = proto === null ? undefined : p.getOwnPropertyDescriptor(proto, "constructor");
+    return own !== undefined && typeof own.value === "function" ? functionName(own.value) : "";
+  } catch {
+    return "";
+  }
+}
+
+/** A short text for what was thrown; it reads no getter. */
+export function thrownText(thrown: unknown): string {
+  try {
+    if (typeof thrown === "object" && thrown !== null) {
+      const own = p.getOwnPropertyDescriptor(thrown, "message");
+      if (own !== undefined && typeof own.value === "string") return p.slice(own.value, 0, 200);
+      return "an object was thrown";
+    }
+    return typeof thrown === "function" ? "a function was thrown" : p.slice(p.toText(thrown), 0, 200);
+  } catch {
+    return "something unreadable was thrown";
+  }
+}

@@ -1,0 +1,270 @@
+/**
+ * The value of `globalThis.__codemode_result__` as JSON text (Code Mode specification, section 3.2.2), with one
+ * issue for everything that JSON cannot carry, so that nothing is lost in silence.
+ *
+ * How: the value is copied into plain objects and arrays, each member read exactly once, and the copy goes to the
+ * engine's own `JSON.stringify`. What was checked is therefore what is written, whatever getters and proxies do,
+ * and no agent code runs while the text is made.
+ *
+ * What is dropped without an issue, as JSON does everywhere: object members whose value is `undefined`,
+ * non-enumerable members, members of an array that are no elements; and `-0` is written as `0`.
+ *
+ * @module
+ */
+
+import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
+import * as p from "./primordials.ts";
+import { cleanSpecial } from "./result_kinds.ts";
+import {
+  enter,
+  expect,
+  newWalk,
+  pointer,
+  report,
+  type ResultIssue,
+  type ResultLimits,
+  type ResultText,
+  spend,
+  tooLarge,
+  type Walk,
+} from "./result_walk.ts";
+
+export type { IssueKind, ResultIssue, ResultLimits, ResultText } from "./result_walk.ts";
+
+type Members = Record<string, unknown>;
+
+/** Turns the final value of a script into JSON text. Never throws, whatever the value does. */
+export function toResult(value: unknown, limits: ResultLimits): ResultText {
+  const walk = newWalk(limits);
+  let fatal: ResultIssue;
+  try {
+    const copy = value === undefined ? null : clean(walk, value);
+    if (toJsonIsPatched()) dropPrototypes(copy);
+    const json = p.jsonStringify(copy);
+    const size = utf8Length(json, limits.maxBytes);
+    if (size <= limits.maxBytes) return { json, issues: listed(walk), fatal: false };
+    fatal = { path: "", kind: "too_large", message: tooLarge(limits, `${size} bytes`) };
+  } catch (thrown) {
+    const message = `the result could not be written: ${thrownText(thrown)}`;
+    fatal = walk.fatal ?? { path: "", kind: "unreadable", message };
+  }
+  const issues: ResultIssue[] = [fatal];
+  for (let i = 0; i < walk.issues.length; i++) p.append(issues, walk.issues[i]);
+  return { json: "null", issues, fatal: true };
+}
+
+function listed(walk: Walk): ResultIssue[] {
+  if (walk.unlisted > 0) {
+    const message = `and ${walk.unlisted} more places that JSON cannot carry`;
+    p.append(walk.issues, { path: "", kind: "more_issues", message });
+  }
+  return walk.issues;
+}
+
+/** The JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
+export function clean(walk: Walk, value: unknown): unknown {
+  switch (typeof value) {
+    case "string":
+      spend(walk, value.length + 2);
+      return value;
+    case "boolean":
+      spend(walk, 4);
+      return value;
+    case "number":
+      spend(walk, 1);
+      if (p.isFiniteNumber(value)) return value;
+      return report(walk, "non_finite_number", `${p.toText(value)} is no JSON number; written as null`, null);
+    case "bigint": {
+      const text = p.toText(value);
+      spend(walk, text.length + 2);
+      return report(walk, "bigint", "a bigint is no JSON value; written as a decimal string", text);
+    }
+    case "undefined":
+      return report(walk, "undefined", "undefined in an array; written as null", null);
+    case "symbol":
+      return report(walk, "symbol", "a symbol is no JSON value; written as null", null);
+    case "function": {
+      const name = functionName(value);
+      const what = name === "" ? "an unnamed function" : `function ${name}`;
+      return report(walk, "function", `${what} is no JSON value; written as null`, null);
+    }
+    default:
+      if (value !== null) return cleanObject(walk, value as object);
+      spend(walk, 4);
+      return null;
+  }
+}
+
+function cleanObject(walk: Walk, found: object): unknown {
+  let value = found;
+  let kind: Kind;
+  let circle = openAt(walk, value);
+  try {
+    kind = kindOf(value);
+    const mayReplace = circle < 0 && (kind !== "plain" || p.hasOwn(value, "toJSON"));
+    const toJson = mayReplace ? toJsonOf(value) : undefined;
+    if (toJson !== undefined) {
+      const key = walk.depth === 0 ? "" : p.toText(walk.path[walk.depth - 1]);
+      const replaced = p.apply(toJson, value, [key]);
+      if (replaced === undefined) return report(walk, "undefined", "toJSON returned undefined", null);
+      if (typeof replaced !== "object" || replaced === null) return clean(walk, replaced);
+      value = replaced;
+      circle = openAt(walk, value);
+      kind = kindOf(value);
+    }
+  } catch (thrown) {
+    if (walk.fatal !== null) throw thrown;
+    const message = `the object could not be read (${thrownText(thrown)}); written as null`;
+    return report(walk, "unreadable", message, null);
+  }
+  if (circle >= 0) {
+    const target = circle === 0 ? "the whole result" : pointer(walk, circle);
+    return report(walk, "circular", `circular reference to ${target}; written as null`, null);
+  }
+  if (kind === "array") return cleanArray(walk, value as unknown[]);
+  if (kind === "plain") return cleanMembers(walk, value, copyOf(walk, value));
+  return cleanSpecial(walk, value, kind);
+}
+
+/** The depth at which `value` is being copied right now, or -1. */
+function openAt(walk: Walk, value: object): number {
+  for (let i = 0; i < walk.depth; i++) if (walk.open[i] === value) return i;
+  return -1;
+}
+
+function cleanArray(walk: Walk, source: unknown[]): unknown {
+  enter(walk, source);
+  let copy: unknown[];
+  try {
+    // Two bytes for each element: refuses `a[1e9] = 1` before a copy of that length is made.
+    expect(walk, 2 * source.length);
+    copy = p.toSpliced(source, 0, 0);
+  } catch (thrown) {
+    if (walk.fatal !== null) throw thrown;
+    copy = elementByElement(walk, source);
+  }
+  return cleanElements(walk, copy, source);
+}
+
+/** Cleans a fresh array in place; `source` is what it was copied from, to tell holes from undefined. */
+export function cleanElements(walk: Walk, copy: unknown[], source: object): unknown[] {
+  const at = walk.depth - 1;
+  const { length } = copy;
+  spend(walk, 1 + length);
+  for (let i = 0; i < length; i++) {
+    const value = copy[i];
+    if (typeof value === "string") spend(walk, value.length + 2);
+    else if (value !== null && typeof value !== "boolean" && !p.isFiniteNumber(value)) {
+      walk.path[at] = i;
+      if (value === undefined && !p.hasOwn(source, i)) {
+        copy[i] = report(walk, "undefined", "an empty slot of a sparse array; written as null", null);
+      } else copy[i] = clean(walk, value);
+    }
+  }
+  walk.depth--;
+  return copy;
+}
+
+/** Cleans a fresh plain object in place: every member is an own data property, so each write stays on it. */
+export function cleanMembers(walk: Walk, source: object, copy: Members): Members {
+  enter(walk, source);
+  spend(walk, 1);
+  const at = walk.depth - 1;
+  if (p.getOwnPropertySymbols(copy).length > 0) reportSymbolKeys(walk, copy);
+  const keys = p.objectKeys(copy);
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i];
+    const value = copy[key];
+    if (value === undefined) continue;
+    spend(walk, key.length + 4);
+    if (typeof value === "string") spend(walk, value.length + 2);
+    else if (value !== null && typeof value !== "boolean" && !p.isFiniteNumber(value)) {
+      walk.path[at] = key;
+      copy[key] = clean(walk, value);
+    }
+  }
+  walk.depth--;
+  return copy;
+}
+
+/** A fresh plain object with the own enumerable members of `source`, each read once. */
+export function copyOf(walk: Walk, source: object): Members {
+  try {
+    return { ...source };
+  } catch {
+    return memberByMember(walk, source);
+  }
+}
+
+/** The slow copy, for objects of which a getter throws: names the member that did. */
+function memberByMember(walk: Walk, source: object): Members {
+  const copy: Members = {};
+  let keys: string[];
+  try {
+    keys = p.objectKeys(source);
+  } catch (thrown) {
+    report(walk, "unreadable", `members could not be listed: ${thrownText(thrown)}; written as {}`, null);
+    return copy;
+  }
+  enter(walk, source);
+  for (let i = 0; i < keys.length; i++) p.define(copy, keys[i], readMember(walk, source, keys[i]));
+  walk.depth--;
+  return copy;
+}
+
+/** The same for an array, whose place is open already. */
+function elementByElement(walk: Walk, source: unknown[]): unknown[] {
+  const copy: unknown[] = [];
+  let length: number;
+  try {
+    length = source.length;
+  } catch (thrown) {
+    walk.depth--;
+    report(walk, "unreadable", `elements could not be listed: ${thrownText(thrown)}; written as []`, null);
+    walk.depth++;
+    return copy;
+  }
+  for (let i = 0; i < length; i++) p.define(copy, i, readMember(walk, source, i));
+  return copy;
+}
+
+function readMember(walk: Walk, source: object, key: string | number): unknown {
+  try {
+    return (source as Members)[key];
+  } catch (thrown) {
+    walk.path[walk.depth - 1] = key;
+    return report(walk, "unreadable", `reading threw: ${thrownText(thrown)}; written as null`, null);
+  }
+}
+
+function reportSymbolKeys(walk: Walk, copy: object): void {
+  walk.depth--;
+  const count = p.getOwnPropertySymbols(copy).length;
+  report(walk, "symbol_key", `${count} member(s) with a symbol key dropped; JSON keys are strings`, null);
+  walk.depth++;
+}
+
+/** Whether `JSON.stringify` of a plain copy could find a `toJSON` on a prototype. */
+function toJsonIsPatched(): boolean {
+  return p.hasOwn(p.ObjectPrototype, "toJSON") || p.hasOwn(p.ArrayPrototype, "toJSON") ||
+    p.getPrototypeOf(p.ArrayPrototype) !== p.ObjectPrototype;
+}
+
+function dropPrototypes(copy: unknown): void {
+  if (typeof copy !== "object" || copy === null) return;
+  p.setPrototypeOf(copy, null);
+  const keys = p.objectKeys(copy);
+  for (let i = 0; i < keys.length; i++) dropPrototypes((copy as Members)[keys[i]]);
+}
+
+/** Length in UTF-8 of text without lone surrogates; exact only where it is near `cap`. */
+function utf8Length(text: string, cap: number): number {
+  if (text.length > cap || text.length * 3 <= cap) return text.length;
+  let bytes = text.length;
+  for (let i = 0; i < text.length; i++) {
+    const unit = p.charCodeAt(text, i);
+    // A surrogate pair is four bytes for its two units: one extra each.
+    if (unit > 0x7f) bytes += unit > 0x7ff && (unit < 0xd800 || unit > 0xdfff) ? 2 : 1;
+  }
+  return bytes;
+}

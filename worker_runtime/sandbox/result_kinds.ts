@@ -1,0 +1,140 @@
+/**
+ * What becomes of objects that JSON has no form for, in a script's result (see result.ts): each is written in the
+ * most useful form there is, and an issue says so.
+ *
+ * | value | written as |
+ * |---|---|
+ * | Map with string keys only | object |
+ * | any other Map | array of `[key, value]` |
+ * | Set | array |
+ * | Uint8Array, Uint8ClampedArray, ArrayBuffer, DataView | base64 string |
+ * | other typed arrays | array of numbers |
+ * | Error | `{name, message, cause?, errors?, …own members}` |
+ * | RegExp, URLSearchParams | their text |
+ * | Date | ISO 8601 string, no issue; null when invalid |
+ * | boxed primitives | the primitive, no issue for those JSON knows |
+ * | Promise, WeakMap, WeakSet, WeakRef, iterators | null |
+ *
+ * @module
+ */
+
+import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
+import * as p from "./primordials.ts";
+import { clean, cleanElements, cleanMembers, copyOf } from "./result.ts";
+import { enter, expect, report, type Walk } from "./result_walk.ts";
+
+/** The JSON-safe copy of an object that is neither an array nor a plain object. */
+export function cleanSpecial(walk: Walk, value: object, kind: Kind): unknown {
+  switch (kind) {
+    case "date":
+      if (p.isFiniteNumber(p.dateGetTime(value))) return clean(walk, p.dateToIso(value));
+      return report(walk, "invalid_date", "an invalid Date; written as null", null);
+    case "boxed":
+      return clean(walk, unbox(value));
+    case "error":
+      report(walk, "error_object", "an Error; written as {name, message, …}", null);
+      return cleanMembers(walk, value, errorMembers(walk, value));
+    case "map":
+      return cleanMap(walk, value);
+    case "set":
+      report(walk, "set", "a Set; written as an array", null);
+      return cleanList(walk, value, setValues(walk, value));
+    case "typed_array":
+    case "array_buffer":
+    case "data_view":
+      return cleanBinary(walk, value, kind);
+    case "regexp":
+      return clean(walk, report(walk, "regexp", "a RegExp; written as its text", regExpText(value)));
+    case "search_params": {
+      const text = p.searchParamsToString(value);
+      return clean(walk, report(walk, "search_params", "a URLSearchParams; written as its text", text));
+    }
+    case "promise":
+      return report(walk, "promise", "a Promise, not its value: await it; written as null", null);
+    case "iterator":
+      return report(walk, "opaque_object", "an iterator; spread it: [...it]; written as null", null);
+    case "weak":
+      return report(walk, "opaque_object", `a ${className(value)} cannot be listed; written as null`, null);
+    default:
+      return cleanInstance(walk, value);
+  }
+}
+
+/** A class instance is written as its own enumerable members; one with none would vanish into `{}`. */
+function cleanInstance(walk: Walk, value: object): unknown {
+  const members = copyOf(walk, value);
+  if (p.objectKeys(members).length === 0) {
+    const name = className(value);
+    const what = name === "" ? "an object" : `an instance of ${name}`;
+    report(walk, "opaque_object", `${what} without enumerable members; written as {}`, null);
+  }
+  return cleanMembers(walk, value, members);
+}
+
+function errorMembers(walk: Walk, value: object): Record<string, unknown> {
+  const members: Record<string, unknown> = {};
+  const named = ["name", "message", "cause", "errors"];
+  const own = copyOf(walk, value);
+  for (let i = 0; i < named.length; i++) {
+    try {
+      const member = (value as Record<string, unknown>)[named[i]];
+      if (member !== undefined) p.define(members, named[i], member);
+    } catch { /* a member that throws is not there */ }
+  }
+  const keys = p.objectKeys(own);
+  for (let i = 0; i < keys.length; i++) p.define(members, keys[i], own[keys[i]]);
+  return members;
+}
+
+function cleanMap(walk: Walk, value: object): unknown {
+  expect(walk, 4 * p.mapSize(value));
+  const members: Record<string, unknown> = {};
+  const pairs: unknown[][] = [];
+  let plain = true;
+  p.mapForEach(value, (member: unknown, key: unknown) => {
+    if (typeof key === "string") p.define(members, key, member);
+    else plain = false;
+    p.append(pairs, [key, member]);
+  });
+  if (plain) {
+    report(walk, "map", "a Map; written as an object", null);
+    return cleanMembers(walk, value, members);
+  }
+  report(walk, "map", "a Map with keys that are no strings; written as an array of [key, value]", null);
+  return cleanList(walk, value, pairs);
+}
+
+function setValues(walk: Walk, value: object): unknown[] {
+  expect(walk, 2 * p.setSize(value));
+  const values: unknown[] = [];
+  p.setForEach(value, (member: unknown) => p.append(values, member));
+  return values;
+}
+
+function cleanList(walk: Walk, source: object, values: unknown[]): unknown {
+  enter(walk, source);
+  return cleanElements(walk, values, values);
+}
+
+function cleanBinary(walk: Walk, value: object, kind: Kind): unknown {
+  const tag = p.typedArrayTag(value);
+  try {
+    if (tag === undefined || tag === "Uint8Array" || tag === "Uint8ClampedArray") {
+      const bytes = bytesOf(value, kind);
+      expect(walk, 2 + (p.typedArrayByteLength(bytes) * 4) / 3);
+      return clean(
+        walk,
+        report(walk, "binary", "binary data; written as a base64 string", p.toBase64(bytes)),
+      );
+    }
+  } catch (thrown) {
+    if (walk.fatal !== null) throw thrown;
+    return report(walk, "unreadable", `binary data cannot be read: ${thrownText(thrown)}`, null);
+  }
+  const length = p.typedArrayLength(value);
+  expect(walk, 2 * length);
+  const numbers: unknown[] = [];
+  for (let i = 0; i < length; i++) p.append(numbers, (value as unknown as number[])[i]);
+  report(walk, "binary", `a ${tag}; written as an array of numbers`, null);
+  return cleanList(walk, value, numbers);
+}

@@ -1,0 +1,141 @@
+/**
+ * The bookkeeping of one walk over a script's result: where it is, how large the text gets, what went wrong.
+ *
+ * @module
+ */
+
+import * as p from "./primordials.ts";
+
+/** What went wrong at one place of the value. */
+export type IssueKind =
+  | "undefined"
+  | "function"
+  | "symbol"
+  | "bigint"
+  | "non_finite_number"
+  | "circular"
+  | "unreadable"
+  | "promise"
+  | "map"
+  | "set"
+  | "binary"
+  | "invalid_date"
+  | "error_object"
+  | "regexp"
+  | "search_params"
+  | "symbol_key"
+  | "opaque_object"
+  | "more_issues"
+  | "too_deep"
+  | "too_large";
+
+/** `path` is a JSON Pointer (RFC 6901) into the value, `""` for the whole; long ones are shortened with `…`. */
+export interface ResultIssue {
+  path: string;
+  kind: IssueKind;
+  message: string;
+}
+
+/** `maxBytes`: cap of the JSON text in UTF-8 bytes. `maxDepth`: how many containers may be nested. */
+export interface ResultLimits {
+  maxBytes: number;
+  maxDepth: number;
+}
+
+/** `json` is always one JSON text. When `fatal`, it is `null` and the first issue says why. */
+export interface ResultText {
+  json: string;
+  issues: ResultIssue[];
+  fatal: boolean;
+}
+
+/** State of one walk; `open` and `path` hold the containers being copied and the key now read in each. */
+export interface Walk {
+  limits: ResultLimits;
+  /** Lower bound of the text's size so far. */
+  bytes: number;
+  depth: number;
+  open: object[];
+  path: (string | number)[];
+  issues: ResultIssue[];
+  unlisted: number;
+  /** The issue that ends the walk, set just before it is thrown out of. */
+  fatal: ResultIssue | null;
+}
+
+const MAX_ISSUES = 20;
+const MAX_TOKEN = 64;
+const MAX_POINTER = 512;
+
+/** A walk at the root of a value. */
+export function newWalk(limits: ResultLimits): Walk {
+  const walk: Walk = { limits, bytes: 0, depth: 0, open: [], path: [], issues: [], unlisted: 0, fatal: null };
+  // Without Array.prototype above them, plain index writes reach no setter of the agent's.
+  p.setPrototypeOf(walk.open, null);
+  p.setPrototypeOf(walk.path, null);
+  return walk;
+}
+
+/** Opens a container: what is read next is found at `walk.path[walk.depth - 1]`. */
+export function enter(walk: Walk, source: object): void {
+  const { maxDepth } = walk.limits;
+  if (walk.depth >= maxDepth) {
+    stop(walk, pointer(walk, walk.depth), "too_deep", `the result is nested deeper than ${maxDepth} levels`);
+  }
+  walk.open[walk.depth] = source;
+  walk.path[walk.depth] = "";
+  walk.depth++;
+}
+
+/** Records an issue at the current place and returns what is written there. */
+export function report<T>(walk: Walk, kind: IssueKind, message: string, written: T): T {
+  if (walk.issues.length < MAX_ISSUES) {
+    p.append(walk.issues, { path: pointer(walk, walk.depth), kind, message });
+  } else walk.unlisted++;
+  return written;
+}
+
+/** Counts bytes that the text will have at least; ends the walk as soon as they pass the cap. */
+export function spend(walk: Walk, bytes: number): void {
+  walk.bytes += bytes;
+  if (walk.bytes > walk.limits.maxBytes) stopTooLarge(walk, walk.bytes);
+}
+
+/** Ends the walk when the `bytes` still to come cannot fit, before anything is built for them. */
+export function expect(walk: Walk, bytes: number): void {
+  if (walk.bytes + bytes > walk.limits.maxBytes) stopTooLarge(walk, walk.bytes + bytes);
+}
+
+/** The words for a result over its cap; `size` says how large, in bytes. */
+export function tooLarge(limits: ResultLimits, size: string): string {
+  return `the result is too large: ${size} of JSON, the cap is ${limits.maxBytes} bytes`;
+}
+
+function stopTooLarge(walk: Walk, bytes: number): never {
+  stop(walk, "", "too_large", tooLarge(walk.limits, `at least ${bytes} bytes`));
+}
+
+function stop(walk: Walk, path: string, kind: IssueKind, message: string): never {
+  walk.fatal = { path, kind, message };
+  throw walk.fatal;
+}
+
+/** JSON Pointer (RFC 6901) of the first `depth` keys. */
+export function pointer(walk: Walk, depth: number): string {
+  let text = "";
+  for (let i = 0; i < depth; i++) {
+    if (text.length > MAX_POINTER) return `${text}/…`;
+    text += `/${escapeToken(p.toText(walk.path[i]))}`;
+  }
+  return text;
+}
+
+function escapeToken(token: string): string {
+  const shown = p.toWellFormed(token.length > MAX_TOKEN ? `${p.slice(token, 0, MAX_TOKEN)}…` : token);
+  let text = "";
+  for (let i = 0; i < shown.length; i++) {
+    const char = shown[i];
+    text += char === "~" ? "~0" : char === "/" ? "~1" : char;
+  }
+  return text;
+}
