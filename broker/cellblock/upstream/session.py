@@ -160,7 +160,7 @@ class UpstreamSession:
                     request, _call_result, request_read_timeout_seconds=call_bound
                 )
         except MCPError as error:
-            raise self._mcp_failure(tool, error, call_bound) from None
+            raise self._mcp_failure(client, tool, error, call_bound) from None
         except TimeoutError:
             raise self._timed_out(tool, call_bound) from None
         except ValidationError:
@@ -319,6 +319,13 @@ class UpstreamSession:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    def _lose(self, client: Client) -> None:
+        """Offers a client that is known to be dead to no further call: what was never sent must be told as that."""
+        if self._client is client:
+            self._client = None
+            self._move(State.WAITING, _CLOSED_BY_SERVER)
+            self._ended.set()
+
     def _note_change(self) -> None:
         self._fresh.clear()
         self._tools_changed.set()
@@ -346,18 +353,19 @@ class UpstreamSession:
             summary=f"no answer within {bound:g} s",
         )
 
-    def _mcp_failure(self, tool: str, error: MCPError, bound: float) -> ToolCallError:
+    def _mcp_failure(self, client: Client, tool: str, error: MCPError, bound: float) -> ToolCallError:
         if error.code == _REQUEST_TIMEOUT:
             return self._timed_out(tool, bound)
         if self._session_gone(error):
             # Every later call would be refused too: a new session is needed.
-            self._ended.set()
+            self._lose(client)
             return ToolCallError(
                 f"{self.name} has forgotten the session; {tool} was not called.",
                 hint="Try again in a moment; Cellblock reconnects by itself.",
                 certainty=Certainty.NOT_STARTED,
             )
         if error.code == _CONNECTION_CLOSED and error.message == _CONNECTION_CLOSED_TEXT:
+            self._lose(client)
             return ToolCallError(
                 f"The connection to {self.name} closed during {tool}.",
                 hint="Check whether the call took effect before you repeat it.",

@@ -2,10 +2,6 @@
 
 The rule of the house: a declared type is never narrower than its schema, so whatever a tool accepts
 compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
-
-Known to fail that rule: a key that every object inherits (`constructor`, `toString` …) which only an index
-signature or another member of a union covers. TypeScript then looks at the inherited function first, and can
-refuse a literal whose value there is a tuple, or tell the members of a union apart by it.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from cellblock.catalog.typescript.keywords import ObjectRules
 from cellblock.catalog.typescript.limits import MAX_KEY_CHARS
 from cellblock.catalog.typescript.patterns import KeyPattern, read_pattern
 from cellblock.catalog.typescript.shapes import (
+    INHERITED,
     NEVER,
     UNKNOWN,
     Index,
@@ -134,18 +135,21 @@ class _Merge:
             # The template holds keys too that the pattern does not match: they go by the other rules.
             templates[pattern] = union([*wide, *templates.values()])
         indexes: list[Index] = []
+        unsaid = tuple(key for key in INHERITED if all(one.key != key for one in properties))
         # Patterns can differ and have one template all the same: `^x-` and `^x-.+`.
         for text, template in {pattern.template: pattern for pattern in templates}.items():
             # TypeScript wants a wider template to allow what a narrower one allows.
             inside = [shape for pattern, shape in templates.items() if pattern.within_template(template)]
             also = tuple(one for one in properties if template.template_covers(one.key))
-            indexes.append(Index(text, union(inside), also))
+            inherited = tuple(key for key in unsaid if template.template_covers(key))
+            indexes.append(Index(text, union(inside), also, inherited))
         whole = union(wide)
         if isinstance(whole, Never):
             return indexes
         if not isinstance(whole, Unknown):
             whole = union([whole, *templates.values()])
-        return [*indexes, Index(None, whole, () if isinstance(whole, Unknown) else tuple(properties))]
+        also = () if isinstance(whole, Unknown) else tuple(properties)
+        return [*indexes, Index(None, whole, also, unsaid)]
 
     def _other_keys(self) -> Shape:
         """What a key may hold that no group names, by property or by pattern."""

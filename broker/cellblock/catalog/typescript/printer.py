@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from cellblock.catalog.typescript.inherited import Inherited, parts_of
 from cellblock.catalog.typescript.limits import MAX_TEXT
 from cellblock.catalog.typescript.shapes import (
+    INHERITED,
     Array,
     Definitions,
     Index,
@@ -30,19 +32,6 @@ _MAX_NESTING = 48
 
 _INLINE = 60
 """Characters of a shared definition that is written out at each use instead of named."""
-
-# An empty object inherits these, so an optional property of that name has to allow what it inherits.
-_INHERITED = frozenset(
-    [
-        "constructor",
-        "toString",
-        "toLocaleString",
-        "valueOf",
-        "hasOwnProperty",
-        "isPrototypeOf",
-        "propertyIsEnumerable",
-    ]
-)
 
 
 class TooLong(Exception):
@@ -71,6 +60,7 @@ class Printer:
             TooLong: the text would be over `MAX_TEXT` characters.
         """
         self._count(shape)
+        self._inherited = Inherited(self._definitions, shape)
         text = self._text(shape)
         aliases: list[str] = []
         # Printing an alias may need further aliases: the list grows while it is read.
@@ -94,7 +84,7 @@ class Printer:
             if isinstance(shape, tuple):
                 path.discard(shape)
             elif not isinstance(shape, Ref):
-                stack.extend(_parts(shape))
+                stack.extend(parts_of(shape))
             elif shape.key in path:
                 self._uses[shape.key] += 1
                 self._recursive.add(shape.key)
@@ -160,7 +150,7 @@ class Printer:
 
     def _list_of(self, shape: Shape) -> str:
         text = self._text(shape)
-        return f"Array<{text}>" if "| " in text or "\n" in text else f"{text}[]"
+        return f"Array<{text}>" if "| " in text or "& " in text or "\n" in text else f"{text}[]"
 
     def _union(self, shape: Union) -> str:
         texts: list[str] = []
@@ -182,10 +172,11 @@ class Printer:
         ]
         members.extend(((), self._index(index)) for index in shape.indexes)
         line = "{ " + "; ".join(text for _, text in members) + " }"
+        beside = "".join(self._beside(index) for index in shape.indexes)
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
-            return line
+            return line + beside
         body = "".join(f"{doc_comment(doc, '  ')}  {_indented(text)};\n" for doc, text in members)
-        return "{\n" + body + "}"
+        return "{\n" + body + "}" + beside
 
     def _property(self, one: Property) -> str:
         mark = "" if one.required else "?"
@@ -195,31 +186,49 @@ class Printer:
         text = self._text(one.shape)
         return text if one.required or text == "unknown" else _joined([text, *_inherited([one])])
 
+    def _beside(self, index: Index) -> str:
+        """What the index signature holds for inherited keys, as a further member of an intersection."""
+        shape = _values_of(index)
+        keys = self._inherited.keys(index, shape)
+        if not keys:
+            return ""
+        text = self._named(index, shape)
+        if len(keys) < len(INHERITED):
+            names = " | ".join(string_literal(key) for key in keys)
+        else:
+            names = self._alias(("inherited",), "Inherited", " | ".join(map(string_literal, INHERITED)))
+        return f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
+
+    def _named(self, index: Index, shape: Shape) -> str:
+        """The text of `shape`; a name for it where it is long, as it stands in the signature too."""
+        text = self._text(shape)
+        if len(text) <= _INLINE:
+            return text
+        return self._alias(("values of", id(index)), "Value", text)
+
+    def _alias(self, key: tuple[object, ...], hint: str, body: str) -> str:
+        """The name of a text that is not a definition of the schema's own."""
+        if key not in self._names:
+            self._names[key] = self._name(hint)
+            self._bodies[key] = body
+            self._aliases.append((self._names[key], key))
+        return self._names[key]
+
     def _index(self, index: Index) -> str:
-        texts = [
-            self._text(union([index.shape, *(one.shape for one in index.also)])),
-            *_inherited(index.also),
-        ]
+        shape = _values_of(index)
+        keys = self._inherited.keys(index, shape)
+        texts = [self._named(index, shape) if keys else self._text(shape), *_inherited(index.also)]
         if any(not one.required for one in index.also):
             texts.append("undefined")
         return f"[key: {index.template or 'string'}]: {_joined(texts)}"
 
 
+def _values_of(index: Index) -> Shape:
+    return union([index.shape, *(one.shape for one in index.also)])
+
+
 def _inherited(properties: Iterable[Property]) -> list[str]:
-    return [f'Object["{one.key}"]' for one in properties if not one.required and one.key in _INHERITED]
-
-
-def _parts(shape: Shape) -> Iterable[Shape]:
-    if isinstance(shape, Union):
-        return shape.members
-    if isinstance(shape, Array):
-        return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
-    if isinstance(shape, Object):
-        inside = [one.shape for one in shape.properties]
-        for index in shape.indexes:
-            inside.extend((index.shape, *(one.shape for one in index.also)))
-        return inside
-    return ()
+    return [f'Object["{one.key}"]' for one in properties if not one.required and one.key in INHERITED]
 
 
 def _literal(value: str | float | bool) -> str:
@@ -251,7 +260,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _grouped(text: str) -> str:
-    return f"({text})" if "| " in text else text
+    return f"({text})" if "| " in text or "& " in text else text
 
 
 def _indented(text: str, by: str = "  ") -> str:

@@ -59,16 +59,30 @@ class Property:
     doc: tuple[str, ...] = ()
 
 
+INHERITED = (
+    "constructor",
+    "toString",
+    "toLocaleString",
+    "valueOf",
+    "hasOwnProperty",
+    "isPrototypeOf",
+    "propertyIsEnumerable",
+)
+"""Keys that every object has without being given them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Index:
     """An index signature: for every key (`template` is None), or for keys of a template literal type.
 
-    `also` holds the properties that the signature covers: TypeScript wants their types inside it.
+    `also` holds the properties that the signature covers: TypeScript wants their types inside it. `inherited` holds
+    the keys of `INHERITED` that only the signature covers.
     """
 
     template: str | None
     shape: Shape
     also: tuple[Property, ...] = ()
+    inherited: tuple[str, ...] = INHERITED
 
 
 @dataclass(frozen=True, slots=True)

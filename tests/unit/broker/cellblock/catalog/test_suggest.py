@@ -69,13 +69,13 @@ def test_other_scripts() -> None:
 
 def test_hostile_names_are_bounded() -> None:
     alike = ["a" * 1000 + str(number) for number in range(MAX_CANDIDATES)]
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(nearest_names("a" * 1_000_000, alike)) == 3
     nearest_names("\0\ud800" * 100_000, TOOLS)
     endless = iter(f"{number}abc" for number in range(10**6))
     nearest_names("abc" * 100_000, endless)
     assert next(endless) == f"{MAX_CANDIDATES}abc"
-    assert time.perf_counter() - started < 1.5
+    assert time.process_time() - started < 4
 
 
 def test_random_text_never_raises() -> None:

@@ -232,11 +232,11 @@ HOSTILE = {
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_costs_a_bounded_time(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "PARSE_BOUND_SECONDS", 0.3)
-    started = time.perf_counter()
+    started = time.process_time()
     with contextlib.suppress(TooComplex):
         rewrite(code[: 1 << 20])
     # Unbounded, some of these take minutes.
-    assert time.perf_counter() - started < 2.5
+    assert time.process_time() - started < 6
 
 
 def test_after_a_text_that_was_given_up_the_parser_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,9 +177,9 @@ HUGE: dict[str, Any] = {
 
 @pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE.keys())
 def test_a_huge_schema_ends_soon_within_its_budget(schema: Any) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     made = schema_to_type(schema)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 6
     assert len(made.text) + sum(map(len, made.aliases)) < 3 * MAX_TEXT
     assert len(made.warnings) <= MAX_WARNINGS + 1
 

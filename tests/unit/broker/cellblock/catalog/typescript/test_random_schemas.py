@@ -12,7 +12,7 @@ from cellblock.catalog.typescript import TypeText, schema_to_type
 SCHEMAS = 250
 VALUES = 30
 
-KEYS = ("a", "b", "x-1", "x-2", "constructor", "__proto__")
+KEYS = ("a", "b", "x-1", "x-2", "constructor", "toString", "valueOf", "__proto__")
 PATTERNS = ("^x-", "1$", "^a$", "", "-", "^[a-b]$", "^x-.+$", ".*", "^.*$")
 SCALARS: tuple[Any, ...] = (None, True, False, 0, 1, -2.5, "", "a", "b", "it's", "`${a}`")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
