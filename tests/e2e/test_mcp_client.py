@@ -199,14 +199,14 @@ async def test_another_tool_is_unknown(served: Served) -> None:
 async def test_runs_of_one_client_go_on_at_the_same_time(served: Served) -> None:
     code = """
         import { wait } from "@codemode/servers/plain";
-        await wait({ ms: 400 });
+        await wait({ ms: 1500 });
         globalThis.__codemode_result__ = NUMBER;
     """
     runs = [served.run(code.replace("NUMBER", str(number))) for number in range(6)]
     started = asyncio.get_running_loop().time()
     results = await asyncio.gather(*runs)
     assert [response_of(result)["result"] for result in results] == list(range(6))
-    assert asyncio.get_running_loop().time() - started < 6 * 0.4
+    assert asyncio.get_running_loop().time() - started < 6 * 1.5
 
 
 @pytest.mark.parametrize("mode", MODES)

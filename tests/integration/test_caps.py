@@ -13,7 +13,7 @@ from support import error_of, ledger, plain_server, settings, succeeded, warmed,
 
 MIB = 1024 * 1024
 MEMORY_CAP = 128 * MIB
-ATTEMPTS = 3
+ATTEMPTS = 8
 """Tries for a claim about time; other work on the machine may spoil some, a defect spoils all."""
 
 

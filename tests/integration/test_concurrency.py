@@ -11,7 +11,7 @@ import pytest
 from cellblock import Broker, tool
 from support import error_of, plain_server, settings, succeeded, warmed, within
 
-ATTEMPTS = 3
+ATTEMPTS = 8
 """Tries for a claim about time; other work on the machine may spoil some, a defect spoils all."""
 
 CAPACITY = 8
@@ -111,14 +111,14 @@ async def test_runs_wait_for_each_other_only_when_all_places_are_taken(broker: B
     await warmed(broker)
     code = """
         import { wait } from "@codemode/servers/plain";
-        await wait({ ms: 500 });
+        await wait({ ms: 1500 });
     """
     started = time.monotonic()
     responses = await within(asyncio.gather(*(broker.run(code) for _ in range(CAPACITY))))
     assert all(response.ok for response in responses)
-    assert max(response.usage.queue_ms for response in responses) < 250
-    # One after the other would be 4 s.
-    assert time.monotonic() - started < 2.5
+    assert max(response.usage.queue_ms for response in responses) < 1000
+    # One after the other would be 12 s.
+    assert time.monotonic() - started < 8
 
 
 async def test_an_endless_run_does_not_hold_up_the_others(broker: Broker) -> None:

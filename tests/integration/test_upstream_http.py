@@ -21,7 +21,7 @@ from support import SERVERS, settings, succeeded, until, within
 
 CODE = """
     import * as remote from "@codemode/servers/remote";
-    const waits = Array.from({ length: 4 }, () => remote.sleep({ ms: 200 }));
+    const waits = Array.from({ length: 4 }, () => remote.sleep({ ms: 1000 }));
     const started = performance.now();
     await Promise.all(waits);
     globalThis.__codemode_result__ = { ms: performance.now() - started, last: await remote.numbered_011({}) };
@@ -103,7 +103,7 @@ async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: 
             assert len(broker.catalog.servers["remote"].tools) == 15
             result = succeeded(await within(broker.run(CODE)))
     assert result["last"] == "numbered_011"
-    assert result["ms"] < 600
+    assert result["ms"] < 3000
 
 
 async def test_headers_are_sent_and_a_refusal_is_reported(tmp_path: Path) -> None:

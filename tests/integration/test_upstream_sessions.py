@@ -93,7 +93,7 @@ async def test_one_script_uses_five_public_servers(
 
 
 async def test_servers_connect_in_parallel(tmp_path: Path) -> None:
-    delay, count = 1.0, 6
+    delay, count = 3.0, 6
     servers = {f"slow-{number}": plain_server("--start-delay", delay) for number in range(count)}
     async with Broker(settings(tmp_path, servers)) as broker:
         started = time.monotonic()
