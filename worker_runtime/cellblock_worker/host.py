@@ -36,6 +36,9 @@ BOOT_RETRY_SECONDS: Final = 0.5
 BOOT_FAILURES_TOLERATED: Final = 3
 """Boots that may fail in a row before waiting runs are told."""
 
+REFILL_DELAY_SECONDS: Final = 0.015
+"""From giving a worker away to booting the next, while others are warm: most short runs are over by then."""
+
 FAREWELL_MS: Final = 500
 """For the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
 
@@ -89,6 +92,7 @@ class Host:
         self._boot_not_before = 0.0
         self._warm_target = config.warm
         self._stopping = False
+        self._refill_timer: asyncio.TimerHandle | None = None
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -186,7 +190,7 @@ class Host:
             case protocol.Run():
                 self._waiting.append(_Waiting(token, message, body, time.monotonic()))
                 self._serve_waiting()
-                self._balance()
+                self._refill()
             case protocol.Reply():
                 if (worker := self._runs.get(token)) is not None:
                     worker.deliver(raw_header, body)
@@ -232,6 +236,20 @@ class Host:
                 return
             if not self._spawn():
                 return
+
+    def _refill(self) -> None:
+        """Replaces a worker that was taken: at once if none is left, else when its run had time to be over.
+
+        A spawn holds this loop for a millisecond and a boot takes a core, which a short run would wait for.
+        """
+        if self._waiting or not self._warm:
+            self._balance()
+        elif self._refill_timer is None:
+            self._refill_timer = self._loop.call_later(REFILL_DELAY_SECONDS, self._refill_now)
+
+    def _refill_now(self) -> None:
+        self._refill_timer = None
+        self._balance()
 
     def _spawn(self) -> bool:
         try:

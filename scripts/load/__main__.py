@@ -1,0 +1,183 @@
+"""Measures Cellblock under load. See `scripts/loadtest --help`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock_worker import confinement
+from load import fronts, report, stages, targets, tree
+from load.drive import Outcome, closed, poisson
+from load.scenarios import BY_NAME, HONEST, TRIVIAL, Scenario, mixed
+from load.yardsticks import BareDeno
+
+CLIENTS: Final = (1, 2, 4, 8, 16)
+QUICK_CLIENTS: Final = (1, 4)
+MIB: Final = 1 << 20
+EPILOG = """examples:
+  bash scripts/loadtest --quick                    about a minute
+  bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 20 minutes
+  bash scripts/loadtest --quick --compare OLD.json beside an earlier result
+"""
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Reads the arguments and measures; 0 when it has, 1 when a run of the load had an unexpected outcome."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/loadtest",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the samples")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write JSON, markdown and pictures there")
+    parser.add_argument("--name", default=f"load-{date.today().isoformat()}", help="base name of the files")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
+    parser.add_argument(
+        "--flat", type=int, metavar="N", help="runs for the memory curve (20000; 0 with --quick)"
+    )
+    parser.add_argument("--only", choices=["targets", "sweep", "stages"], help="measure one part")
+    options = parser.parse_args()
+    old = json.loads(options.compare.read_text("utf-8")) if options.compare else None
+    result = asyncio.run(_measure(options))
+    text = report.markdown(result)
+    print(text)
+    if options.out:
+        for file in report.write(result, options.out, options.name):
+            say(f"wrote {file}")
+    if old is not None:
+        print(report.compare(result, old))
+    return 1 if any(row["latency"]["errors"] for row in (*result["sweep"], *result["open"])) else 0
+
+
+async def _measure(options: argparse.Namespace) -> report.Result:
+    quick, only = options.quick, options.only
+    flat = options.flat if options.flat is not None else (0 if quick or only else 20_000)
+    result: report.Result = {
+        "machine": report.machine(),
+        "quick": quick,
+        "targets": [],
+        "stages": {},
+        "worker": {},
+        "sweep": [],
+        "open": [],
+        "flat": [],
+    }
+    with tempfile.TemporaryDirectory(prefix="load-") as scratch:
+        folder = Path(scratch)
+        bare = BareDeno(folder)
+        await bare()
+        (folder / "embedded").mkdir()
+        async with fronts.embedded(folder / "embedded") as front:
+            for _ in range(10):
+                await front.run(TRIVIAL)
+            if only in (None, "stages"):
+                say("stages of one run")
+                result["stages"] = await stages.of_broker(front.broker, 20 if quick else 200)
+                confinement.use_isolation("auto")
+                result["worker"] = await stages.of_worker(8 if quick else 40)
+            if only in (None, "targets"):
+                found = await targets.Targets(folder, bare, quick=quick, say=say).embedded(front)
+                for number, opened in enumerate((fronts.over_stdio, fronts.over_http)):
+                    say(f"target: 4. front-end {number + 1} of 2")
+                    (folder / str(number)).mkdir()
+                    try:
+                        async with opened(folder / str(number)) as served:
+                            await served.run(TRIVIAL)
+                            found.append(await targets.front_cost(served, front, count=40 if quick else 200))
+                    except TimeoutError:
+                        say("the front-end did not start; left out")
+                result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
+            if only in (None, "sweep"):
+                result["sweep"] = await _sweep(front, quick=quick)
+                result["open"] = await _open(front, result["sweep"], quick=quick)
+            if flat:
+                result["flat"] = await _flat(front, flat)
+    return result
+
+
+async def _sweep(front: fronts.Front, *, quick: bool) -> list[dict[str, Any]]:
+    scenarios: Sequence[Scenario | None] = [TRIVIAL, BY_NAME["one call"], None] if quick else [*HONEST, None]
+    rows: list[dict[str, Any]] = []
+    for scenario in scenarios:
+        for clients in QUICK_CLIENTS if quick else CLIENTS:
+            name = scenario.name if scenario else "mixed, 2 % hostile"
+            say(f"closed: {name}, {clients} clients")
+            outcome, cpu = await _load(front, scenario, clients=clients, seconds=2.0 if quick else 6.0)
+            head = {"front": front.name, "scenario": name, "clients": clients, "cpu_ms_per_run": cpu}
+            rows.append({**head, **outcome.as_json()})
+    return rows
+
+
+async def _load(
+    front: fronts.Front, scenario: Scenario | None, *, clients: int, seconds: float
+) -> tuple[Outcome, float]:
+    before = tree.busy_seconds()
+    outcome = await closed(_work(front, scenario), clients=clients, seconds=seconds)
+    cpu = (tree.busy_seconds() - before) * 1000 / max(1, outcome.latencies.count)
+    return outcome, round(cpu, 2)
+
+
+def _work(front: fronts.Front, scenario: Scenario | None) -> Any:
+    source = random.Random(1)
+
+    async def one() -> Any:
+        chosen = scenario or mixed(source)
+        response = await front.run(chosen)
+        failed = any(entry["severity"] == "error" for entry in response["diagnostics"])
+        if failed != chosen.fails:
+            say(f"unexpected outcome of {chosen.name}: {response['diagnostics']}")
+            raise RuntimeError(chosen.name)
+        return response
+
+    return one
+
+
+async def _open(front: fronts.Front, sweep: list[dict[str, Any]], *, quick: bool) -> list[dict[str, Any]]:
+    most = max(row["per_second"] for row in sweep if row["scenario"] == TRIVIAL.name)
+    rows: list[dict[str, Any]] = []
+    for share in (0.5, 0.8):
+        say(f"open: {TRIVIAL.name} at {share:.0%} of {most:.0f} runs/s")
+        before = tree.busy_seconds()
+        outcome = await poisson(_work(front, TRIVIAL), rate=most * share, seconds=3.0 if quick else 20.0)
+        cpu = (tree.busy_seconds() - before) * 1000 / max(1, outcome.latencies.count)
+        head = {"scenario": TRIVIAL.name, "rate": most * share, "cpu_ms_per_run": round(cpu, 2)}
+        rows.append({**head, **outcome.as_json()})
+    return rows
+
+
+async def _flat(front: fronts.Embedded, runs: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    done, step = 0, max(1, runs // 20)
+
+    async def loop(until: int) -> None:
+        nonlocal done
+        while done < until:
+            done += 1
+            await front.run(TRIVIAL)
+
+    while done < runs:
+        await asyncio.gather(*(loop(done + step) for _ in range(4)))
+        broker, host = (tree.private_bytes(pid) / MIB for pid in (os.getpid(), front.pid))
+        rows.append({"runs": done, "broker_mib": round(broker, 1), "host_mib": round(host, 1)})
+        say(f"memory after {done} runs: broker {broker:.1f} MiB, host {host:.1f} MiB")
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

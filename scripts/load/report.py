@@ -1,0 +1,175 @@
+"""A result as JSON, as a markdown table, as pictures, and beside another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import deno
+
+from load import plots
+from load.targets import Verdict
+
+Result = dict[str, Any]
+LOAD_COLUMNS = "| runs/s | p50 ms | p90 ms | p99 ms | p99.9 ms | queue p99 ms | CPU ms/run | errors |"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "deno": version("deno"),
+        "deno_binary": Path(deno.find_deno_bin()).name,
+        "pyzmq": version("pyzmq"),
+        "mcp": version("mcp"),
+        "load_average_before": [round(value, 2) for value in os.getloadavg()],
+    }
+
+
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """The targets as JSON rows."""
+    return [
+        {
+            "target": one.number,
+            "what": one.what,
+            "measured": round(one.measured, 4),
+            "bound": round(one.bound, 4),
+            "unit": one.unit,
+            "met": one.met,
+            "detail": one.detail,
+        }
+        for one in verdicts
+    ]
+
+
+def write(result: Result, folder: Path, name: str) -> list[Path]:
+    """Writes NAME.json, NAME.md and the pictures NAME-*.svg; gives the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = {f"{name}-{part}.svg": text for part, text in pictures_of(result).items() if text}
+    files = {
+        f"{name}.json": json.dumps(result, indent=1) + "\n",
+        f"{name}.md": markdown(result, list(pictures)),
+    }
+    for file, text in {**files, **pictures}.items():
+        (folder / file).write_text(text, "utf-8")
+    return [folder / file for file in (*files, *pictures)]
+
+
+def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
+    """The whole result for people."""
+    about = result["machine"]
+    text = [
+        f"# Load test, {about['date'][:10]}\n",
+        f"{about['cores']} cores, {about['memory_gib']} GiB, {about['system']}, Python {about['python']}, "
+        f"Deno {about['deno']}, pyzmq {about['pyzmq']}, mcp {about['mcp']}; load before it "
+        f"{about['load_average_before']}; `scripts/loadtest{' --quick' if result['quick'] else ''}`.\n",
+        "## Targets\n",
+        "| target | what | measured | bound | met | figures |",
+        "|---|---|---:|---:|---|---|",
+    ]
+    for row in result["targets"]:
+        unit = f" {row['unit']}" if row["unit"] else ""
+        met = "yes" if row["met"] else "**no**"
+        text.append(
+            f"| {row['target']} | {row['what']} | {row['measured']:.3g}{unit} | {row['bound']:.3g}{unit} "
+            f"| {met} | {row['detail']} |"
+        )
+    text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
+    text += [
+        f"| {name} | {value:.2f} |" for part in ("stages", "worker") for name, value in result[part].items()
+    ]
+    text += [
+        "\n## Closed load\n",
+        f"| front | scenario | clients {LOAD_COLUMNS}",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in result["sweep"]:
+        text.append(_load_row(f"| {row['front']} | {row['scenario']} | {row['clients']}", row))
+    if result["open"]:
+        text += [
+            "\n## Open load (Poisson), without coordinated omission\n",
+            f"| scenario | due/s {LOAD_COLUMNS}",
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        ]
+        text += [_load_row(f"| {row['scenario']} | {row['rate']:.0f}", row) for row in result["open"]]
+    if result["flat"]:
+        text += [
+            "\n## Private memory over many runs\n",
+            "| runs | broker MiB | host MiB |",
+            "|---:|---:|---:|",
+            *(
+                f"| {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} |"
+                for row in result["flat"]
+            ),
+        ]
+    text += ["", *(f"![{name}]({name})\n" for name in pictures)]
+    return "\n".join(text)
+
+
+def _load_row(start: str, row: Result) -> str:
+    latency, queue = row["latency"], row["queue"]
+    return (
+        f"{start} | {row['per_second']:.1f} | {latency['p50_ms']:.1f} | {latency['p90_ms']:.1f} "
+        f"| {latency['p99_ms']:.1f} | {latency['p99_9_ms']:.1f} | {queue['p99_ms']:.1f} "
+        f"| {row['cpu_ms_per_run']:.1f} | {latency['errors']} |"
+    )
+
+
+def pictures_of(result: Result) -> dict[str, str]:
+    """Latency distribution, throughput and tail against clients, and where the time goes."""
+    sweep = [row for row in result["sweep"] if row["front"] == "embedding API"]
+    single: plots.Series = {}
+    rate: plots.Series = {}
+    tail: plots.Series = {}
+    for row in sweep:
+        name = str(row["scenario"])
+        if row["clients"] == 1:
+            single[name] = [(float(p), float(ms)) for p, ms in row["latency"]["distribution_ms"]]
+        rate.setdefault(name, []).append((float(row["clients"]), float(row["per_second"])))
+        tail.setdefault(name, []).append((float(row["clients"]), float(row["latency"]["p99_ms"])))
+    stages = [(name, float(value)) for name, value in result["stages"].items()]
+    return {
+        "latency": plots.lines("Latency of one client", "percentile", "ms", single, log_y=True, even_x=True),
+        "throughput": plots.lines("Throughput", "clients", "runs per second", rate, even_x=True),
+        "tail": plots.lines("p99 latency", "clients", "ms", tail, log_y=True, even_x=True),
+        "stages": plots.bars("Where the time of one warm run goes", stages, "ms"),
+    }
+
+
+def compare(new: Result, old: Result) -> str:
+    """Two results side by side, as markdown."""
+    text = [
+        f"| what | {old['machine']['date'][:16]} | {new['machine']['date'][:16]} | ratio |",
+        "|---|---:|---:|---:|",
+    ]
+    before = {row["target"] + row["what"]: row for row in old["targets"]}
+    for row in new["targets"]:
+        known = before.get(row["target"] + row["what"])
+        if known is not None:
+            text.append(
+                _compared(f"target {row['target']}: {row['what']}", known["measured"], row["measured"])
+            )
+    loads = {(row["front"], row["scenario"], row["clients"]): row for row in old["sweep"]}
+    for row in new["sweep"]:
+        known = loads.get((row["front"], row["scenario"], row["clients"]))
+        if known is not None:
+            label = f"{row['front']}, {row['scenario']}, {row['clients']} clients"
+            text.append(_compared(f"{label}: p50 ms", known["latency"]["p50_ms"], row["latency"]["p50_ms"]))
+            text.append(_compared(f"{label}: p99 ms", known["latency"]["p99_ms"], row["latency"]["p99_ms"]))
+            text.append(_compared(f"{label}: runs/s", known["per_second"], row["per_second"]))
+    return "\n".join([*text, ""])
+
+
+def _compared(label: str, old: float, new: float) -> str:
+    return f"| {label} | {old:.3g} | {new:.3g} | {new / old if old else 0:.2f} |"

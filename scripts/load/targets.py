@@ -1,0 +1,279 @@
+"""The seven targets, each a ratio (or a small difference) against a yardstick of the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from load import fronts, tree, yardsticks
+from load.drive import Outcome, closed, spaced
+from load.scenarios import LOCAL, PLAIN, TRIVIAL, Scenario
+
+MIB: Final = 1 << 20
+CORES: Final = os.cpu_count() or 1
+REST_SECONDS: Final = 0.06
+"""Between the runs of a single client: an agent thinks far longer."""
+
+IDLE_SECONDS: Final = 10.0
+NEIGHBOURS: Final = 8
+
+CALL_TIMES: Final = """
+const times = [];
+for (let i = 0; i < 200; i++) { const at = performance.now(); await CALL; times.push(performance.now() - at); }
+times.sort((a, b) => a - b);
+globalThis.__codemode_result__ = { p50: times[100], p99: times[197] };
+"""
+PARALLEL_CALLS: Final = (
+    LOCAL
+    + """
+const times = [];
+const one = async () => {
+  const at = performance.now();
+  await local.nap({ ms: 20 });
+  times.push(performance.now() - at);
+};
+const started = performance.now();
+await Promise.all(Array.from({ length: 20 }, one));
+globalThis.__codemode_result__ = { total: performance.now() - started, slowest: Math.max(...times) };
+"""
+)
+CPU_BOMB: Final = Scenario("CPU bomb", "for (;;);", {"timeoutMs": 2000, "maxCpuMs": 1000}, fails=True)
+MEMORY_BOMB: Final = Scenario(
+    "allocation bomb",
+    "const kept = []; for (;;) kept.push(new Uint8Array(1 << 20).fill(7));",
+    {"timeoutMs": 2000},
+    fails=True,
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line of the table: what was measured, against what, and whether it is within the target."""
+
+    number: str
+    what: str
+    measured: float
+    bound: float
+    unit: str
+    detail: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the measured value is within the bound."""
+        return self.measured <= self.bound
+
+
+class Targets:
+    """Measures the targets one after the other.
+
+    Args:
+        folder: A scratch folder.
+        bare: The bare process yardstick.
+        quick: A tenth of the samples.
+        say: Takes a line of progress.
+    """
+
+    def __init__(self, folder: Path, bare: yardsticks.BareDeno, *, quick: bool, say: Say) -> None:
+        self._folder, self._bare, self._quick, self._say = folder, bare, quick, say
+        self._samples = 60 if quick else 400
+        self._seconds = 4.0 if quick else 15.0
+
+    async def embedded(self, front: fronts.Embedded) -> list[Verdict]:
+        """Targets 1, 2, 3, 5, 6 and 7, through the embedding API."""
+        found: list[Verdict] = []
+        steps: list[Callable[[fronts.Embedded], Awaitable[list[Verdict]]]] = [
+            self._warm, self._saturated, self._calls, self._weight, self._burst, self._neighbours,
+        ]  # fmt: skip
+        for step in steps:
+            self._say(f"target: {(step.__doc__ or '').splitlines()[0]}")
+            found += await step(front)
+            await asyncio.sleep(1.0)
+        return found
+
+    async def _warm(self, front: fronts.Embedded) -> list[Verdict]:
+        """1. Warm latency of one client, beside bare processes in turn."""
+        ours, theirs = Outcome(), Outcome()
+        for _ in range(self._samples // 20):
+            await spaced(lambda: front.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=ours)
+            await spaced(self._bare, count=6, pause=REST_SECONDS, outcome=theirs)
+        a, b = ours.latencies, theirs.latencies
+        said = f"{a.at(50):.2f} ms against {b.at(50):.1f} ms; p99 {a.at(99):.1f} against {b.at(99):.1f}"
+        return [
+            Verdict("1a", "warm p50 / bare deno p50", a.at(50) / b.at(50), 1 / 10, "", said),
+            Verdict("1b", "warm p99 / bare deno p99", a.at(99) / b.at(99), 1 / 4, "", said),
+        ]
+
+    async def _saturated(self, front: fronts.Embedded) -> list[Verdict]:
+        """2. Saturated throughput against the bare spawn rate, in turns."""
+        clients = 2 * CORES
+        rates: list[float] = []
+        bare_rates: list[float] = []
+        tails: list[float] = []
+        for _ in range(3):
+            bare_rates.append(
+                await yardsticks.spawn_rate(self._bare, parallel=clients, seconds=self._seconds / 3)
+            )
+            load = await closed(lambda: front.run(TRIVIAL), clients=clients, seconds=self._seconds / 3)
+            rates.append(load.per_second)
+            tails.append(load.latencies.at(99) / (clients / load.per_second * 1000))
+        ours, theirs = statistics.median(rates), statistics.median(bare_rates)
+        said = f"{ours:.1f} runs/s against {theirs:.1f} processes/s, {clients} at a time"
+        return [
+            Verdict("2a", "bare spawn rate / saturated runs per second", theirs / ours, 1 / 0.95, "", said),
+            Verdict("2b", "p99 / ideal queueing time", statistics.median(tails), 3.0, "", said),
+        ]
+
+    async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
+        """3. Tool calls: in-process, over stdio beside the raw SDK, and twenty at once."""
+        local: list[float] = []
+        stdio: list[float] = []
+        raw: list[float] = []
+        parallel: list[float] = []
+        limits = {"maxToolCalls": 400, "timeoutMs": 20_000}
+        async with yardsticks.raw_sdk() as client:
+            for _ in range(3 if self._quick else 9):
+                code = LOCAL + CALL_TIMES.replace("CALL", "local.noop({})")
+                local.append((await self._result(front, Scenario("", code, limits)))["p50"])
+                code = PLAIN + CALL_TIMES.replace("CALL", "echo({})")
+                stdio.append((await self._result(front, Scenario("", code, limits)))["p50"])
+                times: list[float] = []
+                for _ in range(200):
+                    at = time.perf_counter()
+                    await client.call_tool("echo", {})
+                    times.append((time.perf_counter() - at) * 1000)
+                raw.append(statistics.median(times))
+                got = await self._result(front, Scenario("", PARALLEL_CALLS, limits))
+                parallel.append((got["total"] - 1.0) / got["slowest"])
+        ours, theirs = statistics.median(stdio), statistics.median(raw)
+        return [
+            Verdict("3a", "call of an in-process Python tool, p50", statistics.median(local), 0.5, "ms", ""),
+            Verdict(
+                "3b",
+                "call of a stdio server / raw SDK call",
+                ours / theirs,
+                1.5,
+                "",
+                f"{ours:.2f} ms / {theirs:.2f} ms",
+            ),
+            Verdict(
+                "3c", "(20 calls at once - 1 ms) / the slowest", statistics.median(parallel), 1.3, "", ""
+            ),
+        ]
+
+    async def _result(self, front: fronts.Embedded, scenario: Scenario) -> dict[str, Any]:
+        response = await front.run(scenario)
+        if not isinstance(response.get("result"), dict):
+            raise TypeError(f"the measuring script failed: {response.get('diagnostics')}")
+        return response["result"]
+
+    async def _weight(self, front: fronts.Embedded) -> list[Verdict]:
+        """5. What a worker, the host and the broker weigh."""
+        await asyncio.sleep(2.0)
+        warm = tree.workers()
+        memory = statistics.median(tree.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
+        boots = [tree.cpu_seconds(pid) for pid in warm]
+        bare = await self._bare.cpu_seconds(20 if self._quick else 60)
+        pair = (tree.private_bytes(os.getpid()) + tree.private_bytes(front.pid)) / MIB
+        said = f"{statistics.mean(boots) * 1000:.0f} ms against {bare * 1000:.0f} ms (10 ms clock ticks)"
+        return [
+            Verdict(
+                "5a",
+                "CPU of a worker's boot / of a bare deno run",
+                statistics.mean(boots) / bare,
+                1.25,
+                "",
+                said,
+            ),
+            Verdict(
+                "5b", "private memory of an idle warm worker", memory, 12.0, "MiB", f"{len(warm)} workers"
+            ),
+            Verdict(
+                "5c",
+                "private memory of broker and host",
+                pair,
+                120.0,
+                "MiB",
+                "with this harness in the broker",
+            ),
+        ]
+
+    async def _burst(self, front: fronts.Embedded) -> list[Verdict]:
+        """6. A burst of twice the pool after idling, and what idling costs."""
+        size = 2 * front.broker.settings.cellblock.pool.warm
+        tails: list[float] = []
+        idle: list[float] = []
+        for _ in range(1 if self._quick else 5):
+            before, at = self._own_cpu(front), time.perf_counter()
+            await asyncio.sleep(IDLE_SECONDS)
+            idle.append((self._own_cpu(front) - before) / (time.perf_counter() - at))
+            burst = Outcome()
+
+            async def one(burst: Outcome = burst) -> None:
+                started = time.perf_counter()
+                await front.run(TRIVIAL)
+                burst.latencies.add(time.perf_counter() - started)
+
+            await asyncio.gather(*(one() for _ in range(size)))
+            tails.append(burst.latencies.at(99))
+        bare = Outcome()
+        await spaced(self._bare, count=20, pause=REST_SECONDS, outcome=bare)
+        spawn = bare.latencies.at(50)
+        tail = statistics.median(tails)
+        return [
+            Verdict(
+                "6a",
+                f"p99 of a burst of {size} / bare deno run",
+                tail / spawn,
+                2.5,
+                "",
+                f"{tail:.0f} ms / {spawn:.0f} ms",
+            ),
+            Verdict("6b", "CPU of an idle daemon", statistics.median(idle) * 100, 0.5, "%", "of one core"),
+        ]
+
+    def _own_cpu(self, front: fronts.Embedded) -> float:
+        return sum(tree.cpu_seconds(pid) for pid in (os.getpid(), front.pid, *tree.workers()))
+
+    async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
+        """7. A quiet client beside noisy ones at their caps."""
+        count = max(20, self._samples // 4)
+        alone = await spaced(lambda: front.run(TRIVIAL, client="quiet"), count=count, pause=REST_SECONDS)
+        over = asyncio.Event()
+
+        async def noise(number: int) -> None:
+            bomb = CPU_BOMB if number % 2 else MEMORY_BOMB
+            while not over.is_set():
+                await front.run(bomb, client=f"noisy {number}")
+
+        tasks = [asyncio.create_task(noise(number)) for number in range(NEIGHBOURS)]
+        await asyncio.sleep(1.0)
+        beside = await spaced(lambda: front.run(TRIVIAL, client="quiet"), count=count, pause=REST_SECONDS)
+        over.set()
+        await asyncio.wait(tasks, timeout=30.0)
+        a, b = beside.latencies, alone.latencies
+        said = f"{a.at(99):.1f} ms beside {NEIGHBOURS} noisy ones, {b.at(99):.1f} ms alone"
+        return [
+            Verdict(
+                "7", "p99 of a quiet client beside noisy ones / alone", a.at(99) / b.at(99), 2.0, "", said
+            )
+        ]
+
+
+async def front_cost(front: fronts.Front, embedded: fronts.Embedded, *, count: int) -> Verdict:
+    """4. What a front-end adds to the embedding API, in turns."""
+    ours, theirs = Outcome(), Outcome()
+    for _ in range(max(1, count // 20)):
+        await spaced(lambda: front.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=ours)
+        await spaced(lambda: embedded.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=theirs)
+    a, b = ours.latencies.at(50), theirs.latencies.at(50)
+    return Verdict(
+        "4", f"{front.name} over the embedding API, p50", a - b, 4.0, "ms", f"{a:.2f} ms and {b:.2f} ms"
+    )
