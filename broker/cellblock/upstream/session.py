@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,7 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.upstream.facts import ServerFacts, facts_of
 from cellblock.upstream.lenience import as_arguments
+from cellblock.upstream.listing import Listing, list_tools
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock.upstream.transports import open_transport
@@ -60,17 +61,6 @@ class State(Enum):
     READY = "ready"
     WAITING = "waiting"
     CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What a connected server said of itself."""
-
-    name: str | None
-    version: str | None
-    instructions: str | None
-    capabilities: tuple[str, ...]
-    tools: tuple[types.Tool, ...]
 
 
 class UpstreamSession:
@@ -285,31 +275,14 @@ class UpstreamSession:
             self._on_change()
 
     async def _learn(self, client: Client) -> ServerFacts:
-        info = client.server_info
-        capabilities = client.server_capabilities
-        tools: list[types.Tool] = []
-        if capabilities.tools is not None:
-            tools = await self._list_tools(client)
-        return ServerFacts(
-            name=(info.title or info.name) if info else None,
-            version=(info.version or None) if info else None,
-            instructions=client.instructions,
-            capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))),
-            tools=tuple(tools),
-        )
-
-    async def _list_tools(self, client: Client) -> list[types.Tool]:
-        tools: list[types.Tool] = []
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            tools.extend(page.tools)
-            if len(tools) >= self._settings.max_tools:
-                logger.warning("upstream %s: only %d tools are taken", self.name, self._settings.max_tools)
-                return tools[: self._settings.max_tools]
-            if not page.next_cursor or page.next_cursor == cursor:
-                return tools
-            cursor = page.next_cursor
+        listing = Listing()
+        if client.server_capabilities.tools is not None:
+            listing = await list_tools(lambda cursor: client.list_tools(cursor=cursor), self._settings)
+        facts = facts_of(client, listing, self._settings)
+        if facts != self.facts:
+            for note in facts.all_notes():
+                logger.warning("upstream %s: %s", self.name, note)
+        return facts
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
