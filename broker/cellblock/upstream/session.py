@@ -22,6 +22,7 @@ from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.upstream.facts import ServerFacts, facts_of
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
+from cellblock.upstream.message_cap import is_too_large
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock.upstream.transports import open_transport
@@ -101,6 +102,7 @@ class UpstreamSession:
         self._fresh.set()
         self._ended = asyncio.Event()
         self._refusal: int | None = None
+        self._cut: str | None = None
 
     def start(self) -> None:
         """Starts the task that owns the session."""
@@ -182,14 +184,15 @@ class UpstreamSession:
             self._move(State.CONNECTING, self.reason)
             try:
                 was_ready = await self._connect_and_serve()
-                why = _CLOSED_BY_SERVER
+                why = self._cut or _CLOSED_BY_SERVER
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
-                was_ready, why = False, self._why(error)
+                was_ready, why = False, self._cut or self._why(error)
             finally:
                 self._client = None
             if self._refusal is not None and why == _HTTP_REFUSED:
                 why = f"the server refused the connection: HTTP {self._refusal}"
             logger.warning("upstream %s: %s", self.name, why)
+            self._cut = None
             self._move(State.WAITING, why)
             if was_ready:
                 pause = self._settings.retry_first_ms / 1000
@@ -201,7 +204,14 @@ class UpstreamSession:
         bound = self._settings.connect_timeout_ms / 1000
         async with stderr_log(self._log_file, self._redactor) as log:
             client = Client(
-                open_transport(self._config, stderr=log, ended=ended, on_refusal=self._note_refusal),
+                open_transport(
+                    self._config,
+                    stderr=log,
+                    ended=ended,
+                    max_message_bytes=self._settings.max_message_bytes,
+                    on_refusal=self._note_refusal,
+                    on_cut=self._note_cut,
+                ),
                 message_handler=self._on_message,
                 cache=None,
             )
@@ -217,7 +227,7 @@ class UpstreamSession:
                     await self._serve(client, ended)
                     self._client = None
                     # Closing takes a while, in which no script should be offered what cannot be called.
-                    self._move(State.WAITING, _CLOSED_BY_SERVER)
+                    self._move(State.WAITING, self._cut or _CLOSED_BY_SERVER)
             except TimeoutError:
                 raise ToolCallError(
                     f"no tool list within {bound:g} s", hint="", certainty=Certainty.NOT_STARTED
@@ -312,6 +322,9 @@ class UpstreamSession:
     def _note_refusal(self, status: int) -> None:
         self._refusal = status
 
+    def _note_cut(self, why: str) -> None:
+        self._cut = why
+
     def _timed_out(self, tool: str, bound: float) -> ToolCallError:
         return ToolCallError(
             f"{self.name} did not answer {tool} within {bound:g} s.",
@@ -332,9 +345,15 @@ class UpstreamSession:
             )
         if error.code == _CONNECTION_CLOSED and error.message == _CONNECTION_CLOSED_TEXT:
             return ToolCallError(
-                f"The connection to {self.name} closed during {tool}.",
+                f"The connection to {self.name} closed during {tool}{f': {self._cut}' if self._cut else ''}.",
                 hint="Check whether the call took effect before you repeat it.",
                 summary="the connection closed during the call",
+            )
+        if is_too_large(error.message):
+            return ToolCallError(
+                f"The answer of {self.name} to {tool} is too large: {self._redactor.text(error.message)}.",
+                hint="Ask for less at a time; the tool has probably run.",
+                summary="the answer is over upstream.max_message_bytes",
             )
         if error.message == _HTTP_REFUSED and self._refusal is not None:
             return self._refused(tool, self._refusal)
