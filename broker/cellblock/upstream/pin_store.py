@@ -135,6 +135,8 @@ class PinStore:
 
 
 def _read(data: Any, server: str) -> Pins:
+    if not isinstance(data["tools"], dict):
+        raise TypeError("tools is no object")
     if data["format"] != FORMAT or data["server"] != server or not isinstance(data["origin"], str):
         raise ValueError("not a pin file of this server")
     tools: dict[str, Pin] = {}
