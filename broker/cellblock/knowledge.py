@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ def inspect_tool(catalog: Catalog, name: str) -> dict[str, Any]:
         definition = tool_definition(tool, "full")
         shown = {"serverId": server.server_id, **definition, "outputSchema": definition.get("outputSchema")}
         if tool.tool_name in server.unpinned:
-            review = f"`cellblock approve {server.config_name}`"
+            review = f"`cellblock approve {shlex.quote(server.config_name)}`"
             shown["warning"] = f"Not as pinned: {server.unpinned[tool.tool_name]}. Review it: {review}."
         return shown
     if found:

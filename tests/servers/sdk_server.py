@@ -1,8 +1,8 @@
 """An MCP server made with the SDK that pages its tool list and can change it, over stdio, HTTP or SSE.
 
 Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require-header NAME=VALUE
-[--revoked FILE]] [--description FILE] [--flood] [--json]``. Over HTTP and SSE it listens on a free loopback port and writes
-``port N`` as its first line on stdout.
+[--revoked FILE]] [--description FILE] [--flood] [--json]``. Over HTTP and SSE it listens on a free loopback
+port and writes ``port N`` as its first line on stdout.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 Context = ServerRequestContext[dict[str, Any]]
 
 
-def make_server(count: int, page: int, description: Path | None = None, flood: bool = False) -> Server[dict[str, Any]]:
-    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers` and on demand `flood`."""
+def make_server(
+    count: int, page: int, description: Path | None = None, flood: bool = False
+) -> Server[dict[str, Any]]:
+    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers`, maybe `flood`."""
     bus = InMemorySubscriptionBus()
     names = [*(f"numbered_{number:03}" for number in range(count)), "grow", "headers", "sleep"]
     if flood:

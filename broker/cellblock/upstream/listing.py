@@ -11,11 +11,14 @@ import mcp_types as types
 
 from cellblock.catalog.model import Withheld
 from cellblock.config import UpstreamSettings
-from cellblock.upstream.definitions import ToolDefinition, admit, left_out
+from cellblock.upstream.definitions import ToolDefinition, admit, left_out, shown
 from cellblock.upstream.lenience import malformed_of
 
 MAX_LEFT_OUT: Final = 100
 """Tools that are named as left out; of more than these only the number is said."""
+
+MAX_NAMED: Final = 5
+"""Names in one note."""
 
 
 @dataclass(slots=True)
@@ -75,11 +78,12 @@ class _Reader:
         self._names: set[str] = set()
         self._bytes = 0
         self._unnamed = 0
+        self._twice: dict[str, None] = {}
 
     def take(self, page: types.ListToolsResult) -> bool:
         """Takes one page; returns whether no more tools can be taken."""
         for why in malformed_of(page):
-            self._leave_out(left_out("a malformed tool", why, "Report it to the server's authors."))
+            self._leave_out(left_out("(malformed)", why, "Report it to the server's authors."))
         for tool in page.tools:
             if len(self._names) >= self._settings.max_tools:
                 self.listing.notes.append(
@@ -94,19 +98,18 @@ class _Reader:
         """What was read."""
         if self._unnamed:
             self.listing.notes.append(f"{self._unnamed} more of its tools are left out.")
+        if self._twice:
+            names = ", ".join([*self._twice][:MAX_NAMED])
+            self.listing.notes.append(
+                f"It lists {len(self._twice)} names more than once, and the first of each is kept: {names}."
+            )
         return self.listing
 
     def _take_tool(self, tool: types.Tool) -> None:
         name = tool.name[: self._settings.max_name_chars + 1]
         if name in self._names:
             # Of two definitions under one name, a script could not tell which it calls.
-            self._leave_out(
-                left_out(
-                    name,
-                    "its name is listed twice and the first is kept",
-                    "Report it to the server's authors.",
-                )
-            )
+            self._twice.setdefault(shown(name))
             return
         self._names.add(name)
         admitted = admit(tool, self._settings)

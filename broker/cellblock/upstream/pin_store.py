@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any, Final, cast
@@ -130,7 +131,7 @@ class PinStore:
     def _unusable(self, server: str, what: str) -> PinError:
         return PinError(
             f"The pin file {self.path(server)} {what}.",
-            hint=f"Mend it, or make it anew with `cellblock approve {server} --all`.",
+            hint=f"Mend it, or make it anew with `cellblock approve {shlex.quote(server)} --all`.",
         )
 
 

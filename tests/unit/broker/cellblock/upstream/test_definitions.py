@@ -34,36 +34,56 @@ SAME = [
         '{"name":"a","inputSchema":{"type":"object","properties":{"x":{"maximum":1.0},"y":{}}}}',
         '{"name":"a","inputSchema":{"properties":{"y":{},"x":{"maximum":1}},"type":"object"}}',
     ),
-    ('{"name":"a","inputSchema":{"type":"object","m":1e2}}', '{"name":"a","inputSchema":{"type":"object","m":100}}'),
-    ('{"name":"a","inputSchema":{"type":"object","m":-0.0}}', '{"name":"a","inputSchema":{"type":"object","m":0}}'),
+    (
+        '{"name":"a","inputSchema":{"type":"object","m":1e2}}',
+        '{"name":"a","inputSchema":{"type":"object","m":100}}',
+    ),
+    (
+        '{"name":"a","inputSchema":{"type":"object","m":-0.0}}',
+        '{"name":"a","inputSchema":{"type":"object","m":0}}',
+    ),
     ('{"name":"\\u0061","inputSchema":{"type":"object"}}', '{"name":"a","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","description":null,"inputSchema":{"type":"object"}}', '{"name":"a","inputSchema":{"type":"object"}}'),
+    (
+        '{"name":"a","description":null,"inputSchema":{"type":"object"}}',
+        '{"name":"a","inputSchema":{"type":"object"}}',
+    ),
 ]
 
-DIFFERENT = [
-    ('{"name":"a","inputSchema":{"type":"object","const":true}}', '{"name":"a","inputSchema":{"type":"object","const":1}}'),
-    ('{"name":"a","inputSchema":{"type":"object","const":false}}', '{"name":"a","inputSchema":{"type":"object","const":0}}'),
-    ('{"name":"a","inputSchema":{"type":"object","const":"1"}}', '{"name":"a","inputSchema":{"type":"object","const":1}}'),
-    ('{"name":"a","inputSchema":{"type":"object","const":null}}', '{"name":"a","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","inputSchema":{"type":"object","enum":[1,2]}}', '{"name":"a","inputSchema":{"type":"object","enum":[2,1]}}'),
-    ('{"name":"a","inputSchema":{"type":"object","m":1}}', '{"name":"a","inputSchema":{"type":"object","m":1.5}}'),
-    (
-        '{"name":"a","inputSchema":{"type":"object","m":9007199254740993}}',
-        '{"name":"a","inputSchema":{"type":"object","m":9007199254740992}}',
-    ),
+SCHEMAS = [
+    ('"const":true', '"const":1'),
+    ('"const":false', '"const":0'),
+    ('"const":"1"', '"const":1'),
+    ('"const":null', '"title":""'),
+    ('"enum":[1,2]', '"enum":[2,1]'),
+    ('"maximum":1', '"maximum":1.5'),
+    ('"maximum":9007199254740993', '"maximum":9007199254740992'),
+    ('"title":"\\ud800"', '"title":"\\ud801"'),
+]
+"""Keywords of an input schema that are not the same."""
+
+FIELDS = [
     # A composed and a decomposed letter, a Cyrillic one, an invisible one.
-    ('{"name":"a","description":"\\u00e9","inputSchema":{"type":"object"}}', '{"name":"a","description":"e\\u0301","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","description":"pay","inputSchema":{"type":"object"}}', '{"name":"a","description":"p\\u0430y","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","description":"x","inputSchema":{"type":"object"}}', '{"name":"a","description":"x\\u200b","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","description":"x","inputSchema":{"type":"object"}}', '{"name":"a","description":"x ","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","title":"x","inputSchema":{"type":"object"}}', '{"name":"a","description":"x","inputSchema":{"type":"object"}}'),
-    ('{"name":"a","inputSchema":{"type":"object"}}', '{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}'),
-    (
-        '{"name":"a","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}',
-        '{"name":"a","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":false}}',
+    ('"description":"\\u00e9"', '"description":"e\\u0301"'),
+    ('"description":"pay"', '"description":"p\\u0430y"'),
+    ('"description":"x"', '"description":"x\\u200b"'),
+    ('"description":"x"', '"description":"x "'),
+    ('"description":"x"', '"title":"x"'),
+    ('"description":"x"', '"description":""'),
+    ('"outputSchema":{"type":"object"}', '"title":null'),
+    ('"annotations":{"readOnlyHint":true}', '"annotations":{"readOnlyHint":false}'),
+]
+"""Fields of a tool that are not the same."""
+
+DIFFERENT = [
+    *(
+        tuple(f'{{"name":"a","inputSchema":{{"type":"object",{keyword}}}}}' for keyword in pair)
+        for pair in SCHEMAS
     ),
-    ('{"name":"a","inputSchema":{"type":"object","k":"\\ud800"}}', '{"name":"a","inputSchema":{"type":"object","k":"\\ud801"}}'),
-]  # fmt: skip
+    *(
+        tuple(f'{{"name":"a",{field},"inputSchema":{{"type":"object"}}}}' for field in pair)
+        for pair in FIELDS
+    ),
+]
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)

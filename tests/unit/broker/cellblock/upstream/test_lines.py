@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ def test_lines_are_those_of_the_whole_however_it_is_cut(data: bytes, cuts: list[
     places = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     splitter = LineSplitter(cap)
     got: list[bytes | TooLong] = []
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         got += splitter.feed(data[start:end])
     wanted = [line if len(line) <= cap else TooLong(len(line), None) for line in data.split(b"\n")[:-1]]
     assert got == wanted

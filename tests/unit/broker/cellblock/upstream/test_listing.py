@@ -40,6 +40,7 @@ async def test_cursors_without_end_stop_at_the_cap_on_pages(page: list[types.Too
     listing = await listed([page], endless=True, max_pages=7)
     assert len(listing.tools) == len(page)
     assert "max_pages = 7" in listing.notes[0]
+    assert len(listing.notes) < 3
 
 
 async def test_thousands_of_tools_stop_at_the_cap() -> None:
@@ -67,7 +68,8 @@ async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said()
     listing = await listed([[tool("a", description="good")], [tool("a", description="bad")]])
     [kept] = listing.tools
     assert kept.description == "good"
-    assert "listed twice" in listing.left_out[0].why
+    assert not listing.left_out
+    assert "more than once" in listing.notes[0] and listing.notes[0].endswith(" a.")
 
 
 async def test_all_definitions_together_have_a_cap() -> None:

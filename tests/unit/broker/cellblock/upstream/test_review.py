@@ -87,7 +87,9 @@ def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
     mixed = reviewer(tmp_path, "quarantine", lenient="warn", free="off")
     for server in ("strict", "lenient", "free"):
         mixed.review(server, CONFIG, tools(a="1"))
-    after = {server: names(mixed.review(server, CONFIG, tools(a="2"))) for server in ("strict", "lenient", "free")}
+    after = {
+        server: names(mixed.review(server, CONFIG, tools(a="2"))) for server in ("strict", "lenient", "free")
+    }
     assert after == {"strict": ([], ["a"]), "lenient": (["a"], []), "free": (["a"], [])}
 
 
