@@ -291,7 +291,7 @@ class UpstreamSession:
         facts = facts_of(client, listing, self._settings)
         if facts != self.facts:
             for note in facts.all_notes():
-                logger.warning("upstream %s: %s", self.name, note)
+                logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
         return facts
 
     async def _on_message(self, message: IncomingMessage) -> None:
