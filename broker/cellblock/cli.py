@@ -103,6 +103,19 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _common(inspect)
 
+    approve = commands.add_parser(
+        "approve",
+        help="show how a server's tools differ from their pins, and pin them as they are now",
+        description="Connects to one server and shows which of its tools are new, or changed since they were pinned. "
+        "Exit code 1 when tools differ and none was approved.",
+        epilog="example: cellblock approve files read_file --config cellblock.json",
+    )
+    approve.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    approve.add_argument("tools", nargs="*", metavar="TOOL", help="approve these")
+    approve.add_argument("--all", action="store_true", help="approve all tools that differ")
+    approve.add_argument("--show", action="store_true", help="approve nothing")
+    _common(approve)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what is in force on this machine, what is missing, and what does not work",
@@ -137,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "types": _types,
         "search": _search,
         "inspect": _inspect,
+        "approve": _approve,
         "doctor": _doctor,
         "demo": _demo,
     }
@@ -247,6 +261,17 @@ async def _inspect(parsed: argparse.Namespace) -> int:
 
     sys.stdout.write(as_json(inspect_tool(await _catalog(parsed), parsed.tool)) + "\n")
     return EXIT_OK
+
+
+async def _approve(parsed: argparse.Namespace) -> int:
+    from cellblock.approval import approve
+
+    if parsed.tools and parsed.all:
+        raise UsageError("name tools, or give --all")
+    settings = _settings(parsed)
+    done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
+    sys.stdout.write(done.text + "\n")
+    return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
 
 
 async def _doctor(parsed: argparse.Namespace) -> int:

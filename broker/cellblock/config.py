@@ -95,8 +95,55 @@ class UpstreamSettings(_Section):
     max_concurrent_calls: Positive = 32
     """Calls of one run that are with upstreams at the same time; more wait their turn."""
 
+    max_message_bytes: Annotated[int, Field(ge=4096)] = 32 * MIB
+    """One message of a server, in bytes: twice the largest result, since servers send one as structured content and
+    as text. A larger one is thrown away while it is read, and the call that it answers fails."""
+
+    list_timeout_ms: Positive = 20_000
+    """All pages of one tool list; what was read by then is kept."""
+
+    max_pages: Positive = 500
+    """Pages of one tool list: cursors without end stop here."""
+
     max_tools: Positive = 2_000
     """Tools taken from one server; a paginator without end stops here."""
+
+    max_tool_bytes: Positive = 128 * 1024
+    """One tool's definition as JSON; the largest seen in public servers is about 30 KiB."""
+
+    max_definition_bytes: Positive = 8 * MIB
+    """All definitions of one server together, as JSON: they stay in memory and in the pin file."""
+
+    max_tool_depth: Annotated[int, Field(ge=1, le=150)] = 100
+    """Nesting of one definition's JSON. The JSON parser of the SDK refuses a message at 200; real schemas stay
+    under 30."""
+
+    max_tool_values: Positive = 10_000
+    """JSON values in one definition; a schema with more would not be checked either."""
+
+    max_name_chars: Positive = 256
+    """A tool's name; MCP advises 128. Every run's modules hold it."""
+
+    max_description_chars: Positive = 32 * 1024
+    """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+
+
+Reaction = Literal["off", "warn", "quarantine"]
+"""To a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
+
+
+class PinSettings(_Section):
+    """What happens when a server's tool definitions are not those that were seen first, or approved last."""
+
+    reaction: Reaction = "warn"
+    """For every server. `quarantine` also leaves out tools that are new since the first list."""
+
+    servers: dict[str, Reaction] = {}
+    """Another reaction for single servers, by their names in `mcpServers`."""
+
+    def of(self, server: str) -> Reaction:
+        """The reaction for one server."""
+        return self.servers.get(server, self.reaction)
 
 
 class FrontendSettings(_Section):
@@ -113,6 +160,7 @@ class CellblockSettings(_Section):
     limits: LimitSettings = LimitSettings()
     pool: PoolSettings = PoolSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
@@ -160,6 +208,13 @@ class Settings(BaseModel):
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
     cellblock: CellblockSettings = CellblockSettings()
+
+    @model_validator(mode="after")
+    def _pins_of_known_servers(self) -> Settings:
+        for name in self.cellblock.pins.servers:
+            if name not in self.servers:
+                raise ValueError(f"cellblock.pins.servers names {name!r}, which is not in mcpServers")
+        return self
 
     @property
     def state_dir(self) -> Path:

@@ -27,8 +27,10 @@ from cellblock.execution.response import Observer, RunResponse
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.transport.router import RouterLink
+from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.python_tools import MARK
 from cellblock.upstream.registry import Registry
+from cellblock.upstream.review import Reviewer
 from cellblock_worker import protocol
 from cellblock_worker.host import HostConfig
 
@@ -178,7 +180,13 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
-        self._registry = Registry(self._settings.servers, self._tools, section.upstream, log_dir=log_dir)
+        self._registry = Registry(
+            self._settings.servers,
+            self._tools,
+            section.upstream,
+            log_dir=log_dir,
+            reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
+        )
         stack.push_async_callback(self._registry.close)
         self._registry.start()
 

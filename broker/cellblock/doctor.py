@@ -18,7 +18,8 @@ VERSION_BOUND_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `problems` are what keeps Cellblock or a server from working; `missing` only weakens it."""
+    """What was found. `problems` are what keeps Cellblock or a server from working; `missing` only weakens it;
+    `warnings` are about tools of servers that work."""
 
     versions: dict[str, str]
     state_dir: str
@@ -26,6 +27,7 @@ class Report:
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
     @property
@@ -43,6 +45,7 @@ class Report:
             "layers": self.layers,
             "missing": self.missing,
             "servers": self.servers,
+            "warnings": self.warnings,
             "problems": self.problems,
         }
 
@@ -60,6 +63,8 @@ class Report:
         lines += [f"  missing   {layer}" for layer in self.missing]
         if self.servers:
             lines += ["", "Servers", *(f"  {name}: {state}" for name, state in self.servers.items())]
+        if self.warnings:
+            lines += ["", "Warnings", *(f"  {warning}" for warning in self.warnings)]
         lines += ["", "Problems" if self.problems else "No problems found."]
         lines += [f"  {problem}" for problem in self.problems]
         return "\n".join(lines)
@@ -81,7 +86,9 @@ async def examine(broker: Broker) -> Report:
                 report.layers, report.missing = hello.layers, hello.missing
                 versions["Deno"] = _deno_version(hello.deno)
             for server in broker.catalog.servers.values():
-                report.servers[server.server_id] = f"connected, {len(server.tools)} tools"
+                left_out = f", {len(server.withheld)} left out" if server.withheld else ""
+                report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"
+                report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"
                 report.problems.append(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from cellblock.catalog.discovery import Discovery, tool_definition
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.catalog.typescript import declare_all, declare_server
 from cellblock.errors import ConfigError
@@ -48,15 +49,26 @@ def inspect_tool(catalog: Catalog, name: str) -> dict[str, Any]:
         (server, tool)
         for server in catalog.servers.values()
         for tool in server.tools
-        if name in _names_of(server, tool)
+        if name in _names_of(server, tool.tool_name, tool.export_name)
     ]
     if len(found) == 1:
         server, tool = found[0]
         definition = tool_definition(tool, "full")
-        return {"serverId": server.server_id, **definition, "outputSchema": definition.get("outputSchema")}
+        shown = {"serverId": server.server_id, **definition, "outputSchema": definition.get("outputSchema")}
+        if tool.tool_name in server.unpinned:
+            review = f"`cellblock approve {shlex.quote(server.config_name)}`"
+            shown["warning"] = f"Not as pinned: {server.unpinned[tool.tool_name]}. Review it: {review}."
+        return shown
     if found:
         choices = ", ".join(f"{server.server_id}.{tool.tool_name}" for server, tool in found)
         raise ConfigError(f"{name} is a tool of several servers.", hint=f"Choose one of {choices}.")
+    for server in catalog.servers.values():
+        for withheld in server.withheld:
+            if name in _names_of(server, withheld.name, withheld.export_name):
+                raise ConfigError(
+                    f"The tool {withheld.name} of {server.server_id} is left out: {withheld.why}.",
+                    hint=withheld.hint,
+                )
     known = [
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
@@ -97,9 +109,8 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def _names_of(server: ServerEntry, tool: ToolEntry) -> set[str]:
+def _names_of(server: ServerEntry, *tools: str) -> set[str]:
     servers = {server.server_id, server.config_name}
-    tools = {tool.tool_name, tool.export_name}
     qualified = {f"{one}.{other}" for one in servers for other in tools}
     namespaced = {f"{NAMESPACE}{one}__{other}" for one in servers for other in tools}
-    return tools | qualified | namespaced
+    return {*tools} | qualified | namespaced

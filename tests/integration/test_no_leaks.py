@@ -212,7 +212,7 @@ asyncio.run(main())
         name: set() for name in folders
     }
     written = files_under(state)
-    assert {name.partition("/")[0] for name in written} <= {"logs", "run"}
+    assert {name.partition("/")[0] for name in written} <= {"logs", "pins", "run"}
     assert not any(name.startswith("run/") for name in written), written
     # Others may use the machine's shared folders for a moment; what we left would stay.
     await until(lambda: new_in_shared_places() <= shared, "nothing new in the shared folders", bound=30)

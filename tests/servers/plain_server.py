@@ -7,6 +7,8 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
     --fail-starts N FILE   exit with 1 the first N times, counted in FILE
     --die-after N          exit in place of answering call N + 1
     --start-delay SECONDS  pause before the first message is read
+    --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
+                           read anew for every page; each answers with its input
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ TOOLS = {
     "die": "Exits while the call is in flight",
     "environment": "Gives the environment of the server's process",
     "pid": "Gives the process id of the server",
+    "announce": "Says that the tools have changed",
+    "flood": "Answers with a text of `bytes` bytes",
+    "endless": "Writes a line that does not end",
     "grow": "Adds a tool with the given `name` and says that the tools have changed",
 }
 
@@ -80,6 +85,8 @@ class Server:
                 "capabilities": {"tools": {"listChanged": True}},
             }
             self.reply(request_id, {**reply, "serverInfo": info})
+        elif method == "tools/list" and self.options.definitions is not None:
+            self.reply(request_id, self.defined_page(params.get("cursor")))
         elif method == "tools/list":
             tools = [
                 {"name": name, "description": text, "inputSchema": {"type": "object"}}
@@ -90,6 +97,16 @@ class Server:
             self.call(request_id, params["name"], params.get("arguments") or {})
         else:
             self.error(request_id, -32601, f"no method {method}")
+
+    def defined_page(self, cursor: str | None) -> dict[str, Any]:
+        """A page of the definitions file; past the last one, an endless list begins again."""
+        data = json.loads(Path(self.options.definitions).read_text(encoding="utf-8"))
+        number = int(cursor or 0)
+        pages = data["pages"]
+        page: dict[str, Any] = {"tools": pages[number % len(pages)]}
+        if number + 1 < len(pages) or data.get("endless"):
+            page["nextCursor"] = str(number + 1)
+        return page
 
     def call(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         """Answer one tool call, or do what the tool is there for."""
@@ -119,11 +136,19 @@ class Server:
             self.text(request_id, json.dumps(dict(os.environ)))
         elif name == "pid":
             self.text(request_id, str(os.getpid()))
+        elif name == "announce":
+            write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
+            self.text(request_id, "announced")
+        elif name == "flood":
+            self.text(request_id, "f" * arguments["bytes"])
+        elif name == "endless":
+            while True:
+                sys.stdout.write("e" * 65536)
         elif name == "grow":
             self.tools[arguments["name"]] = "Was added later"
             write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
             self.text(request_id, "grown")
-        elif name == "echo" or (name in self.tools and name not in TOOLS):
+        elif name == "echo" or self.options.definitions or (name in self.tools and name not in TOOLS):
             self.text(request_id, json.dumps(arguments))
         elif name != "never":
             self.error(request_id, -32602, f"no tool {name}")
@@ -157,6 +182,7 @@ def main() -> int:
     parser.add_argument("--ledger")
     parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
     parser.add_argument("--die-after", type=int)
+    parser.add_argument("--definitions")
     parser.add_argument("--start-delay", type=float, default=0.0)
     options = parser.parse_args()
     if options.fail_starts and fails_this_time(int(options.fail_starts[0]), Path(options.fail_starts[1])):

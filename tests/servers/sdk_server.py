@@ -1,8 +1,8 @@
 """An MCP server made with the SDK that pages its tool list and can change it, over stdio, HTTP or SSE.
 
 Run as ``python sdk_server.py [stdio|http|sse] [--tools N] [--page N] [--require-header NAME=VALUE
-[--revoked FILE]]``. Over HTTP and SSE it listens on a free loopback port and writes
-``port N`` as its first line on stdout.
+[--revoked FILE]] [--description FILE] [--flood] [--json]``. Over HTTP and SSE it listens on a free loopback
+port and writes ``port N`` as its first line on stdout.
 """
 
 from __future__ import annotations
@@ -29,17 +29,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 Context = ServerRequestContext[dict[str, Any]]
 
 
-def make_server(count: int, page: int) -> Server[dict[str, Any]]:
-    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep` and `headers`."""
+def make_server(
+    count: int, page: int, description: Path | None = None, flood: bool = False
+) -> Server[dict[str, Any]]:
+    """A server with `count` numbered tools, listed `page` at a time, and `grow`, `sleep`, `headers`, maybe `flood`."""
     bus = InMemorySubscriptionBus()
     names = [*(f"numbered_{number:03}" for number in range(count)), "grow", "headers", "sleep"]
+    if flood:
+        names.append("flood")
 
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         start = int(params.cursor) if params is not None and params.cursor else 0
         end = start + page
-        tools = [types.Tool(name=name, input_schema={"type": "object"}) for name in names[start:end]]
+        text = description.read_text(encoding="utf-8") if description is not None else None  # noqa: ASYNC240
+        tools = [
+            types.Tool(name=name, description=text, input_schema={"type": "object"})
+            for name in names[start:end]
+        ]
         return types.ListToolsResult(tools=tools, next_cursor=str(end) if end < len(names) else None)
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -49,6 +57,8 @@ def make_server(count: int, page: int) -> Server[dict[str, Any]]:
             names.append(str(arguments["name"]))
             await bus.publish(ToolsListChanged())
             await context.session.send_tool_list_changed()
+        elif params.name == "flood":
+            text = "f" * int(arguments["bytes"])
         elif params.name == "sleep":
             await asyncio.sleep(float(arguments["ms"]) / 1000)
         elif params.name == "headers" and context.request is not None:
@@ -124,12 +134,19 @@ def main() -> None:
     parser.add_argument("--page", type=int, default=100)
     parser.add_argument("--require-header", metavar="NAME=VALUE")
     parser.add_argument("--revoked", type=Path, metavar="FILE")
+    parser.add_argument("--description", type=Path, metavar="FILE", help="with the description of every tool")
+    parser.add_argument("--flood", action="store_true", help="have a tool that answers with `bytes` bytes")
+    parser.add_argument("--json", action="store_true", help="answer over HTTP with JSON, not with events")
     parsed = parser.parse_args()
-    server = make_server(parsed.tools, parsed.page)
+    server = make_server(parsed.tools, parsed.page, parsed.description, parsed.flood)
     if parsed.transport == "stdio":
         asyncio.run(over_stdio(server))
         return
-    app: ASGIApp = server.streamable_http_app() if parsed.transport == "http" else sse_app(server)
+    app: ASGIApp = (
+        server.streamable_http_app(json_response=parsed.json)
+        if parsed.transport == "http"
+        else sse_app(server)
+    )
     if parsed.require_header:
         app = guarded(app, *parsed.require_header.split("=", 1), parsed.revoked)
     asyncio.run(over_http(app))

@@ -93,6 +93,14 @@ class Discovery:
                 return tool
         if name in server.by_export:
             return server.by_export[name]
+        withheld = server.withheld_as(name)
+        if withheld is not None:
+            raise ToolNotFound(
+                f"The tool {withheld.name} of {server.server_id} is left out: {withheld.why}.",
+                hint=withheld.hint,
+                serverId=server.server_id,
+                toolName=name,
+            )
         near = nearest_names(name, [tool.tool_name for tool in server.tools])
         raise ToolNotFound(
             f"Server {server.server_id} has no tool {name}.",

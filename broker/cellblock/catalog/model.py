@@ -32,8 +32,26 @@ class ToolEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A tool that a server lists and that scripts are not given.
+
+    `name` is safe to show (an upstream's own text, shortened, without control characters), `export_name` what it
+    would be exported under, `why` and `hint` whole sentences without a full stop and with one.
+    """
+
+    name: str
+    export_name: str
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """One connected server: `server_id` is the normalised module path (section 5.0.1)."""
+    """One connected server: `server_id` is the normalised module path (section 5.0.1).
+
+    `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
+    maps the names of offered tools that are not as pinned to what is different.
+    """
 
     server_id: str
     server_name: str
@@ -43,6 +61,13 @@ class ServerEntry:
     capabilities: tuple[str, ...] = ()
     tools: tuple[ToolEntry, ...] = ()
     by_export: Mapping[str, ToolEntry] = field(default_factory=dict[str, ToolEntry], compare=False)
+    withheld: tuple[Withheld, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+
+    def withheld_as(self, name: str) -> Withheld | None:
+        """The tool of this name, or with this export name, that scripts are not given."""
+        return next((tool for tool in self.withheld if name in (tool.name, tool.export_name)), None)
 
 
 @dataclass(frozen=True, slots=True)

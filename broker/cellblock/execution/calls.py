@@ -211,6 +211,11 @@ class ToolCalls:
         for tool in server.tools:
             if tool.tool_name == call.tool:
                 return server, tool
+        withheld = server.withheld_as(call.tool)
+        if withheld is not None:
+            raise ToolNotFound(
+                f"The tool {withheld.name} of {call.server} is left out: {withheld.why}.", hint=withheld.hint
+            )
         names = [tool.tool_name for tool in server.tools]
         raise ToolNotFound(
             f"Server {call.server} has no tool {call.tool}.",

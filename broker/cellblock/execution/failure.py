@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
+from cellblock.catalog.model import Withheld
 from cellblock.catalog.suggest import nearest_names
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import SCRIPT_NAME, Script
@@ -41,6 +43,8 @@ _IMPORT_MARKS: Final = (
 _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
 _NO_FUNCTION: Final = re.compile(r"[\w$]\.([\w$]{1,200}) is not a function")
+
+NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
 
 OUT_OF_MEMORY: Final = "Array buffer allocation failed"
 
@@ -78,6 +82,7 @@ def diagnose(
     script: Script,
     max_memory_bytes: int,
     exports: Iterable[str] = (),
+    withheld: Mapping[str, Withheld] = NONE_WITHHELD,
 ) -> Diagnostic:
     """The diagnostic of a failed script.
 
@@ -87,6 +92,7 @@ def diagnose(
         script: For positions in the agent's own source.
         max_memory_bytes: The run's limit.
         exports: Names that the script's imports could have asked for, to suggest one.
+        withheld: Tools of the same servers that the script is not given, by export name.
     """
     known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
     name, text, stack = _field(known, "name"), _field(known, "message"), _field(known, "stack")
@@ -108,7 +114,10 @@ def diagnose(
             path=_first_place(stack, script),
             error_class="SandboxLimitError",
         )
-    if message.kind == "module" and (found := _module_failure(name, text, script, exports)) is not None:
+    if (
+        message.kind == "module"
+        and (found := _module_failure(name, text, script, exports, withheld)) is not None
+    ):
         return found
     shown = in_script_terms(text, script)
     causes: object = known.get("causes")
@@ -122,7 +131,9 @@ def diagnose(
         severity="error",
         code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
         message=f"{unhandled}{label}{shown}"[:MAX_MESSAGE_CHARS],
-        hint=hint or _missing_function_hint(name, text, exports) or _exception_hint(message.kind, name),
+        hint=hint
+        or _missing_function_hint(name, text, exports, withheld)
+        or _exception_hint(message.kind, name),
         path=_first_place(stack, script),
         error_class=name if name in ERROR_CLASSES else None,
     )
@@ -141,11 +152,19 @@ def _exception_hint(kind: str, name: str) -> str:
     return "Correct the script at that position, or catch the exception."
 
 
-def _missing_function_hint(name: str, text: str, exports: Iterable[str]) -> str | None:
+def _missing_function_hint(
+    name: str, text: str, exports: Iterable[str], withheld: Mapping[str, Withheld]
+) -> str | None:
     """A near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no function."""
     missing = _NO_FUNCTION.search(text) if name == "TypeError" else None
+    if missing and (tool := withheld.get(missing[1])):
+        return f"{_is_left_out(tool)} {tool.hint}"
     near = nearest_names(missing[1], exports) if missing else []
     return f"Did you mean {' or '.join(near)}?" if near else None
+
+
+def _is_left_out(tool: Withheld) -> str:
+    return f"The tool {tool.name} is left out: {tool.why}."
 
 
 def _export_hint(missing: str, exports: Iterable[str]) -> str:
@@ -155,7 +174,9 @@ def _export_hint(missing: str, exports: Iterable[str]) -> str:
     return "Use the names in the server's __meta__.tools, or `import * as`."
 
 
-def _module_failure(name: str, text: str, script: Script, exports: Iterable[str]) -> Diagnostic | None:
+def _module_failure(
+    name: str, text: str, script: Script, exports: Iterable[str], withheld: Mapping[str, Withheld]
+) -> Diagnostic | None:
     """Syntax and import failures; None for an exception that the script itself threw.
 
     The engine puts the position into the message of the former and into the stack of the latter.
@@ -167,6 +188,15 @@ def _module_failure(name: str, text: str, script: Script, exports: Iterable[str]
     summary = re.sub(rf"\s+at {re.escape(SCRIPT_NAME)}\S*$", "", first_line)
     if any(mark in text for mark in _IMPORT_MARKS):
         missing = _NO_EXPORT.search(text)
+        if missing and (tool := withheld.get(missing[1])):
+            return Diagnostic(
+                severity="error",
+                code="IMPORT_FAILURE",
+                message=_is_left_out(tool),
+                hint=tool.hint,
+                path=where,
+                error_class="ToolNotFoundError",
+            )
         summary = _MODULE_URL.sub("that module", summary)
         return Diagnostic(
             severity="error",

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.catalog.model import Catalog
+from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import (
     DISCOVERY_EXPORTS,
     DISCOVERY_SPECIFIER,
@@ -103,6 +103,13 @@ def imported_exports(script: Script, catalog: Catalog) -> list[str]:
         elif found.specifier == ERRORS_SPECIFIER:
             names += ERROR_CLASSES
     return names
+
+
+def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
+    """Tools of the servers that a script imports which it is not given, by the names it would use."""
+    specifiers = [*(found.specifier for found in script.static), *script.dynamic]
+    servers = (catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX)) for specifier in specifiers)
+    return {tool.export_name: tool for server in servers if server is not None for tool in server.withheld}
 
 
 def _too_complex(why: str) -> Diagnostic:

@@ -16,7 +16,7 @@ from cellblock.execution.calls import ToolCaller, ToolCalls
 from cellblock.execution.failure import diagnose, in_script_terms
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
-from cellblock.execution.plan import Plan, imported_exports
+from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, Usage
 from cellblock.execution.states import Event, State, advance
 from cellblock.pool.lease import Lease
@@ -310,7 +310,8 @@ class Run:
             failure = None
         script = self._plan.script
         exports = imported_exports(script, self._calls.catalog)
-        found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports)
+        withheld = imported_withheld(script, self._calls.catalog)
+        found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports, withheld)
         self._diagnostics.append(found)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:

@@ -7,18 +7,19 @@ inputs that are no objects (Code Mode specification, section 5.3.1) in an object
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-logger = logging.getLogger("cellblock.upstream")
-
 _STASHED: Final = {"inputSchema": "cellblock/inputSchema", "outputSchema": "cellblock/outputSchema"}
 _ABSENT: Final = "absent"
 _ARGUMENT: Final = "cellblock/argument"
+_MALFORMED: Final = "cellblock/malformed"
+
+MAX_MALFORMED: Final = 50
+"""Malformed tools of one page that are told of."""
 
 
 def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
@@ -28,8 +29,19 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
     result = item.message.result
     tools: object = result.get("tools")
     if isinstance(tools, list):
-        result["tools"] = [tool for tool in map(_softened, cast("list[object]", tools)) if tool is not None]
+        softened = [_softened(tool) for tool in cast("list[object]", tools)]
+        result["tools"] = [tool for tool in softened if not isinstance(tool, str)]
+        why = [tool for tool in softened if isinstance(tool, str)]
+        meta: object = result.get("_meta")
+        if why or (isinstance(meta, dict) and _MALFORMED in meta):
+            kept = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+            result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
     return item
+
+
+def malformed_of(page: types.ListToolsResult) -> list[str]:
+    """Why tools of a page were left out as malformed, one sentence without a full stop for each."""
+    return list((page.meta or {}).get(_MALFORMED, ()))
 
 
 def schemas_of(tool: types.Tool) -> tuple[Any, Any]:
@@ -56,10 +68,9 @@ def restore(item: SessionMessage) -> SessionMessage:
     return item
 
 
-def _softened(tool: object) -> dict[str, Any] | None:
+def _softened(tool: object) -> dict[str, Any] | str:
     if not isinstance(tool, dict):
-        logger.warning("an upstream listed a tool that is no object; it is left out")
-        return None
+        return "it is no object"
     softened = dict(cast("dict[str, Any]", tool))
     stash: dict[str, Any] = {}
     for key, name in _STASHED.items():
@@ -79,6 +90,7 @@ def _softened(tool: object) -> dict[str, Any] | None:
     try:
         types.Tool.model_validate(softened, by_name=False)
     except ValidationError as error:
-        logger.warning("an upstream listed a malformed tool; it is left out: %s", error.errors()[0]["msg"])
-        return None
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])[:100]
+        return f"its {where}: {first['msg'][:100]}"
     return softened

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import mcp_types as types
-
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names, module_paths
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
-from cellblock.upstream.lenience import schemas_of
+from cellblock.upstream.definitions import ToolDefinition
+from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.python_tools import PythonTool, call_tool, read_tool
-from cellblock.upstream.session import ServerFacts, State, UpstreamSession
+from cellblock.upstream.review import Review, Reviewer
+from cellblock.upstream.session import State, UpstreamSession
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """A script with this can come to any server."""
@@ -35,6 +35,7 @@ class Registry:
         tools: Python functions that become the server `local`.
         settings: Bounds.
         log_dir: For the stderr of started servers.
+        reviewer: Holds tools against their pins; None takes them as they come.
 
     Raises:
         ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
@@ -47,8 +48,11 @@ class Registry:
         settings: UpstreamSettings,
         *,
         log_dir: Path,
+        reviewer: Reviewer | None = None,
     ) -> None:
         self._settings = settings
+        self._servers = servers
+        self._reviewer = reviewer
         self._local: dict[str, PythonTool] = {}
         for function in tools:
             python_tool = read_tool(function)
@@ -89,7 +93,7 @@ class Registry:
 
     async def refreshed(self, code: str, bound: float) -> None:
         """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
-        (Code Mode specification, section 8.1)."""
+        (Code Mode specification, section 8.1), and takes over what was approved since the last run."""
         stale = [
             session.fresh()
             for name, session in self.sessions.items()
@@ -100,7 +104,14 @@ class Registry:
                 async with asyncio.timeout(bound):
                     await asyncio.gather(*stale)
             except TimeoutError:
-                return
+                pass
+        if self._reviewer is not None:
+            named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
+            approved = [name for name in named if self._reviewer.approved_meanwhile(name)]
+            for name in approved:
+                self._entries.pop(name, None)
+            if approved:
+                self._changed()
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
@@ -151,9 +162,19 @@ class Registry:
         held = self._entries.get(name)
         if held is not None and held[0] is facts:
             return held[1]
-        unique = {tool.name: tool for tool in facts.tools}
-        exports = export_names(unique)
-        tools = tuple(_tool_entry(unique[tool_name], export) for tool_name, export in exports.items())
+        config = self._servers[name]
+        review = self._reviewer.review(name, config, facts.tools) if self._reviewer else Review(facts.tools)
+        # A new tool that is left out must not take the export name of one that a script knows.
+        named = {tool.name for tool in review.offered} | {
+            tool.name for tool in facts.tools if tool.name in review.known
+        }
+        exports = export_names(named)
+        offered = {tool.name: tool for tool in review.offered}
+        tools = tuple(
+            _tool_entry(offered[tool_name], export)
+            for tool_name, export in exports.items()
+            if tool_name in offered
+        )
         entry = ServerEntry(
             server_id=self._paths[name],
             server_name=facts.name or name,
@@ -163,6 +184,9 @@ class Registry:
             capabilities=facts.capabilities,
             tools=tools,
             by_export={tool.export_name: tool for tool in tools},
+            withheld=(*review.withheld, *facts.left_out),
+            warnings=(*review.warnings, *facts.all_notes()),
+            unpinned=review.differing,
         )
         self._entries[name] = (facts, entry)
         return entry
@@ -189,14 +213,12 @@ class Registry:
         )
 
 
-def _tool_entry(tool: types.Tool, export: str) -> ToolEntry:
-    annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
-    input_schema, output_schema = schemas_of(tool)
+def _tool_entry(tool: ToolDefinition, export: str) -> ToolEntry:
     return ToolEntry(
         tool_name=tool.name,
         export_name=export,
         description=tool.description,
-        annotations=annotations or None,
-        input_schema=input_schema,
-        output_schema=output_schema,
+        annotations=tool.annotations,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
     )

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,7 +19,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.upstream.facts import ServerFacts, facts_of
 from cellblock.upstream.lenience import as_arguments
+from cellblock.upstream.listing import Listing, list_tools
+from cellblock.upstream.message_cap import is_too_large
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock.upstream.transports import open_transport
@@ -62,17 +64,6 @@ class State(Enum):
     CLOSED = "closed"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """What a connected server said of itself."""
-
-    name: str | None
-    version: str | None
-    instructions: str | None
-    capabilities: tuple[str, ...]
-    tools: tuple[types.Tool, ...]
-
-
 class UpstreamSession:
     """Starts with `start`; `on_change` is called whenever state, reason or facts have changed.
 
@@ -111,6 +102,7 @@ class UpstreamSession:
         self._fresh.set()
         self._ended = asyncio.Event()
         self._refusal: int | None = None
+        self._cut: str | None = None
 
     def start(self) -> None:
         """Starts the task that owns the session."""
@@ -192,14 +184,15 @@ class UpstreamSession:
             self._move(State.CONNECTING, self.reason)
             try:
                 was_ready = await self._connect_and_serve()
-                why = _CLOSED_BY_SERVER
+                why = self._cut or _CLOSED_BY_SERVER
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
-                was_ready, why = False, self._why(error)
+                was_ready, why = False, self._cut or self._why(error)
             finally:
                 self._client = None
             if self._refusal is not None and why == _HTTP_REFUSED:
                 why = f"the server refused the connection: HTTP {self._refusal}"
             logger.warning("upstream %s: %s", self.name, why)
+            self._cut = None
             self._move(State.WAITING, why)
             if was_ready:
                 pause = self._settings.retry_first_ms / 1000
@@ -211,7 +204,14 @@ class UpstreamSession:
         bound = self._settings.connect_timeout_ms / 1000
         async with stderr_log(self._log_file, self._redactor) as log:
             client = Client(
-                open_transport(self._config, stderr=log, ended=ended, on_refusal=self._note_refusal),
+                open_transport(
+                    self._config,
+                    stderr=log,
+                    ended=ended,
+                    max_message_bytes=self._settings.max_message_bytes,
+                    on_refusal=self._note_refusal,
+                    on_cut=self._note_cut,
+                ),
                 message_handler=self._on_message,
                 cache=None,
             )
@@ -227,7 +227,7 @@ class UpstreamSession:
                     await self._serve(client, ended)
                     self._client = None
                     # Closing takes a while, in which no script should be offered what cannot be called.
-                    self._move(State.WAITING, _CLOSED_BY_SERVER)
+                    self._move(State.WAITING, self._cut or _CLOSED_BY_SERVER)
             except TimeoutError:
                 raise ToolCallError(
                     f"no tool list within {bound:g} s", hint="", certainty=Certainty.NOT_STARTED
@@ -285,31 +285,14 @@ class UpstreamSession:
             self._on_change()
 
     async def _learn(self, client: Client) -> ServerFacts:
-        info = client.server_info
-        capabilities = client.server_capabilities
-        tools: list[types.Tool] = []
-        if capabilities.tools is not None:
-            tools = await self._list_tools(client)
-        return ServerFacts(
-            name=(info.title or info.name) if info else None,
-            version=(info.version or None) if info else None,
-            instructions=client.instructions,
-            capabilities=tuple(sorted(capabilities.model_dump(exclude_none=True))),
-            tools=tuple(tools),
-        )
-
-    async def _list_tools(self, client: Client) -> list[types.Tool]:
-        tools: list[types.Tool] = []
-        cursor: str | None = None
-        while True:
-            page = await client.list_tools(cursor=cursor)
-            tools.extend(page.tools)
-            if len(tools) >= self._settings.max_tools:
-                logger.warning("upstream %s: only %d tools are taken", self.name, self._settings.max_tools)
-                return tools[: self._settings.max_tools]
-            if not page.next_cursor or page.next_cursor == cursor:
-                return tools
-            cursor = page.next_cursor
+        listing = Listing()
+        if client.server_capabilities.tools is not None:
+            listing = await list_tools(lambda cursor: client.list_tools(cursor=cursor), self._settings)
+        facts = facts_of(client, listing, self._settings)
+        if facts != self.facts:
+            for note in facts.all_notes():
+                logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
+        return facts
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -346,6 +329,9 @@ class UpstreamSession:
     def _note_refusal(self, status: int) -> None:
         self._refusal = status
 
+    def _note_cut(self, why: str) -> None:
+        self._cut = why
+
     def _timed_out(self, tool: str, bound: float) -> ToolCallError:
         return ToolCallError(
             f"{self.name} did not answer {tool} within {bound:g} s.",
@@ -367,9 +353,15 @@ class UpstreamSession:
         if error.code == _CONNECTION_CLOSED and error.message == _CONNECTION_CLOSED_TEXT:
             self._lose(client)
             return ToolCallError(
-                f"The connection to {self.name} closed during {tool}.",
+                f"The connection to {self.name} closed during {tool}{f': {self._cut}' if self._cut else ''}.",
                 hint="Check whether the call took effect before you repeat it.",
                 summary="the connection closed during the call",
+            )
+        if is_too_large(error.message):
+            return ToolCallError(
+                f"The answer of {self.name} to {tool} is too large: {self._redactor.text(error.message)}.",
+                hint="Ask for less at a time; the tool has probably run.",
+                summary="the answer is over upstream.max_message_bytes",
             )
         if error.message == _HTTP_REFUSED and self._refusal is not None:
             return self._refused(tool, self._refusal)

@@ -9,9 +9,7 @@ from types import TracebackType
 from typing import TextIO
 
 import httpx2
-from mcp import StdioServerParameters
 from mcp.client.sse import sse_client
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
@@ -19,7 +17,9 @@ from mcp.shared.message import SessionMessage
 
 from cellblock.config import ServerConfig
 from cellblock.upstream.lenience import restore, soften
+from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.redaction import guard_loggers
+from cellblock.upstream.stdio import stdio_transport
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
@@ -105,7 +105,13 @@ class RestoringStream:
 
 @asynccontextmanager
 async def open_transport(
-    config: ServerConfig, *, stderr: TextIO, ended: asyncio.Event, on_refusal: Callable[[int], None]
+    config: ServerConfig,
+    *,
+    stderr: TextIO,
+    ended: asyncio.Event,
+    max_message_bytes: int,
+    on_refusal: Callable[[int], None],
+    on_cut: Callable[[str], None],
 ) -> AsyncGenerator[Streams, None]:
     """Opens the transport that a server's configuration asks for.
 
@@ -113,7 +119,9 @@ async def open_transport(
         config: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
         stderr: Where a started process's stderr goes.
         ended: Set when the connection is over.
+        max_message_bytes: Largest message in bytes; the SDK holds events of the older SSE transport to 1 MiB.
         on_refusal: Told the HTTP status (400 or more) of each refused message; the SDK's errors do not carry it.
+        on_cut: Told why Cellblock ends a connection itself.
 
     Raises:
         OSError: The process cannot be started.
@@ -121,10 +129,9 @@ async def open_transport(
     guard_loggers()
     async with AsyncExitStack() as stack:
         if config.command is not None:
-            parameters = StdioServerParameters(
-                command=config.command, args=config.args, env=config.env or None, cwd=config.cwd
+            read, write = await stack.enter_async_context(
+                stdio_transport(config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut)
             )
-            read, write = await stack.enter_async_context(stdio_client(parameters, errlog=stderr))
         elif config.type == "sse":
             assert config.url is not None
             read, write = await stack.enter_async_context(
@@ -138,9 +145,10 @@ async def open_transport(
                 # GET opens the optional stream of notifications; refusing that is no failure.
                 if response.request.method == "POST" and response.status_code >= 400:
                     on_refusal(response.status_code)
+                cap_response(response, max_message_bytes)
 
             client.event_hooks["response"].append(watch)
             read, write = await stack.enter_async_context(
-                streamable_http_client(config.url, http_client=client)
+                streamable_http_client(config.url, http_client=client, max_sse_event_size=max_message_bytes)
             )
         yield WatchedStream(read, ended), RestoringStream(write)

@@ -176,3 +176,22 @@ def test_settings_cannot_be_changed(section: Any) -> None:
         setattr(made, name, None)
     with pytest.raises(ValidationError):
         ServerConfig(command="x").command = "y"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_pins_have_a_reaction_for_all_and_for_one() -> None:
+    servers = {"a": {"command": "x"}, "b": {"command": "x"}}
+    made = parse_settings(
+        {"mcpServers": servers, "cellblock": {"pins": {"reaction": "off", "servers": {"b": "quarantine"}}}}
+    )
+    assert (made.cellblock.pins.of("a"), made.cellblock.pins.of("b")) == ("off", "quarantine")
+    assert CellblockSettings().pins.of("anything") == "warn"
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [{"reaction": "ask"}, {"servers": {"a": "never"}}, {"servers": {"nobody": "warn"}}, {"reactions": "off"}],
+)
+def test_pins_that_make_no_sense_are_refused(pins: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings({"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": pins}})
+    assert "pins" in caught.value.message

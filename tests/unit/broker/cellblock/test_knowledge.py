@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.errors import ConfigError
 from cellblock.knowledge import as_text, find_server, inspect_tool, search_tools, show_types
 
@@ -61,3 +61,19 @@ def test_search_finds_and_is_restricted() -> None:
     assert {hit["serverId"] for hit in search_tools(catalog(), "list", server="mail", limit=5)} == {"mail"}
     assert as_text(best).startswith("my-files.read-file  Reads a file.")
     assert as_text([]) == "nothing found"
+
+
+def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:
+    tool = ToolEntry("read", "read", "Reads.", None, SCHEMA)
+    server = ServerEntry("s", "S", "my s", tools=(tool,), unpinned={"read": "it is new"})
+    assert "cellblock approve 'my s'" in inspect_tool(Catalog(1, {"s": server}), "s.read")["warning"]
+    assert "warning" not in inspect_tool(catalog(), "mail.list")
+
+
+def test_a_tool_that_is_left_out_is_said_to_be() -> None:
+    withheld = (Withheld("read-it", "read_it", "it has changed", "Ask the user."),)
+    server = ServerEntry("s", "S", "s", withheld=withheld)
+    for name in ("s.read-it", "read_it", "mcp__s__read_it"):
+        with pytest.raises(ConfigError) as caught:
+            inspect_tool(Catalog(1, {"s": server}), name)
+        assert "it has changed" in caught.value.message and caught.value.hint == "Ask the user."

@@ -1,0 +1,201 @@
+"""`cellblock approve`: shows how a server's tools differ from their pins, and pins them as they are now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from cellblock.catalog.suggest import nearest_names
+from cellblock.config import Settings
+from cellblock.errors import ConfigError
+from cellblock.upstream.definitions import ToolDefinition, shown
+from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins import Difference, Pin, Pins, fingerprint, first_pins
+from cellblock.upstream.registry import Registry
+
+CONTEXT_CHARS: Final = 40
+"""Of unchanged text shown on each side of a change."""
+
+_ABSENT: Final = object()
+
+
+@dataclass(slots=True)
+class Approval:
+    """What was found and done. `text` is for people, with nothing in it that a terminal would act on."""
+
+    text: str
+    differing: list[str] = field(default_factory=list[str])
+    approved: list[str] = field(default_factory=list[str])
+
+
+async def approve(
+    settings: Settings, server: str, tools: Sequence[str], *, every: bool, show_only: bool
+) -> Approval:
+    """Connects to one server and compares its tools with their pins.
+
+    Args:
+        settings: The configuration with that server.
+        server: Its name there.
+        tools: Tools to approve, by name.
+        every: Approve all that differ.
+        show_only: Approve nothing.
+
+    Raises:
+        ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.
+        PinError: The pin file cannot be written, or is damaged and not all tools are approved.
+    """
+    listed = await _tools_of(settings, server)
+    origin = fingerprint(settings.servers[server])
+    store = PinStore(settings.state_dir / PINS_DIR)
+    try:
+        pins = store.load(server)
+    except PinError:
+        if not every or show_only:
+            raise
+        store.replace(server, first_pins(origin, listed))
+        text = f"{server}: its pin file was damaged; all {len(listed)} tools are pinned anew"
+        return Approval(text, [tool.name for tool in listed], [tool.name for tool in listed])
+    if pins is None:
+        pins = Pins(origin)
+    differences = pins.differences(origin, listed)
+    chosen = [] if show_only else _chosen(listed, differences, tools, every)
+    lines = [*_report(server, listed, differences, pins)]
+    if chosen:
+        store.replace(server, pins.approving(origin, chosen))
+        lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
+    elif differences and not show_only:
+        lines += ["", "nothing is approved: name the tools that you approve, or all with --all"]
+    return Approval("\n".join(lines), list(differences), [tool.name for tool in chosen])
+
+
+async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ...]:
+    config = settings.servers.get(server)
+    if config is None:
+        near = nearest_names(server, settings.servers)
+        known = ", ".join(settings.servers) or "none"
+        raise ConfigError(
+            f"There is no server {server} in the configuration.",
+            hint=f"Did you mean {near[0]}?" if near else f"Servers: {known}.",
+        )
+    section = settings.cellblock
+    if section.pins.of(server) == "off":
+        raise ConfigError(
+            f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
+        )
+    log_dir = settings.state_dir / "logs"
+    log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    registry = Registry({server: config}, (), section.upstream, log_dir=log_dir)
+    registry.start()
+    try:
+        await registry.settled(section.upstream.connect_timeout_ms / 1000)
+        session = registry.sessions.get(server)
+        if session is None or session.facts is None:
+            reason = "it is disabled" if session is None else session.reason
+            raise ConfigError(
+                f"Server {server} is not connected: {reason}.", hint="Start it by hand to see why."
+            )
+        return session.facts.tools
+    finally:
+        await registry.close()
+
+
+def _chosen(
+    listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], names: Sequence[str], every: bool
+) -> list[ToolDefinition]:
+    if every:
+        return [tool for tool in listed if tool.name in differences]
+    chosen: list[ToolDefinition] = []
+    for name in names:
+        found = [tool for tool in listed if name in (tool.name, shown(tool.name))]
+        if not found:
+            near = nearest_names(name, [tool.name for tool in listed])
+            raise ConfigError(
+                f"The server lists no tool {shown(name)}.",
+                hint=f"Did you mean {shown(near[0])}?" if near else "See `cellblock approve SERVER --show`.",
+            )
+        # Approving what has not changed is no mistake: it may have been approved a moment ago.
+        chosen += [tool for tool in found if tool.name in differences]
+    return chosen
+
+
+# ---- the text ----------------------------------------------------------------------------------------
+
+
+def _report(
+    server: str, listed: Sequence[ToolDefinition], differences: Mapping[str, Difference], pins: Pins
+) -> Iterator[str]:
+    if not differences:
+        yield f"{server}: all {len(listed)} tools are as they were pinned"
+    else:
+        yield f"{server}: {len(differences)} of {len(listed)} tools are not as they were pinned"
+    if Difference.OTHER_SERVER in differences.values():
+        yield "  its command or URL is not the one they were pinned for"
+    for tool in listed:
+        difference = differences.get(tool.name)
+        if difference is not None:
+            yield ""
+            yield from _tool_report(tool, difference, pins.tools.get(tool.name))
+    names = {tool.name for tool in listed}
+    for name in pins.tools:
+        if name not in names:
+            yield f"  {shown(name)} is pinned and not listed now; it keeps its pin"
+
+
+def _tool_report(tool: ToolDefinition, difference: Difference, pin: Pin | None) -> Iterator[str]:
+    old = pin.definition if pin is not None else None
+    kind = "new" if old is None else "the same" if difference is Difference.OTHER_SERVER else "changed"
+    if old is not None and pin is not None and pin.digest != tool.digest:
+        kind = "changed"
+    yield f"{'+' if old is None else '~'} {shown(tool.name)} ({kind})"
+    for path, before, after in _changes("", old or {}, tool.as_json()):
+        yield f"    {_visible(path)}"
+        if isinstance(before, str) and isinstance(after, str):
+            before, after = _around_change(before, after)
+            yield f"      - {_visible(before)}"
+            yield f"      + {_visible(after)}"
+            continue
+        if before is not _ABSENT:
+            yield f"      - {_visible(_json(before))}"
+        if after is not _ABSENT:
+            yield f"      + {_visible(_json(after))}"
+
+
+def _changes(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Every place where two definitions differ, as deep as both are objects."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+        for key in [*old, *(key for key in new if key not in old)]:
+            below = f"{path}.{key}" if path else key
+            yield from _changes(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
+    elif before is _ABSENT or after is _ABSENT or _json(before) != _json(after):
+        yield path, before, after
+
+
+def _around_change(before: str, after: str) -> tuple[str, str]:
+    """Both texts from a little before their first difference to a little after their last; nothing that differs is
+    cut away."""
+    most = min(len(before), len(after))
+    start = next((index for index in range(most) if before[index] != after[index]), most)
+    end = 0
+    while end < most - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    first, last = max(0, start - CONTEXT_CHARS), max(0, end - CONTEXT_CHARS)
+    return tuple(
+        f"{'…' if first else ''}{text[first : len(text) - last]}{'…' if last else ''}"
+        for text in (before, after)
+    )  # type: ignore[return-value]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _visible(text: str) -> str:
+    """Text of a server for a terminal: what would move the cursor, hide or reorder text is spelled out."""
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\u{ord(char):04x}")

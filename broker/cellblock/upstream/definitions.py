@@ -1,0 +1,160 @@
+"""One tool's definition as Cellblock keeps it: capped, in a canonical form, with its hash.
+
+Two definitions are the same when their canonical JSON is, byte for byte: keys sorted, no white space, one spelling for
+each number (RFC 8785, but sorted by code point), and text as it is, since look-alike text is another text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import mcp_types as types
+
+from cellblock.catalog.model import Withheld
+from cellblock.catalog.naming import identifier
+from cellblock.config import UpstreamSettings
+from cellblock.upstream.lenience import schemas_of
+
+SHOWN_NAME_CHARS: Final = 80
+"""Of an upstream's own name in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """What a server says of one tool. Equal when the digests are: `==` on the schemas would take `true` for `1`."""
+
+    name: str
+    digest: str
+    size: int = field(compare=False)
+    title: str | None = field(default=None, compare=False)
+    description: str | None = field(default=None, compare=False)
+    input_schema: Any = field(default=None, compare=False)
+    output_schema: Any = field(default=None, compare=False)
+    annotations: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The definition by its names in MCP; what is absent is left out."""
+        return _as_json(
+            self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations
+        )
+
+
+def canonical(value: Any) -> bytes:
+    """JSON data in its one canonical spelling. Recursive: cap the depth first."""
+    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # A lone surrogate is text that a server may send, and no UTF-8.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def digest(canonical_json: bytes) -> str:
+    """The hash of a canonical form, with the name of its algorithm."""
+    return f"sha256:{hashlib.sha256(canonical_json).hexdigest()}"
+
+
+def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
+    """A tool's definition, or why it is left out: the first cap that it is over."""
+    if len(tool.name) > settings.max_name_chars:
+        return _over(tool.name, "its name", len(tool.name), "characters", "max_name_chars", settings)
+    for what, text in (("title", tool.title), ("description", tool.description)):
+        if text is not None and len(text) > settings.max_description_chars:
+            return _over(tool.name, f"its {what}", len(text), "characters", "max_description_chars", settings)
+    input_schema, output_schema = schemas_of(tool)
+    annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
+    plain = _as_json(
+        tool.name, tool.title, tool.description, input_schema, output_schema, annotations or None
+    )
+    depth, values = _extent(plain, settings.max_tool_depth, settings.max_tool_values)
+    if depth > settings.max_tool_depth:
+        return _over(tool.name, "its definition", depth, "levels or more", "max_tool_depth", settings)
+    if values > settings.max_tool_values:
+        return _over(tool.name, "its definition", values, "values or more", "max_tool_values", settings)
+    spelled = canonical(plain)
+    if len(spelled) > settings.max_tool_bytes:
+        return _over(tool.name, "its definition", len(spelled), "bytes", "max_tool_bytes", settings)
+    return ToolDefinition(
+        name=tool.name,
+        digest=digest(spelled),
+        size=len(spelled),
+        title=tool.title,
+        description=tool.description,
+        input_schema=input_schema,
+        output_schema=output_schema,
+        annotations=annotations or None,
+    )
+
+
+def shown(name: str) -> str:
+    """A name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is invisible."""
+    short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
+    return "".join(char if char.isprintable() else _escaped(char) for char in short)
+
+
+def left_out(name: str, why: str, hint: str) -> Withheld:
+    """A tool that is listed and not given to scripts."""
+    return Withheld(shown(name), identifier(name[:SHOWN_NAME_CHARS]), why, hint)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _over(name: str, what: str, found: int, unit: str, setting: str, settings: UpstreamSettings) -> Withheld:
+    most: int = getattr(settings, setting)
+    return left_out(
+        name,
+        f"{what} has {found} {unit}, over upstream.{setting} = {most}",
+        f"Raise upstream.{setting} in Cellblock's configuration to use it.",
+    )
+
+
+def _as_json(
+    name: str,
+    title: str | None,
+    description: str | None,
+    input_schema: Any,
+    output_schema: Any,
+    annotations: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    fields = {
+        "name": name,
+        "title": title,
+        "description": description,
+        "inputSchema": input_schema,
+        "outputSchema": output_schema,
+        "annotations": None if annotations is None else dict(annotations),
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:
+    """Levels and JSON values of `value`, counted level by level and no further than the first cap."""
+    depth, count, level = 0, 0, [value]
+    while level and depth <= max_depth and count <= max_values:
+        depth += 1
+        count += len(level)
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += cast("dict[str, Any]", item).values()
+            elif isinstance(item, list):
+                below += cast("list[Any]", item)
+        level = below
+    return depth, count
+
+
+def _plain(value: Any) -> Any:
+    """The same data with whole floats as integers: `1.0` and `1` are one number in JSON Schema."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _escaped(char: str) -> str:
+    return f"\\u{ord(char):04x}"

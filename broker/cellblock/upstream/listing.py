@@ -1,0 +1,134 @@
+"""Reads a server's tool list, page by page, within its caps: what is over one is left out, the rest is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import mcp_types as types
+
+from cellblock.catalog.model import Withheld
+from cellblock.config import UpstreamSettings
+from cellblock.upstream.definitions import ToolDefinition, admit, left_out, shown
+from cellblock.upstream.lenience import malformed_of
+
+MAX_LEFT_OUT: Final = 100
+"""Tools that are named as left out; of more than these only the number is said."""
+
+MAX_NAMED: Final = 5
+"""Names in one note."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """One reading of a tool list. `notes` are sentences about the list as a whole."""
+
+    tools: list[ToolDefinition] = field(default_factory=list[ToolDefinition])
+    left_out: list[Withheld] = field(default_factory=list[Withheld])
+    notes: list[str] = field(default_factory=list[str])
+
+
+async def list_tools(
+    fetch: Callable[[str | None], Awaitable[types.ListToolsResult]], settings: UpstreamSettings
+) -> Listing:
+    """Reads all pages.
+
+    Args:
+        fetch: Asks for the page of a cursor, None for the first.
+        settings: The caps.
+
+    Raises:
+        TimeoutError: Not even one page came within `upstream.list_timeout_ms`.
+        MCPError: The server refused; what `fetch` raises goes through.
+    """
+    reader = _Reader(settings)
+    cursor: str | None = None
+    pages = 0
+    try:
+        async with asyncio.timeout(settings.list_timeout_ms / 1000):
+            while True:
+                page = await fetch(cursor)
+                pages += 1
+                full = reader.take(page)
+                if full or not page.next_cursor or page.next_cursor == cursor:
+                    break
+                if pages >= settings.max_pages:
+                    reader.listing.notes.append(
+                        f"Its tool list goes on after upstream.max_pages = {settings.max_pages} pages, "
+                        "which are all that is read."
+                    )
+                    break
+                cursor = page.next_cursor
+    except TimeoutError:
+        if pages == 0:
+            raise
+        reader.listing.notes.append(
+            f"Its tool list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
+            f"{pages} pages of it are used."
+        )
+    return reader.closed()
+
+
+class _Reader:
+    def __init__(self, settings: UpstreamSettings) -> None:
+        self._settings = settings
+        self.listing = Listing()
+        self._names: set[str] = set()
+        self._bytes = 0
+        self._unnamed = 0
+        self._twice: dict[str, None] = {}
+
+    def take(self, page: types.ListToolsResult) -> bool:
+        """Takes one page; returns whether no more tools can be taken."""
+        for why in malformed_of(page):
+            self._leave_out(left_out("(malformed)", why, "Report it to the server's authors."))
+        for tool in page.tools:
+            if len(self._names) >= self._settings.max_tools:
+                self.listing.notes.append(
+                    f"It lists more than upstream.max_tools = {self._settings.max_tools} tools; "
+                    "the rest is left out."
+                )
+                return True
+            self._take_tool(tool)
+        return False
+
+    def closed(self) -> Listing:
+        """What was read."""
+        if self._unnamed:
+            self.listing.notes.append(f"{self._unnamed} more of its tools are left out.")
+        if self._twice:
+            names = ", ".join([*self._twice][:MAX_NAMED])
+            self.listing.notes.append(
+                f"It lists {len(self._twice)} names more than once, and the first of each is kept: {names}."
+            )
+        return self.listing
+
+    def _take_tool(self, tool: types.Tool) -> None:
+        name = tool.name[: self._settings.max_name_chars + 1]
+        if name in self._names:
+            # Of two definitions under one name, a script could not tell which it calls.
+            self._twice.setdefault(shown(name))
+            return
+        self._names.add(name)
+        admitted = admit(tool, self._settings)
+        if isinstance(admitted, Withheld):
+            self._leave_out(admitted)
+        elif self._bytes + admitted.size > (most := self._settings.max_definition_bytes):
+            self._leave_out(
+                left_out(
+                    tool.name,
+                    f"the server's definitions together are over upstream.max_definition_bytes = {most}",
+                    "Raise upstream.max_definition_bytes in Cellblock's configuration to use it.",
+                )
+            )
+        else:
+            self._bytes += admitted.size
+            self.listing.tools.append(admitted)
+
+    def _leave_out(self, tool: Withheld) -> None:
+        if len(self.listing.left_out) < MAX_LEFT_OUT:
+            self.listing.left_out.append(tool)
+        else:
+            self._unnamed += 1

@@ -1,0 +1,84 @@
+"""Pins: what a server's tool definitions were when they were first seen, or last approved.
+
+A server is its name and the fingerprint of its command or URL: another program under the same name is not compared
+with the old one's pins, all its tools count as changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from urllib.parse import urlsplit
+
+from cellblock.config import ServerConfig
+from cellblock.upstream.definitions import ToolDefinition, canonical, digest
+from cellblock.upstream.redaction import Redactor
+
+
+class Difference(Enum):
+    """How a listed tool differs from its pin; the value is the end of a sentence about the tool."""
+
+    CHANGED = "its definition has changed since it was pinned"
+    NEW = "it is new since the server's tools were pinned"
+    OTHER_SERVER = "it was pinned for another command or URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One tool's definition and its digest."""
+
+    digest: str
+    definition: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """All pins of one server. `origin` is the fingerprint of its command or URL."""
+
+    origin: str
+    tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+
+    def differences(self, origin: str, tools: Iterable[ToolDefinition]) -> dict[str, Difference]:
+        """The listed tools that are not as pinned. A pinned tool that is not listed is no difference."""
+        found: dict[str, Difference] = {}
+        for tool in tools:
+            pin = self.tools.get(tool.name)
+            if origin != self.origin:
+                found[tool.name] = Difference.OTHER_SERVER
+            elif pin is None:
+                found[tool.name] = Difference.NEW
+            elif pin.digest != tool.digest:
+                found[tool.name] = Difference.CHANGED
+        return found
+
+    def approving(self, origin: str, tools: Iterable[ToolDefinition]) -> Pins:
+        """The pins with these tools as they are now; pins of another command or URL are dropped."""
+        kept = dict(self.tools) if origin == self.origin else {}
+        return Pins(origin, {**kept, **_pinned(tools)})
+
+
+def first_pins(origin: str, tools: Iterable[ToolDefinition]) -> Pins:
+    """Trust on first use."""
+    return Pins(origin, _pinned(tools))
+
+
+def fingerprint(config: ServerConfig) -> str:
+    """Which program or address a server's configuration names, as a hash.
+
+    Secrets are no part of it: a new key makes no new server, and the hash tells nobody anything about the old one.
+    """
+    redactor = Redactor(config)
+    if config.url is not None:
+        parts = urlsplit(config.url)
+        host = parts.netloc.rpartition("@")[2].lower()
+        identity: dict[str, Any] = {"url": redactor.text(f"{parts.scheme}://{host}{parts.path}")}
+    else:
+        arguments = [redactor.text(argument) for argument in config.args]
+        identity = {"command": config.command, "args": arguments}
+    return digest(canonical(identity))
+
+
+def _pinned(tools: Iterable[ToolDefinition]) -> dict[str, Pin]:
+    return {tool.name: Pin(tool.digest, tool.as_json()) for tool in tools}

@@ -1,0 +1,131 @@
+"""Holds a server's tools against their pins, and says which a script is given."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cellblock.catalog.model import Withheld
+from cellblock.config import PinSettings, Reaction, ServerConfig
+from cellblock.upstream.definitions import ToolDefinition, left_out, shown
+from cellblock.upstream.pin_store import PinError, PinStore, Stamp
+from cellblock.upstream.pins import Difference, Pins, fingerprint, first_pins
+
+logger = logging.getLogger("cellblock.upstream")
+
+MAX_NAMED = 5
+"""Tools named in one warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What became of one tool list. `differing` maps offered tools that are not as pinned to what is different."""
+
+    offered: tuple[ToolDefinition, ...]
+    withheld: tuple[Withheld, ...] = ()
+    warnings: tuple[str, ...] = ()
+    differing: Mapping[str, str] = field(default_factory=dict[str, str])
+    known: frozenset[str] = frozenset()
+    """Names of pinned tools: they keep their export names whatever else the server lists."""
+
+
+class Reviewer:
+    """Makes pins at the first sight of a server, and compares ever after.
+
+    A pin file is read when a server's tools have been read, and again before a run that names a server with
+    something to approve, when the file has changed since: an approval needs no restart, and nothing else a look.
+    """
+
+    def __init__(self, settings: PinSettings, store: PinStore) -> None:
+        self._settings = settings
+        self._store = store
+        self._open: dict[str, Stamp | None] = {}
+        self._told: dict[str, str] = {}
+
+    def approved_meanwhile(self, server: str) -> bool:
+        """Whether the pins of a server with something to approve have changed since its last review."""
+        return server in self._open and self._store.stamp(server) != self._open[server]
+
+    def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
+        """Which tools a script is given, by the configured reaction."""
+        reaction = self._settings.of(server)
+        self._open.pop(server, None)
+        if reaction == "off":
+            return Review(tuple(tools))
+        stamp = self._store.stamp(server)
+        try:
+            pins = self._pins(server, config, tools)
+        except PinError as error:
+            self._open[server] = stamp
+            return self._without_pins(server, reaction, tools, error)
+        if pins is None:
+            return Review(tuple(tools))
+        differences = pins.differences(fingerprint(config), tools)
+        if not differences:
+            self._told.pop(server, None)
+            return Review(tuple(tools), known=frozenset(pins.tools))
+        self._open[server] = stamp
+        warning = _summary(server, reaction, differences)
+        self._tell(server, warning)
+        if reaction == "warn":
+            differing = {name: difference.value for name, difference in differences.items()}
+            return Review(tuple(tools), warnings=(warning,), differing=differing, known=frozenset(pins.tools))
+        return Review(
+            offered=tuple(tool for tool in tools if tool.name not in differences),
+            withheld=tuple(
+                left_out(name, difference.value, _approve_hint(server, name))
+                for name, difference in differences.items()
+            ),
+            warnings=(warning,),
+            known=frozenset(pins.tools),
+        )
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _pins(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Pins | None:
+        pins = self._store.load(server)
+        # An empty list is nothing to trust: the first tools would be taken for new ones.
+        if pins is not None or not tools:
+            return pins
+        first = first_pins(fingerprint(config), tools)
+        if self._store.create(server, first):
+            logger.info("upstream %s: %d tools are pinned", server, len(tools))
+            return first
+        return self._store.load(server)
+
+    def _without_pins(
+        self, server: str, reaction: Reaction, tools: Sequence[ToolDefinition], error: PinError
+    ) -> Review:
+        self._tell(server, str(error))
+        if reaction == "warn":
+            return Review(tuple(tools), warnings=(str(error),))
+        why = error.message.rstrip(".")
+        withheld = tuple(left_out(tool.name, why, error.hint) for tool in tools)
+        return Review((), withheld, (str(error),), known=frozenset(tool.name for tool in tools))
+
+    def _tell(self, server: str, warning: str) -> None:
+        if self._told.get(server) != warning:
+            self._told[server] = warning
+            logger.warning("upstream %s: %s", server, warning)
+
+
+def _approve_hint(server: str, tool: str) -> str:
+    return f"Ask the user to review it: `cellblock approve {shlex.quote(server)} {shlex.quote(shown(tool))}`."
+
+
+def _summary(server: str, reaction: Reaction, differences: Mapping[str, Difference]) -> str:
+    names = [shown(name) for name in differences]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    what = "are left out" if reaction == "quarantine" else "are used all the same"
+    kinds = set(differences.values())
+    why = (
+        "were pinned for another command or URL"
+        if kinds == {Difference.OTHER_SERVER}
+        else "are new or not as they were pinned"
+    )
+    return (
+        f"{len(names)} of its tools {why} and {what}: {', '.join(names[:MAX_NAMED])}{more}. "
+        f"Review them: `cellblock approve {shlex.quote(server)}`."
+    )

@@ -1,0 +1,210 @@
+"""The stdio transport: owns one server process, and holds no more of its output than one capped message.
+
+The SDK's own transport keeps a line whole, however long, and copies what it has of it with every 64 KiB. The order of
+the shutdown is the MCP specification's (basic/lifecycle#shutdown) with the SDK's bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Final, TextIO, cast
+
+import anyio
+import mcp_types as types
+from anyio.abc import Process
+from anyio.streams.memory import MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.os.posix.utilities import terminate_posix_process_tree
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
+
+from cellblock.config import ServerConfig
+from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
+from cellblock.upstream.message_cap import too_large_error
+
+logger = logging.getLogger("cellblock.upstream")
+
+READ_BYTES: Final = 64 * 1024
+"""Of one read; a pipe holds no more."""
+
+EXIT_BOUND_SECONDS: Final = 2.0
+"""For a server to exit by itself once its stdin is closed."""
+
+TERMINATE_BOUND_SECONDS: Final = 2.0
+"""From SIGTERM to SIGKILL."""
+
+KILL_BOUND_SECONDS: Final = 2.0
+"""For the kernel to end a killed process; only one that cannot be killed runs it out."""
+
+EXIT_POLL_SECONDS: Final = 0.01
+
+Incoming = SessionMessage | Exception
+
+
+@contextlib.asynccontextmanager
+async def stdio_transport(
+    config: ServerConfig, *, stderr: TextIO, max_message_bytes: int, on_cut: Callable[[str], None]
+) -> AsyncGenerator[tuple[ReadStream[Incoming], WriteStream[SessionMessage]], None]:
+    """Starts a server and speaks newline-delimited JSON-RPC with it.
+
+    Args:
+        config: With a `command`.
+        stderr: Where the process's stderr goes.
+        max_message_bytes: Longest line in bytes. The request that a longer one answers fails; the session goes on.
+        on_cut: Told why when a line without end closes the connection.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+    assert config.command is not None
+    process = await asyncio.create_subprocess_exec(
+        config.command,
+        *config.args,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        env=get_default_environment() | config.env,
+        cwd=config.cwd,
+        # A group of its own: a kill must reach what the server has started.
+        start_new_session=True,
+    )
+    sender, receiver = anyio.create_memory_object_stream[Incoming](0)
+    reader = asyncio.create_task(
+        _read(process, sender, LineSplitter(max_message_bytes), max_message_bytes, on_cut)
+    )
+    try:
+        yield receiver, _Writer(process, reader)
+    finally:
+        receiver.close()
+        await _finished(_stop(process, reader))
+        sender.close()
+
+
+class _Writer:
+    """One message at a time, so that no more than one waits for a server that does not read."""
+
+    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
+        assert process.stdin is not None
+        self._stdin = process.stdin
+        self._reader = reader
+        self._turn = asyncio.Lock()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Writes one message.
+
+        Raises:
+            BrokenResourceError: The server reads no more; the read stream then ends too.
+        """
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        try:
+            async with self._turn:
+                await self._stdin.drain()
+                self._stdin.write(line)
+                await self._stdin.drain()
+        except (OSError, RuntimeError):
+            # RuntimeError: the pipe is closed already.
+            self._reader.cancel()
+            raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Closes the server's stdin."""
+        self._stdin.close()
+
+    async def __aenter__(self) -> _Writer:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+        return None
+
+
+async def _read(
+    process: asyncio.subprocess.Process,
+    sender: MemoryObjectSendStream[Incoming],
+    splitter: LineSplitter,
+    cap: int,
+    on_cut: Callable[[str], None],
+) -> None:
+    """Hands on the server's messages until its stdout ends; no read-ahead while one is not taken."""
+    assert process.stdout is not None
+    async with sender:
+        try:
+            while chunk := await process.stdout.read(READ_BYTES):
+                for line in splitter.feed(chunk):
+                    await sender.send(_parsed(line, cap))
+        except EndlessLine:
+            on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # The session is gone.
+        except OSError as error:
+            on_cut(f"its output cannot be read: {error.strerror}")
+
+
+def _parsed(line: bytes | TooLong, cap: int) -> Incoming:
+    if isinstance(line, TooLong):
+        return too_large_error(line, cap)
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _finished(work: Coroutine[None, None, None]) -> None:
+    """Carries bounded work to its end, however often this task is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _stop(process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
+    assert process.stdin is not None
+    reader.cancel()
+    await asyncio.wait([reader])
+    # A server that is stuck in writing its stdout would not see that its stdin has ended.
+    drain = asyncio.create_task(_drain(process))
+    process.stdin.close()
+    try:
+        if not await _exits(process, EXIT_BOUND_SECONDS):
+            await terminate_posix_process_tree(cast("Process", process), TERMINATE_BOUND_SECONDS)
+            if not await _exits(process, KILL_BOUND_SECONDS):
+                logger.warning("the server process %d cannot be killed; it is left behind", process.pid)
+    finally:
+        drain.cancel()
+        await asyncio.wait([drain])
+        # Nothing public closes the pipes that a descendant of the server still holds.
+        transport: Any = getattr(process, "_transport", None)
+        with contextlib.suppress(PermissionError):
+            transport.close()
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout is not None
+    with contextlib.suppress(OSError):
+        while await process.stdout.read(READ_BYTES):
+            pass
+
+
+async def _exits(process: asyncio.subprocess.Process, bound: float) -> bool:
+    """Whether the process ends in time; `wait()` would also wait for whoever inherited its pipes."""
+    deadline = asyncio.get_running_loop().time() + bound
+    while process.returncode is None:
+        if asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(EXIT_POLL_SECONDS)
+    return True

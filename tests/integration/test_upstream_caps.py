@@ -1,0 +1,155 @@
+"""What a server may take of the broker: one message, one tool list, one definition; over a cap, only that is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from cellblock.doctor import examine
+from support import SERVERS, error_of, plain_server, settings, succeeded, until, within
+
+CAP = 100_000
+
+FLOOD = """
+    import * as server from "@codemode/servers/server";
+    const failure = async (work) => {
+        try { await work; return "no error"; } catch ({ name, message, hint, certainty }) {
+            return { name, message, hint, certainty };
+        }
+    };
+    const [big, other] = await Promise.all([failure(server.flood({ bytes: 300_000 })), server.flood({ bytes: 10 })]);
+    const after = await server.flood({ bytes: 20_000 });
+    globalThis.__codemode_result__ = { big, other, after: after.length };
+"""
+
+
+@contextmanager
+def http_server(*options: str) -> Iterator[str]:
+    """The URL of an `sdk_server.py` over streamable HTTP; killed at the end."""
+    command = [sys.executable, "-I", str(SERVERS / "sdk_server.py"), "http", "--flood", *options]
+    environment = {"PATH": os.environ["PATH"]}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().split()[1]
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+
+
+def check_flood(result: Any) -> None:
+    assert result["big"]["name"] == "ToolCallError", result
+    assert "too large" in result["big"]["message"] and str(CAP) in result["big"]["message"]
+    assert "server" in result["big"]["message"] and "flood" in result["big"]["message"]
+    assert "less at a time" in result["big"]["hint"]
+    assert result["big"]["certainty"] == "may_have_run"
+    assert result["other"] == "f" * 10
+    assert result["after"] == 20_000
+
+
+async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_stdio(tmp_path: Path) -> None:
+    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000}
+    pid = """
+        import { pid } from "@codemode/servers/server";
+        globalThis.__codemode_result__ = await pid({});
+    """
+    async with Broker(settings(tmp_path, {"server": plain_server()}, upstream=bounds)) as broker:
+        await broker.settled()
+        before = succeeded(await within(broker.run(pid)))
+        check_flood(succeeded(await within(broker.run(FLOOD))))
+        assert succeeded(await within(broker.run(pid))) == before
+
+
+@pytest.mark.parametrize("form", ["events", "json"])
+async def test_a_message_over_the_cap_fails_its_call_and_no_other_over_http(
+    tmp_path: Path, form: str
+) -> None:
+    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000}
+    with http_server(*(["--json"] if form == "json" else [])) as url:
+        servers = {"server": {"url": url}}
+        async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+            await broker.settled()
+            check_flood(succeeded(await within(broker.run(FLOOD))))
+
+
+async def test_a_line_without_end_costs_the_server_its_connection(tmp_path: Path) -> None:
+    bounds = {"max_message_bytes": CAP, "call_timeout_ms": 60_000, "retry_first_ms": 50, "retry_max_ms": 200}
+    servers = {"server": plain_server(), "other": plain_server()}
+    code = """
+        import { endless } from "@codemode/servers/server";
+        import { echo } from "@codemode/servers/other";
+        const said = await endless({}).then(() => "no error", (error) => error.message);
+        globalThis.__codemode_result__ = { said, other: await echo({}) };
+    """
+    async with Broker(settings(tmp_path, servers, upstream=bounds)) as broker:
+        await broker.settled()
+        result = succeeded(await within(broker.run(code)))
+        assert "closed during endless" in result["said"] and "upstream.max_message_bytes" in result["said"]
+        assert result["other"] == "{}"
+        await until(lambda: "server" in broker.catalog.servers, "the server is connected again")
+
+
+async def test_a_tool_list_over_the_cap_on_messages_says_so(tmp_path: Path) -> None:
+    definitions = tmp_path / "definitions.json"
+    many = [tool(f"tool_{number}", "d" * 500) for number in range(400)]
+    definitions.write_text(json.dumps({"pages": [many]}))
+    servers = {"server": plain_server("--definitions", definitions)}
+    async with Broker(settings(tmp_path / "s", servers, upstream={"max_message_bytes": CAP})) as broker:
+        await broker.settled()
+        assert "upstream.max_message_bytes" in broker.catalog.unavailable["server"]
+
+
+def tool(name: str, description: str = "Is harmless", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **fields}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(tmp_path: Path) -> None:
+    definitions = tmp_path / "definitions.json"
+    bad = [
+        tool("long_text", "d" * 100_000),
+        tool("deep", inputSchema=nested(70)),
+        tool("wide", inputSchema={"type": "object", "enum": list(range(20_000))}),
+        tool("n" * 5_000),
+        tool("twice", "Is the first"),
+        tool("twice", "Is the second"),
+        {"name": 5},
+    ]
+    definitions.write_text(json.dumps({"pages": [[tool("good"), *bad], [tool("late")]], "endless": True}))
+    servers = {"server": plain_server("--definitions", definitions)}
+    config = settings(tmp_path / "state", servers, upstream={"max_pages": 4})
+    async with Broker(config) as broker:
+        await broker.settled()
+        server = broker.catalog.servers["server"]
+        assert [one.tool_name for one in server.tools] == ["good", "late", "twice"]
+        refused = await within(broker.run('import { deep } from "@codemode/servers/server";'))
+        found = error_of(refused, "IMPORT_FAILURE")
+        assert "max_tool_depth" in found.message and "max_tool_depth" in found.hint
+        asked = """
+            import { getTool } from "@codemode/discovery";
+            globalThis.__codemode_result__ = await getTool("server", "long_text").catch((error) => error.message);
+        """
+        assert "max_description_chars" in succeeded(await within(broker.run(asked)))
+    report = await examine(Broker(config))
+    assert report.ok
+    assert "left out" in report.servers["server"]
+    said = "\n".join(report.warnings)
+    for name in ("long_text", "deep", "wide", "nnn", "twice", "malformed"):
+        assert name in said
+    assert "max_pages = 4" in said
+    assert "Warnings" in report.as_text()

@@ -1,0 +1,108 @@
+"""Pin files: private, whole or not at all, and never believed when they are damaged."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from cellblock.upstream.definitions import canonical, digest
+from cellblock.upstream.pin_store import PinError, PinStore
+from cellblock.upstream.pins import Pin, Pins
+
+
+def pins(description: str = "d") -> Pins:
+    definition = {"name": "a", "description": description, "inputSchema": {"type": "object", "x": "\ud800é"}}
+    return Pins("sha256:o", {"a": Pin(digest(canonical(definition)), definition)})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PinStore:
+    return PinStore(tmp_path / "state" / "pins")
+
+
+def test_what_was_written_is_read(store: PinStore) -> None:
+    assert store.load("files") is None and store.stamp("files") is None
+    assert store.create("files", pins())
+    assert store.load("files") == pins()
+    first = store.stamp("files")
+    store.replace("files", pins("other"))
+    assert store.load("files") == pins("other")
+    assert store.stamp("files") != first
+
+
+def test_first_pins_never_replace_others(store: PinStore) -> None:
+    assert store.create("files", pins())
+    assert not store.create("files", pins("other"))
+    assert store.load("files") == pins()
+
+
+def test_files_are_private_and_nothing_is_left_beside_them(store: PinStore) -> None:
+    store.create("files", pins())
+    store.create("files", pins())
+    store.replace("files", pins())
+    path = store.path("files")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_every_server_has_a_file_of_its_own_in_the_directory(store: PinStore) -> None:
+    names = ["a/b", "a_b", "../../x", "A", "a", "é", "", "n" * 5_000, "\ud800"]
+    paths = {store.path(name) for name in names}
+    assert len(paths) == len(names)
+    assert len({path.parent for path in paths}) == 1
+    for name in names:
+        store.create(name, pins())
+        assert store.load(name) == pins()
+
+
+def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
+    store.create("files", pins())
+    store.path("files").rename(store.path("other"))
+    with pytest.raises(PinError):
+        store.load("other")
+
+
+DAMAGE = [
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"format": 2, "server": "files", "origin": "o", "tools": {}}',
+    b'{"format": 1, "server": "files", "origin": 5, "tools": {}}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": []}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": 5}}',
+    b'{"format": 1, "server": "files", "origin": "o", "tools": {"a": {"digest": "x", "definition": {}}}}',
+    b"[" * 100_000,
+    b"\xff\xfe\x00",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_an_error_that_names_it_and_the_way_out(store: PinStore, damage: bytes) -> None:
+    store.create("files", pins())
+    store.path("files").write_bytes(damage)
+    with pytest.raises(PinError) as caught:
+        store.load("files")
+    assert str(store.path("files")) in caught.value.message
+    assert "cellblock approve files --all" in caught.value.hint
+
+
+def test_a_definition_that_was_edited_is_noticed(store: PinStore) -> None:
+    store.create("files", pins())
+    data = json.loads(store.path("files").read_bytes())
+    data["tools"]["a"]["definition"]["description"] = "edited"
+    store.path("files").write_text(json.dumps(data))
+    with pytest.raises(PinError):
+        store.load("files")
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "pins").write_text("a file where the directory should be")
+    with pytest.raises(PinError) as caught:
+        PinStore(tmp_path / "pins").create("files", pins())
+    assert "cannot be written" in caught.value.message

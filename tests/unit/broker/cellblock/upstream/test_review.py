@@ -1,0 +1,137 @@
+"""Which tools a script is given, by the configured reaction."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import mcp_types as types
+import pytest
+
+from cellblock.config import PinSettings, Reaction, ServerConfig, UpstreamSettings
+from cellblock.upstream.definitions import ToolDefinition, admit
+from cellblock.upstream.pin_store import PinStore
+from cellblock.upstream.review import Review, Reviewer
+
+CONFIG = ServerConfig(command="x")
+
+
+def tools(**descriptions: str) -> list[ToolDefinition]:
+    made = [
+        admit(types.Tool(name=name, description=text, input_schema={"type": "object"}), UpstreamSettings())
+        for name, text in descriptions.items()
+    ]
+    return [one for one in made if isinstance(one, ToolDefinition)]
+
+
+def reviewer(folder: Path, reaction: Reaction, **servers: Reaction) -> Reviewer:
+    return Reviewer(PinSettings(reaction=reaction, servers=servers), PinStore(folder))
+
+
+def names(review: Review) -> tuple[list[str], list[str]]:
+    return [one.name for one in review.offered], [one.name for one in review.withheld]
+
+
+@pytest.mark.parametrize("reaction", ["warn", "quarantine"])
+def test_the_first_list_is_pinned_and_the_same_list_is_fine(tmp_path: Path, reaction: Reaction) -> None:
+    for _ in range(2):
+        review = reviewer(tmp_path, reaction).review("s", CONFIG, tools(a="1", b="2"))
+        assert names(review) == (["a", "b"], []) and not review.warnings
+    assert PinStore(tmp_path).load("s") is not None
+
+
+def test_off_makes_no_pins(tmp_path: Path) -> None:
+    review = reviewer(tmp_path / "pins", "off").review("s", CONFIG, tools(a="1"))
+    assert names(review) == (["a"], [])
+    assert not (tmp_path / "pins").exists()
+
+
+def test_warn_offers_what_differs_and_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1", b="2"))
+    again = reviewer(tmp_path, "warn")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            review = again.review("s", CONFIG, tools(a="other", b="2", c="3"))
+    assert names(review) == (["a", "b", "c"], [])
+    assert set(review.differing) == {"a", "c"}
+    [warning] = review.warnings
+    assert "a, c" in warning and "cellblock approve s" in warning
+    assert len([record for record in caplog.records if "approve" in record.getMessage()]) == 1
+
+
+def test_quarantine_offers_only_what_is_as_pinned(tmp_path: Path) -> None:
+    reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1", b="2"))
+    review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="other", b="2", c="3"))
+    assert names(review) == (["b"], ["a", "c"])
+    assert "changed" in review.withheld[0].why and "new" in review.withheld[1].why
+    assert "cellblock approve s a" in review.withheld[0].hint
+    assert review.known == {"a", "b"}
+
+
+def test_another_command_quarantines_every_tool(tmp_path: Path) -> None:
+    reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
+    other = ServerConfig(command="y")
+    review = reviewer(tmp_path, "quarantine").review("s", other, tools(a="1", b="2"))
+    assert names(review) == ([], ["a", "b"])
+    assert "command or URL" in review.withheld[0].why
+
+
+def test_an_empty_first_list_is_not_what_is_trusted(tmp_path: Path) -> None:
+    quarantine = reviewer(tmp_path, "quarantine")
+    assert names(quarantine.review("s", CONFIG, [])) == ([], [])
+    assert names(quarantine.review("s", CONFIG, tools(a="1"))) == (["a"], [])
+    assert names(quarantine.review("s", CONFIG, tools(a="1", b="2"))) == (["a"], ["b"])
+
+
+def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
+    mixed = reviewer(tmp_path, "quarantine", lenient="warn", free="off")
+    for server in ("strict", "lenient", "free"):
+        mixed.review(server, CONFIG, tools(a="1"))
+    after = {
+        server: names(mixed.review(server, CONFIG, tools(a="2"))) for server in ("strict", "lenient", "free")
+    }
+    assert after == {"strict": ([], ["a"]), "lenient": (["a"], []), "free": (["a"], [])}
+
+
+def test_a_damaged_file_is_never_trusted_anew(tmp_path: Path) -> None:
+    reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
+    path = PinStore(tmp_path).path("s")
+    path.write_text("{")
+    review = reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
+    assert names(review) == ([], ["a"])
+    assert str(path) in review.withheld[0].why and "approve s --all" in review.withheld[0].hint
+    warned = reviewer(tmp_path, "warn").review("s", CONFIG, tools(a="1"))
+    assert names(warned) == (["a"], []) and str(path) in warned.warnings[0]
+    assert path.read_text() == "{"
+
+
+def test_pins_that_cannot_be_kept_are_no_trust(tmp_path: Path) -> None:
+    blocked = tmp_path / "pins"
+    blocked.write_text("in the way")
+    review = reviewer(blocked, "quarantine").review("s", CONFIG, tools(a="1"))
+    assert names(review) == ([], ["a"])
+
+
+def test_a_changed_file_matters_only_while_something_is_open(tmp_path: Path) -> None:
+    store = PinStore(tmp_path)
+    watching = reviewer(tmp_path, "quarantine")
+    watching.review("s", CONFIG, tools(a="1"))
+    assert not watching.approved_meanwhile("s")
+    watching.review("s", CONFIG, tools(a="2"))
+    assert not watching.approved_meanwhile("s")
+    pins = store.load("s")
+    assert pins is not None
+    store.replace("s", pins.approving(pins.origin, tools(a="2")))
+    assert watching.approved_meanwhile("s")
+    assert names(watching.review("s", CONFIG, tools(a="2"))) == (["a"], [])
+    assert not watching.approved_meanwhile("s")
+
+
+def test_names_of_a_server_are_shown_without_what_a_terminal_acts_on(tmp_path: Path) -> None:
+    reviewer(tmp_path, "quarantine").review("s", CONFIG, tools(a="1"))
+    evil = "x\x1b]0;owned\x07`; rm -rf ~`"
+    review = reviewer(tmp_path, "quarantine").review("s", CONFIG, [*tools(a="1"), *tools(**{evil: "1"})])
+    said = review.warnings[0] + review.withheld[0].hint + review.withheld[0].name
+    assert "\x1b" not in said and "\x07" not in said
+    # As one word of the shell.
+    assert "approve s 'x" in review.withheld[0].hint
