@@ -72,6 +72,13 @@ class PoolSettings(_Section):
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
     """Runs that may wait; one more is refused at once."""
 
+    client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
+    """Runs of one client that may wait: half of the queue, so that a client that fills its share leaves room."""
+
+    reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Places that only a client without a running run may take, so that one client's long runs cannot keep all others
+    out; absent: one in sixteen of all places."""
+
     queue_wait_ms: Positive = 30_000
     """Longest wait for a place, in milliseconds; then the run is refused."""
 

@@ -24,6 +24,7 @@ from cellblock.config import Settings, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.transport.router import RouterLink
@@ -110,6 +111,7 @@ class Broker:
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
         observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
     ) -> RunResponse:
         """Runs one script.
 
@@ -119,6 +121,7 @@ class Broker:
                 ignored.
             requested_capabilities: Server ids that the script will want.
             observer: Told console entries and tool calls while they happen.
+            client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
 
         Raises:
             InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
@@ -128,13 +131,15 @@ class Broker:
             request["limits"] = limits
         if requested_capabilities is not None:
             request["requestedCapabilities"] = list(requested_capabilities)
-        return await self.run_request(request, observer=observer)
+        return await self.run_request(request, observer=observer, client=client)
 
-    async def run_request(self, request: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
+    async def run_request(
+        self, request: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+    ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`."""
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return await self._executor.run(request, observer=observer)
+        return await self._executor.run(request, observer=observer, client=client)
 
     @property
     def settings(self) -> Settings:
