@@ -27,6 +27,8 @@ from cellblock.execution.response import Observer, RunResponse
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
+from cellblock.pool.remote_hosts import listen_for_hosts
+from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.upstream.python_tools import MARK
 from cellblock.upstream.registry import Registry
@@ -67,6 +69,7 @@ class Broker:
         self._registry: Registry | None = None
         self._pool: Pool | None = None
         self._host: LocalHost | None = None
+        self._remote: CurveLink | None = None
 
     @classmethod
     def from_config(
@@ -171,6 +174,11 @@ class Broker:
         """Process id of the local worker host."""
         return self._host.pid if self._host else None
 
+    @property
+    def hosts_endpoint(self) -> str | None:
+        """Where worker hosts on other machines connect, or None."""
+        return self._remote.endpoint if self._remote else None
+
     async def settled(self) -> None:
         """Waits until every server's first attempt to connect is over, within the configured bound."""
         if self._registry is not None:
@@ -193,7 +201,15 @@ class Broker:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
-        pool = Pool(section.pool, lambda identity, _why: host.replace(identity))
+        remote: CurveLink | None = None
+
+        def on_host_failed(identity: bytes, why: str) -> None:
+            if remote is not None and remote.reaches(identity):
+                remote.dismiss(identity, why)
+            else:
+                host.replace(identity)
+
+        pool = Pool(section.pool, on_host_failed)
         link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
         stack.callback(link.close)
         pool.use(link)
@@ -215,13 +231,18 @@ class Broker:
             pool.host_gone(identity, why)
 
         host = LocalHost(make_config, log_file=log_dir / "host.log", on_starting=link.expect, on_exit=on_exit)
-        self._host = host
         stack.push_async_callback(host.stop)
         stack.callback(pool.close)
-        host.start()
         silence = asyncio.create_task(_watch_silence(pool))
         stack.callback(silence.cancel)
-        await _host_started(pool, host, log_dir / "host.log")
+        if section.hosts.local:
+            self._host = host
+            host.start()
+            await _host_started(pool, host, log_dir / "host.log")
+        if section.hosts.listen is not None:
+            remote = self._remote = listen_for_hosts(section, pool)
+            stack.callback(remote.close)
+            pool.use(remote)
         self._pool = pool
         self._executor = Executor(section, pool, self._registry)
         stack.push_async_callback(self._stop_executor, self._executor)

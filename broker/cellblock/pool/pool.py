@@ -36,6 +36,7 @@ HOST_SILENCE_SECONDS: Final = 8.0
 @dataclass
 class _Host:
     identity: bytes
+    link: HostLink
     capacity: int = 0
     leases: dict[bytes, Lease] = field(default_factory=dict[bytes, Lease])
     status: protocol.Status | None = None
@@ -61,12 +62,12 @@ class Pool:
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
         self._admission: Admission[_Waiting] = Admission(settings.queue_size, settings.client_queue_size)
-        self._link: HostLink | None = None
+        self._links: list[HostLink] = []
         self._closed = False
 
     def use(self, link: HostLink) -> None:
-        """Sets the wire that hosts are reached by."""
-        self._link = link
+        """Adds a wire that hosts are reached by."""
+        self._links.append(link)
 
     @property
     def hosts(self) -> list[protocol.Hello]:
@@ -121,9 +122,10 @@ class Pool:
 
     def send(self, lease: Lease, message: protocol.ToHost, body: bytes) -> None:
         """Sends under a lease. Raises OSError when the host cannot be reached."""
-        if self._link is None or lease.host not in self._hosts:
+        host = self._hosts.get(lease.host)
+        if host is None:
             raise ConnectionError("the worker host is gone")
-        self._link.send(lease.host, lease.token, message, body)
+        host.link.send(lease.host, lease.token, message, body)
 
     def host_failed(self, identity: bytes, why: str) -> None:
         """A host broke its word or went silent: its runs end, and it is replaced."""
@@ -189,7 +191,11 @@ class Pool:
             # A second greeting would forget the runs that the host has.
             self.host_failed(identity, "broke the protocol: a second hello")
             return
-        self._hosts[identity] = _Host(identity, capacity=hello.capacity, hello=hello)
+        link = next((link for link in self._links if link.reaches(identity)), None)
+        if link is None:
+            # Let go while its greeting was on the way.
+            return
+        self._hosts[identity] = _Host(identity, link, capacity=hello.capacity, hello=hello)
         self._let_in()
 
     def _free_host(self) -> _Host | None:
