@@ -124,6 +124,15 @@ def make_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print JSON")
     _common(doctor)
 
+    keygen = commands.add_parser(
+        "keygen",
+        help="make the key pair of a broker or of a worker host, and print its public key",
+        description="Makes FILE with a new key pair, readable by you alone, and prints the public key. "
+        "Of a FILE that exists, prints the public key.",
+        epilog="example: cellblock keygen ~/.config/cellblock/broker.key",
+    )
+    keygen.add_argument("file", type=Path, metavar="FILE")
+
     demo = commands.add_parser(
         "demo", help="run a real script against two servers that need nothing external"
     )
@@ -152,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "inspect": _inspect,
         "approve": _approve,
         "doctor": _doctor,
+        "keygen": _keygen,
         "demo": _demo,
     }
     try:
@@ -282,6 +292,17 @@ async def _doctor(parsed: argparse.Namespace) -> int:
     report = await examine(Broker(_settings(parsed)))
     sys.stdout.write((as_json(report.as_json()) if parsed.json else report.as_text()) + "\n")
     return EXIT_OK if report.ok else EXIT_SCRIPT_ERROR
+
+
+async def _keygen(parsed: argparse.Namespace) -> int:
+    from cellblock_worker.keys import KeyFileError, make_key_file, read_key_file
+
+    try:
+        pair = read_key_file(parsed.file) if parsed.file.exists() else make_key_file(parsed.file)
+    except KeyFileError as error:
+        raise UsageError(str(error)) from None
+    sys.stdout.write(f"{pair.public}\n")
+    return EXIT_OK
 
 
 async def _demo(parsed: argparse.Namespace) -> int:

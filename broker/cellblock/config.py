@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cellblock.errors import ConfigError
+from cellblock_worker.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
 
@@ -71,6 +72,13 @@ class PoolSettings(_Section):
 
     queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
     """Runs that may wait; one more is refused at once."""
+
+    client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
+    """Runs of one client that may wait: half of the queue, so that a client that fills its share leaves room."""
+
+    reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Places that only a client without a running run may take, so that one client's long runs cannot keep all others
+    out; absent: one in sixteen of all places."""
 
     queue_wait_ms: Positive = 30_000
     """Longest wait for a place, in milliseconds; then the run is refused."""
@@ -154,6 +162,40 @@ class FrontendSettings(_Section):
     Servers that do not fit are named with their functions; 0 names all."""
 
 
+class HostSettings(_Section):
+    """Where scripts run: in a worker host on this machine, in hosts on others that connect over TCP, or in both."""
+
+    local: bool = True
+    """Whether a worker host is started on this machine."""
+
+    listen: str | None = None
+    """`tcp://ADDRESS:PORT` that hosts on other machines connect to; nothing listens when absent."""
+
+    key: Path | None = None
+    """File of the broker's key pair, made by `cellblock keygen`; needed to listen."""
+
+    allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
+    """Public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
+
+    @model_validator(mode="after")
+    def _only_with_keys(self) -> HostSettings:
+        if self.listen is None:
+            if self.key is not None or self.allowed_keys:
+                raise ValueError("`key` and `allowed_keys` are of use only with `listen`")
+            if not self.local:
+                raise ValueError("`local` is false and there is no `listen`: no script could run")
+            return self
+        try:
+            check_tcp(self.listen)
+        except EndpointError as error:
+            raise ValueError(f"`listen`: {error}") from None
+        if self.key is None:
+            raise ValueError("`listen` needs `key`: make one with `cellblock keygen FILE`")
+        if not self.allowed_keys:
+            raise ValueError("`listen` needs `allowed_keys`: the public key of each host, by a name")
+        return self
+
+
 class CellblockSettings(_Section):
     """The `"cellblock"` section of a configuration."""
 
@@ -162,6 +204,7 @@ class CellblockSettings(_Section):
     upstream: UpstreamSettings = UpstreamSettings()
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
+    hosts: HostSettings = HostSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
     start without."""

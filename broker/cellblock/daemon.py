@@ -24,8 +24,11 @@ from cellblock.config import Settings, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
+from cellblock.pool.remote_hosts import listen_for_hosts
+from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.python_tools import MARK
@@ -68,6 +71,7 @@ class Broker:
         self._registry: Registry | None = None
         self._pool: Pool | None = None
         self._host: LocalHost | None = None
+        self._remote: CurveLink | None = None
 
     @classmethod
     def from_config(
@@ -112,6 +116,7 @@ class Broker:
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
         observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
     ) -> RunResponse:
         """Runs one script.
 
@@ -121,6 +126,7 @@ class Broker:
                 ignored.
             requested_capabilities: Server ids that the script will want.
             observer: Told console entries and tool calls while they happen.
+            client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
 
         Raises:
             InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
@@ -130,13 +136,15 @@ class Broker:
             request["limits"] = limits
         if requested_capabilities is not None:
             request["requestedCapabilities"] = list(requested_capabilities)
-        return await self.run_request(request, observer=observer)
+        return await self.run_request(request, observer=observer, client=client)
 
-    async def run_request(self, request: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
+    async def run_request(
+        self, request: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+    ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`."""
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return await self._executor.run(request, observer=observer)
+        return await self._executor.run(request, observer=observer, client=client)
 
     @property
     def settings(self) -> Settings:
@@ -168,6 +176,11 @@ class Broker:
         """Process id of the local worker host."""
         return self._host.pid if self._host else None
 
+    @property
+    def hosts_endpoint(self) -> str | None:
+        """Where worker hosts on other machines connect, or None."""
+        return self._remote.endpoint if self._remote else None
+
     async def settled(self) -> None:
         """Waits until every server's first attempt to connect is over, within the configured bound."""
         if self._registry is not None:
@@ -196,7 +209,15 @@ class Broker:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
-        pool = Pool(section.pool, lambda identity, _why: host.replace(identity))
+        remote: CurveLink | None = None
+
+        def on_host_failed(identity: bytes, why: str) -> None:
+            if remote is not None and remote.reaches(identity):
+                remote.dismiss(identity, why)
+            else:
+                host.replace(identity)
+
+        pool = Pool(section.pool, on_host_failed)
         link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
         stack.callback(link.close)
         pool.use(link)
@@ -218,13 +239,18 @@ class Broker:
             pool.host_gone(identity, why)
 
         host = LocalHost(make_config, log_file=log_dir / "host.log", on_starting=link.expect, on_exit=on_exit)
-        self._host = host
         stack.push_async_callback(host.stop)
         stack.callback(pool.close)
-        host.start()
         silence = asyncio.create_task(_watch_silence(pool))
         stack.callback(silence.cancel)
-        await _host_started(pool, host, log_dir / "host.log")
+        if section.hosts.local:
+            self._host = host
+            host.start()
+            await _host_started(pool, host, log_dir / "host.log")
+        if section.hosts.listen is not None:
+            remote = self._remote = listen_for_hosts(section, pool)
+            stack.callback(remote.close)
+            pool.use(remote)
         self._pool = pool
         self._executor = Executor(section, pool, self._registry)
         stack.push_async_callback(self._stop_executor, self._executor)

@@ -1,4 +1,4 @@
-"""`python -m cellblock_worker`: runs a worker host for the broker that started it.
+"""`python -m cellblock_worker`: runs a worker host for the broker that started it; with arguments, see `remote`.
 
 The first line of stdin is the configuration; the rest of stdin is a lifeline that is never written to. Its end
 means that the broker is gone, and so must everything here be.
@@ -18,6 +18,7 @@ import zmq
 from pydantic import ValidationError
 
 from cellblock_worker.confinement import IsolationUnavailable, die_with_parent, use_isolation
+from cellblock_worker.endpoints import EndpointError
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 
@@ -62,6 +63,10 @@ async def serve(config: HostConfig) -> None:
 
 def main() -> int:
     """Reads the configuration and serves. Returns the exit code."""
+    if len(sys.argv) > 1:
+        from cellblock_worker import remote
+
+        return remote.main(sys.argv[1:])
     die_with_parent()
     # Unbuffered reads: a buffered line reader would swallow lifeline bytes it must leave to the loop.
     line = bytearray()
@@ -83,6 +88,9 @@ def main() -> int:
     try:
         use_isolation(config.isolation)
         asyncio.run(serve(config))
+    except EndpointError as error:
+        sys.stderr.write(f"cellblock_worker: {error}\n")
+        return EXIT_USAGE
     except (IsolationUnavailable, SelfTestFailed) as error:
         sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")
         return EXIT_REFUSED

@@ -8,14 +8,17 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 import zmq
 from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock_worker import confinement, protocol
+from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
+from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
 
@@ -78,9 +81,21 @@ class Host:
     Args:
         config: From the broker.
         context: The ZeroMQ context to make the DEALER in; the caller terminates it.
+        keys: For a broker on the network.
+        on_wire: Told what becomes of the connection.
+
+    Raises:
+        EndpointError: The broker is on the network, and there are no keys.
     """
 
-    def __init__(self, config: HostConfig, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    def __init__(
+        self,
+        config: HostConfig,
+        context: zmq.Context[zmq.Socket[bytes]],
+        *,
+        keys: DialKeys | None = None,
+        on_wire: Callable[[zmq.Event, int], None] | None = None,
+    ) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._workers: set[Worker] = set()
@@ -96,8 +111,15 @@ class Host:
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.stopped = asyncio.Event()
+        self.dismissed: protocol.Shutdown | None = None
         dealer = context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.IDENTITY, bytes.fromhex(config.identity))
+        try:
+            prepare_dialler(dealer, config.connect, keys)
+        except ValueError:
+            dealer.close()
+            raise
+        self._wire = watch(dealer, on_wire) if on_wire is not None else None
         self._socket = LoopSocket(
             dealer,
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
@@ -110,7 +132,15 @@ class Host:
 
     def announce(self) -> None:
         """Connects and says hello: runs may come."""
+        self.dial()
+        self.greet()
+
+    def dial(self) -> None:
+        """Begins to connect. Raises zmq.ZMQError."""
         self._socket.connect(self._config.connect)
+
+    def greet(self) -> None:
+        """Says hello, and from now on that it lives."""
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
@@ -118,6 +148,8 @@ class Host:
             deno=confinement.deno_binary(),
             layers=confinement.layers_in_force(),
             missing=confinement.layers_missing(),
+            message_bytes=self._config.max_message_bytes,
+            heap_mb=self._config.max_old_space_mb,
         )
         self._send(b"", hello)
         self._heartbeat()
@@ -139,6 +171,8 @@ class Host:
                 async with asyncio.timeout(STOP_BOUND_SECONDS):
                     await self._all_gone.wait()
         self._socket.close(linger_ms=FAREWELL_MS)
+        if self._wire is not None:
+            self._wire.close()
         self.stopped.set()
 
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
@@ -200,6 +234,7 @@ class Host:
                 self._warm_target = message.warm
                 self._balance()
             case protocol.Shutdown():
+                self.dismissed = message
                 self._stop_task = self._loop.create_task(self.stop())
 
     def _cancel(self, token: bytes) -> None:

@@ -61,6 +61,8 @@ class LoopSocket:
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._look)
+        # A pipe signals only to a reader that has once found it empty.
+        self._look_soon()
 
     def bind(self, endpoint: str) -> None:
         """Binds. Raises zmq.ZMQError."""

@@ -125,6 +125,10 @@ class Hello(Message):
     deno: str
     layers: list[str]
     missing: list[str] = []
+    message_bytes: Bytes = 0
+    """Largest message it takes. The broker asks this of hosts that it has not started itself, and the next."""
+    heap_mb: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """V8's heap ceiling of its workers in MiB."""
 
 
 class Status(Message):
@@ -196,9 +200,11 @@ class Pool(Message):
 
 
 class Shutdown(Message):
-    """Kill every worker and exit."""
+    """Kill every worker and stop. A host on another machine comes back under a new identity unless it is `final`."""
 
     t: Literal["shutdown"] = "shutdown"
+    why: Annotated[str, Field(max_length=1000)] = ""
+    final: bool = False
 
 
 FromWorker = Ready | Log | Call | Query | Notice | Done | Failed

@@ -17,6 +17,7 @@ from cellblock.execution.plan import capability_warnings, make_plan
 from cellblock.execution.request import read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
+from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.pool import Pool
 from cellblock.schemas.cache import ValidatorCache
 
@@ -71,12 +72,15 @@ class Executor:
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
 
-    async def run(self, raw: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
+    async def run(
+        self, raw: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+    ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
         Args:
             raw: The request (Code Mode specification, section 3.2).
             observer: Told what happens while it happens.
+            client: Whose run it is; workers are shared fairly between clients.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -85,6 +89,11 @@ class Executor:
         worker is killed.
         """
         request = read_request(raw, self._settings)
+        try:
+            # Before the work of planning: a refusal must stay cheap when very many come.
+            self._pool.check_room(client)
+        except Overloaded as error:
+            return _refused("OVERLOADED", error.message, error.hint, [*request.warnings])
         await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
         catalog = self._upstreams.catalog
@@ -109,7 +118,7 @@ class Executor:
         )
         queued_at = time.monotonic()
         try:
-            lease = await self._pool.acquire(run)
+            lease = await self._pool.acquire(run, client)
         except Overloaded as error:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import mcp_types as types
@@ -46,8 +47,23 @@ INPUT_SCHEMA: dict[str, Any] = {
 }
 
 
-def make_server(service: RunService, *, version: str) -> Server[dict[str, Any]]:
-    """An MCP server in front of a broker."""
+STDIO_CLIENT: Final = "stdio"
+"""Over stdio, a process serves one client."""
+
+Context = ServerRequestContext[dict[str, Any]]
+
+
+def make_server(
+    service: RunService, *, version: str, client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT
+) -> Server[dict[str, Any]]:
+    """An MCP server in front of a broker.
+
+    Args:
+        service: The broker.
+        version: Of Cellblock.
+        client_of: Names the client that a request comes from, the same for all requests of one connection; clients
+            share the workers fairly.
+    """
 
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -70,7 +86,7 @@ def make_server(service: RunService, *, version: str) -> Server[dict[str, Any]]:
                 types.INVALID_PARAMS, f"Unknown tool {params.name!r}; the only tool is {TOOL_NAME}."
             )
         try:
-            response = await service.run_request(params.arguments or {})
+            response = await service.run_request(params.arguments or {}, client=client_of(context))
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         data = response.as_json()

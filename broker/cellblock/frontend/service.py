@@ -9,6 +9,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.config import Settings
 from cellblock.execution.executor import NOBODY
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.pool.admission import DEFAULT_CLIENT
 
 
 class RunService(Protocol):
@@ -29,6 +30,8 @@ class RunService(Protocol):
         """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
         ...
 
-    async def run_request(self, request: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
-        """Runs a `codemode.run` request. Raises InvalidRequest when it is malformed."""
+    async def run_request(
+        self, request: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+    ) -> RunResponse:
+        """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
         ...

@@ -28,13 +28,15 @@ class Lease:
     Attributes:
         token: Random name of the run on the wire, 16 bytes.
         host: Identity of the host.
+        client: Who holds the place.
     """
 
-    def __init__(self, pool: Pool, host: bytes, token: bytes, events: LeaseEvents) -> None:
+    def __init__(self, pool: Pool, host: bytes, token: bytes, events: LeaseEvents, client: str) -> None:
         self._pool = pool
         self.host = host
         self.token = token
         self.events = events
+        self.client = client
         self.released = False
 
     def start(self, run: protocol.Run, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Hosts, leases and the admission queue: who gets a worker, and when.
+"""Hosts and leases: who gets a worker, and when (whose turn it is, `admission` says).
 
 The pool believes nothing a host says beyond the leases it gave that host: a message under another host's token,
 or under none, is dropped.
@@ -10,13 +10,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cellblock.config import PoolSettings
 from cellblock.errors import HostUnavailable, Overloaded
+from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock.pool.lease import Lease, LeaseEvents
 from cellblock.transport.link import HostLink
 from cellblock_worker import protocol
@@ -25,6 +25,10 @@ logger = logging.getLogger("cellblock.pool")
 
 TOKEN_BYTES: Final = 16
 
+RESERVED_SHARE: Final = 16
+"""One place in so many is kept for clients that hold none, so that long runs of one client do not keep another from
+running at all; a pool smaller than this keeps none. `pool.reserved_places` sets another number."""
+
 HOST_SILENCE_SECONDS: Final = 8.0
 """A host says `Status` every second; after this long without a word it is hung and is replaced."""
 
@@ -32,6 +36,7 @@ HOST_SILENCE_SECONDS: Final = 8.0
 @dataclass
 class _Host:
     identity: bytes
+    link: HostLink
     capacity: int = 0
     leases: dict[bytes, Lease] = field(default_factory=dict[bytes, Lease])
     status: protocol.Status | None = None
@@ -56,13 +61,13 @@ class Pool:
         self._settings = settings
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
-        self._queue: deque[_Waiting] = deque()
-        self._link: HostLink | None = None
+        self._admission: Admission[_Waiting] = Admission(settings.queue_size, settings.client_queue_size)
+        self._links: list[HostLink] = []
         self._closed = False
 
     def use(self, link: HostLink) -> None:
-        """Sets the wire that hosts are reached by."""
-        self._link = link
+        """Adds a wire that hosts are reached by."""
+        self._links.append(link)
 
     @property
     def hosts(self) -> list[protocol.Hello]:
@@ -77,24 +82,32 @@ class Pool:
     @property
     def queued(self) -> int:
         """Runs that wait for a place."""
-        return len(self._queue)
+        return self._admission.waiting
 
     @property
     def warm(self) -> int:
         """Warm workers, as the hosts last said."""
         return sum(host.status.warm for host in self._hosts.values() if host.status)
 
-    async def acquire(self, events: LeaseEvents) -> Lease:
-        """Waits for a place at a host.
+    def check_room(self, client: str = DEFAULT_CLIENT) -> None:
+        """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
+        if not self._may_start(client):
+            self._admission.check_room(client)
+
+    async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
+        """Waits for a place at a host, in fair turn with other clients.
 
         Raises:
-            Overloaded: The queue is full, or `queue_wait_ms` passed.
+            Overloaded: The queue is full in all or for this client, or `queue_wait_ms` passed.
             HostUnavailable: The pool is closed.
         """
         if self._closed:
             raise HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
-        host = self._free_host() if not self._queue else None
-        return self._grant(host, events) if host is not None else await self._wait_for_lease(events)
+        host = self._free_host()
+        if host is not None and self._may_start(client):
+            self._admission.start(client)
+            return self._grant(host, events, client)
+        return await self._wait_for_lease(events, client)
 
     def release(self, lease: Lease) -> None:
         """Takes a lease back and lets the next waiting run in."""
@@ -104,13 +117,15 @@ class Pool:
         host = self._hosts.get(lease.host)
         if host is not None:
             host.leases.pop(lease.token, None)
+        self._admission.end(lease.client)
         self._let_in()
 
     def send(self, lease: Lease, message: protocol.ToHost, body: bytes) -> None:
         """Sends under a lease. Raises OSError when the host cannot be reached."""
-        if self._link is None or lease.host not in self._hosts:
+        host = self._hosts.get(lease.host)
+        if host is None:
             raise ConnectionError("the worker host is gone")
-        self._link.send(lease.host, lease.token, message, body)
+        host.link.send(lease.host, lease.token, message, body)
 
     def host_failed(self, identity: bytes, why: str) -> None:
         """A host broke its word or went silent: its runs end, and it is replaced."""
@@ -137,11 +152,10 @@ class Pool:
     def close(self) -> None:
         """Refuses everything that waits."""
         self._closed = True
-        for waiting in self._queue:
-            if not waiting.lease.done():
+        for ticket in self._admission.clear():
+            if not ticket.item.lease.done():
                 error = HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
-                waiting.lease.set_exception(error)
-        self._queue.clear()
+                ticket.item.lease.set_exception(error)
 
     # ---- what hosts say (LinkEvents) -----------------------------------------------------------------
 
@@ -177,7 +191,11 @@ class Pool:
             # A second greeting would forget the runs that the host has.
             self.host_failed(identity, "broke the protocol: a second hello")
             return
-        self._hosts[identity] = _Host(identity, capacity=hello.capacity, hello=hello)
+        link = next((link for link in self._links if link.reaches(identity)), None)
+        if link is None:
+            # Let go while its greeting was on the way.
+            return
+        self._hosts[identity] = _Host(identity, link, capacity=hello.capacity, hello=hello)
         self._let_in()
 
     def _free_host(self) -> _Host | None:
@@ -187,44 +205,60 @@ class Pool:
                 best = host
         return best
 
-    def _grant(self, host: _Host, events: LeaseEvents) -> Lease:
-        lease = Lease(self, host.identity, secrets.token_bytes(TOKEN_BYTES), events)
+    def _free_and_reserved(self) -> tuple[int, int]:
+        total = sum(host.capacity for host in self._hosts.values())
+        reserved = self._settings.reserved_places
+        return total - self.running, total // RESERVED_SHARE if reserved is None else reserved
+
+    def _may_start(self, client: str) -> bool:
+        return self._admission.may_start(client, *self._free_and_reserved())
+
+    def _grant(self, host: _Host, events: LeaseEvents, client: str) -> Lease:
+        lease = Lease(self, host.identity, secrets.token_bytes(TOKEN_BYTES), events, client)
         host.leases[lease.token] = lease
         return lease
 
-    async def _wait_for_lease(self, events: LeaseEvents) -> Lease:
-        if len(self._queue) >= self._settings.queue_size:
-            raise Overloaded(
-                f"All workers are busy and {len(self._queue)} runs wait already.",
-                hint="Try again in a moment, or raise pool.capacity and pool.queue_size.",
-            )
+    async def _wait_for_lease(self, events: LeaseEvents, client: str) -> Lease:
         waiting = _Waiting(events, asyncio.get_running_loop().create_future())
-        self._queue.append(waiting)
+        ticket = self._admission.join(client, waiting)
         try:
             async with asyncio.timeout(self._settings.queue_wait_ms / 1000):
                 return await waiting.lease
         except TimeoutError:
-            self._take_back(waiting)
-            raise Overloaded(
-                f"No worker was free within {self._settings.queue_wait_ms} ms.",
-                hint="Try again in a moment, or raise pool.capacity.",
-            ) from None
+            self._take_back(ticket)
+            raise self._waited_too_long() from None
         except asyncio.CancelledError:
-            self._take_back(waiting)
+            self._take_back(ticket)
             raise
         finally:
-            if waiting in self._queue:
-                self._queue.remove(waiting)
+            self._admission.leave(ticket)
 
-    def _take_back(self, waiting: _Waiting) -> None:
+    def _waited_too_long(self) -> Overloaded:
+        bound = f"within {self._settings.queue_wait_ms} ms (pool.queue_wait_ms)"
+        if not self._hosts:
+            return Overloaded(
+                f"No worker host connected {bound}.", hint="Run `cellblock doctor`; start a worker host."
+            )
+        return Overloaded(
+            f"No place came free {bound}: {self.running} runs hold all that this client may have.",
+            hint="Try again in a moment, lower timeoutMs of long runs, or raise pool.capacity.",
+        )
+
+    def _take_back(self, ticket: Ticket[_Waiting]) -> None:
         """A place that came at the moment at which its run gave up goes to the next in the queue."""
-        future = waiting.lease
+        future = ticket.item.lease
         if future.done() and not future.cancelled() and future.exception() is None:
             self.release(future.result())
 
     def _let_in(self) -> None:
         # The lease is made here, not when its run wakes: in between, a newcomer would take the place.
-        while self._queue and (host := self._free_host()) is not None:
-            waiting = self._queue.popleft()
-            if not waiting.lease.done():
-                waiting.lease.set_result(self._grant(host, waiting.events))
+        while (host := self._free_host()) is not None:
+            ticket = self._admission.next_up(*self._free_and_reserved())
+            if ticket is None:
+                return
+            if ticket.item.lease.done():
+                # Cancelled, and not yet awake to leave by itself.
+                self._admission.leave(ticket)
+                continue
+            self._admission.admit(ticket)
+            ticket.item.lease.set_result(self._grant(host, ticket.item.events, ticket.client))

@@ -1,7 +1,8 @@
 """What the pool needs of a wire to worker hosts, whatever carries it.
 
-Two carriers implement it: `router.RouterLink` over ZeroMQ, and `memory.MemoryLink`, which puts a host in the
-same process so that everything above the wire is tested without sockets.
+Three carriers implement it: `router.RouterLink` for the host on this machine, `curve_link.CurveLink` for hosts on
+others, and `memory.MemoryLink`, which puts a host in the same process so that everything above the wire is tested
+without sockets.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ class HostLink(Protocol):
 
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Sends one message. Raises OSError when that host cannot be reached."""
+        ...
+
+    def reaches(self, host: bytes) -> bool:
+        """Whether a host of this identity is this wire's."""
         ...
 
     def close(self) -> None:

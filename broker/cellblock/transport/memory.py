@@ -50,6 +50,10 @@ class MemoryLink:
         copy = protocol.parse_to_host(unpack_header(pack_header(message.model_dump())))
         self._loop.call_soon(target.broker_says, token, copy, body)
 
+    def reaches(self, host: bytes) -> bool:
+        """Whether it is attached."""
+        return host in self._hosts
+
     def deliver(self, host: bytes, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
         """What a host says, as encoded header and body; in a later turn of the loop."""
         self._loop.call_soon(self._deliver_now, host, token, raw_header, body)

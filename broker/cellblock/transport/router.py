@@ -1,4 +1,4 @@
-"""Owns the ROUTER socket: the ZeroMQ carrier between the broker and its worker hosts."""
+"""Owns the ROUTER socket for this machine: the ZeroMQ carrier between the broker and the worker host it starts."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ class RouterLink:
         """Drops whatever still comes under this identity."""
         self._known.discard(host)
 
+    def reaches(self, host: bytes) -> bool:
+        """Whether it is expected."""
+        return host in self._known
+
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
         """Sends one message. Raises PeerUnreachable (an OSError)."""
         self._socket.send((host, token, pack_header(message.model_dump()), body))
@@ -59,10 +63,15 @@ class RouterLink:
         if host not in self._known:
             return
         try:
-            if len(parts) != 4:
-                raise FrameError(f"{len(parts)} parts")
-            message = protocol.parse_from_host(unpack_header(parts[2]))
+            token, message, body = read_parts(parts)
         except FrameError as error:
             self._events.host_broke_protocol(host, str(error))
             return
-        self._events.host_says(host, parts[1], message, parts[3])
+        self._events.host_says(host, token, message, body)
+
+
+def read_parts(parts: list[bytes]) -> tuple[bytes, protocol.FromHost, bytes]:
+    """Token, message and body of what a ROUTER received. Raises FrameError."""
+    if len(parts) != 4:
+        raise FrameError(f"{len(parts)} parts")
+    return parts[1], protocol.parse_from_host(unpack_header(parts[2])), parts[3]

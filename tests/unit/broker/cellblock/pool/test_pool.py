@@ -31,8 +31,8 @@ class Events:
         self.lost.append(why)
 
 
-def acquire(world: World, events: Events | None = None) -> asyncio.Task[Lease]:
-    return asyncio.ensure_future(world.pool.acquire(events or Events()))
+def acquire(world: World, events: Events | None = None, client: str = "c") -> asyncio.Task[Lease]:
+    return asyncio.ensure_future(world.pool.acquire(events or Events(), client))
 
 
 async def got(task: asyncio.Task[Lease]) -> Lease:
@@ -122,13 +122,91 @@ async def test_a_full_queue_refuses_at_once(make_world: MakeWorld) -> None:
         (await got(task)).release()
 
 
+async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, capacity=2)
+    held = [await got(acquire(world, client="noisy")) for _ in range(2)]
+    queued = [acquire(world, client="noisy") for _ in range(5)]
+    await turns()
+    quiet = acquire(world, client="quiet")
+    await turns()
+    held[0].release()
+    lease = await got(quiet)
+    assert lease.client == "quiet" and not any(task.done() for task in queued)
+    lease.release()
+    first = await got(queued[0])
+    assert first.client == "noisy"
+    for task in queued[1:]:
+        task.cancel()
+    await turns()
+    for lease in (held[1], first):
+        lease.release()
+    assert world.pool._admission.clients == 0
+
+
+async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_size": 3, "client_queue_size": 1})
+    noisy = acquire(world, client="noisy")
+    await turns()
+    with pytest.raises(Overloaded, match="client_queue_size"):
+        await got(acquire(world, client="noisy"))
+    with pytest.raises(Overloaded, match="client_queue_size"):
+        world.pool.check_room("noisy")
+    world.pool.check_room("quiet")
+    quiet = acquire(world, client="quiet")
+    await world.host(hold)
+    for task in (noisy, quiet):
+        (await got(task)).release()
+
+
+async def test_a_reserved_place_is_for_a_client_that_holds_none(make_world: MakeWorld) -> None:
+    world = make_world(pool={"reserved_places": 1})
+    await world.host(hold, capacity=3)
+    long = [await got(acquire(world, client="long")) for _ in range(2)]
+    third = acquire(world, client="long")
+    await turns()
+    assert not third.done()
+    other = await got(acquire(world, client="other"))
+    long[0].release()
+    await turns()
+    assert not third.done()
+    other.release()
+    long += [await got(third)]
+    for lease in long:
+        lease.release()
+
+
+async def test_one_place_in_sixteen_is_reserved_by_default(make_world: MakeWorld) -> None:
+    world = make_world()
+    await world.host(hold, identity=b"a", capacity=8)
+    first = [await got(acquire(world)) for _ in range(8)]
+    await world.host(hold, identity=b"b", capacity=8)
+    first += [await got(acquire(world)) for _ in range(7)]
+    last = acquire(world)
+    await turns()
+    assert not last.done()
+    (await got(acquire(world, client="d"))).release()
+    for lease in first:
+        lease.release()
+    (await got(last)).release()
+
+
+async def test_who_waits_without_any_host_is_told_so(make_world: MakeWorld) -> None:
+    world = make_world(pool={"queue_wait_ms": 20})
+    with pytest.raises(Overloaded, match="No worker host connected within 20 ms"):
+        await got(acquire(world))
+
+
 async def test_the_wait_is_bounded(make_world: MakeWorld) -> None:
     world = make_world(pool={"queue_wait_ms": 50})
+    await world.host(hold, capacity=1)
+    held = await got(acquire(world))
     started = time.monotonic()
-    with pytest.raises(Overloaded, match="within 50 ms"):
+    with pytest.raises(Overloaded, match=r"No place came free within 50 ms \(pool.queue_wait_ms\): 1 runs"):
         await got(acquire(world))
     assert 0.04 < time.monotonic() - started < 5
     assert world.pool.queued == 0
+    held.release()
 
 
 @pytest.mark.parametrize("turns_before", [0, 1, 2])

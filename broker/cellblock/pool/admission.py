@@ -1,0 +1,200 @@
+"""Whose run is next: a queue that is bounded, in all and per client, and fair across clients. Sans-I/O.
+
+The rule: a free place goes to the waiting client that holds the fewest places, and among equals to the one that has
+waited longest since it last got one. Within one client it is first come, first served. So clients that wait share the
+places evenly (max-min), however many runs each has queued and however long its runs take; and between two consecutive
+leases of one client, each other client that waited all along got one too, or holds more places.
+
+Of a client nothing is kept once it neither waits nor holds a place; who comes back, comes as new and goes behind its
+equals that wait already.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from cellblock.errors import Overloaded
+
+DEFAULT_CLIENT: Final = "default"
+"""The client of everyone who gives no name."""
+
+STALE_ENTRIES_KEPT: Final = 64
+"""Outdated heap entries tolerated over one per waiting client, before the heap is built anew."""
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class Ticket(Generic[T]):
+    """One run's place in the queue."""
+
+    client: str
+    item: T
+
+
+@dataclass(slots=True)
+class _Client:
+    tickets: OrderedDict[Ticket[Any], None] = field(default_factory=OrderedDict[Ticket[Any], None])
+    places: int = 0
+    since: int = 0
+    """When it last got a place or, if later, began to wait; unique among clients."""
+
+
+class Admission(Generic[T]):
+    """Each operation takes time logarithmic in the number of waiting clients, amortised, and none waits.
+
+    Args:
+        queue_size: Runs that may wait in all.
+        client_queue_size: Runs of one client that may wait.
+    """
+
+    def __init__(self, queue_size: int, client_queue_size: int) -> None:
+        self._queue_size = queue_size
+        self._client_queue_size = client_queue_size
+        self._clients: dict[str, _Client] = {}
+        self._waiting = 0
+        self._waiting_clients = 0
+        self._clock = 0
+        # (places, since, name), smallest first; an entry that no longer tells its client's state is skipped.
+        self._heap: list[tuple[int, int, str]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Runs that wait."""
+        return self._waiting
+
+    @property
+    def clients(self) -> int:
+        """Clients that wait or hold a place."""
+        return len(self._clients)
+
+    def waiting_of(self, client: str) -> int:
+        """Runs of one client that wait."""
+        state = self._clients.get(client)
+        return len(state.tickets) if state else 0
+
+    def places_of(self, client: str) -> int:
+        """Places that one client holds."""
+        state = self._clients.get(client)
+        return state.places if state else 0
+
+    def may_start(self, client: str, free: int, reserve: int) -> bool:
+        """Whether a run of `client` that comes now need not wait, `next_up` having been served to its end.
+
+        Args:
+            client: Its name.
+            free: Free places.
+            reserve: Free places that are kept for clients that hold none.
+        """
+        state = self._clients.get(client)
+        if state is None:
+            return free > 0
+        return not state.tickets and free > (reserve if state.places else 0)
+
+    def start(self, client: str) -> None:
+        """Counts a place that a client got without waiting."""
+        state = self._clients.setdefault(client, _Client())
+        state.places += 1
+        state.since = self._tick()
+
+    def end(self, client: str) -> None:
+        """A client has given one place back."""
+        state = self._clients[client]
+        state.places -= 1
+        if state.tickets:
+            self._push(client, state)
+        elif state.places == 0:
+            del self._clients[client]
+
+    def check_room(self, client: str) -> None:
+        """Raises Overloaded when one more run of `client` may not wait."""
+        own = self.waiting_of(client)
+        if own >= self._client_queue_size and self._waiting < self._queue_size:
+            raise Overloaded(
+                f"This client has {own} runs waiting, as many as one client may have "
+                f"(pool.client_queue_size); {self._waiting} runs wait in all.",
+                hint="Wait until some of them have ended before you start more.",
+            )
+        if self._waiting >= self._queue_size:
+            raise Overloaded(
+                f"All places are taken and {self._waiting} runs wait, as many as may in all (pool.queue_size); "
+                f"{own} of them are this client's.",
+                hint="Try again in a few seconds, or raise pool.capacity and pool.queue_size.",
+            )
+
+    def join(self, client: str, item: T) -> Ticket[T]:
+        """Puts a run at the end of its client's line. Raises Overloaded as `check_room`."""
+        self.check_room(client)
+        state = self._clients.setdefault(client, _Client())
+        ticket = Ticket(client, item)
+        state.tickets[ticket] = None
+        self._waiting += 1
+        if len(state.tickets) == 1:
+            self._waiting_clients += 1
+            state.since = self._tick()
+            self._push(client, state)
+        return ticket
+
+    def leave(self, ticket: Ticket[T]) -> None:
+        """Takes a run out of the queue, wherever it is; one that is out already stays out."""
+        state = self._clients.get(ticket.client)
+        if state is not None and ticket in state.tickets:
+            self._remove(ticket, state)
+            if not state.tickets and state.places == 0:
+                del self._clients[ticket.client]
+
+    def next_up(self, free: int, reserve: int) -> Ticket[T] | None:
+        """The run whose turn it is, or None: nobody waits, or what is free is kept for clients that hold no place.
+
+        Args:
+            free: Free places.
+            reserve: As for `may_start`.
+        """
+        while self._heap:
+            places, since, name = self._heap[0]
+            state = self._clients.get(name)
+            if state is None or not state.tickets or (places, since) != (state.places, state.since):
+                heapq.heappop(self._heap)
+                continue
+            # Whoever is first holds the fewest: if it may not have a place, nobody may.
+            return next(iter(state.tickets)) if free > (reserve if places else 0) else None
+        return None
+
+    def admit(self, ticket: Ticket[T]) -> None:
+        """Takes the run that `next_up` gave out of the queue and counts its place."""
+        state = self._clients[ticket.client]
+        self._remove(ticket, state)
+        state.places += 1
+        state.since = self._tick()
+        if state.tickets:
+            self._push(ticket.client, state)
+
+    def clear(self) -> list[Ticket[T]]:
+        """Empties the queue; gives the tickets that were in it."""
+        tickets = [ticket for state in self._clients.values() for ticket in state.tickets]
+        for ticket in tickets:
+            self.leave(ticket)
+        return tickets
+
+    def _remove(self, ticket: Ticket[T], state: _Client) -> None:
+        del state.tickets[ticket]
+        self._waiting -= 1
+        if not state.tickets:
+            self._waiting_clients -= 1
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
+
+    def _push(self, name: str, state: _Client) -> None:
+        heapq.heappush(self._heap, (state.places, state.since, name))
+        if len(self._heap) > 2 * self._waiting_clients + STALE_ENTRIES_KEPT:
+            self._heap = [
+                (client.places, client.since, name)
+                for name, client in self._clients.items()
+                if client.tickets
+            ]
+            heapq.heapify(self._heap)

@@ -1,0 +1,69 @@
+"""Worker hosts on other machines: who is taken, and on what terms."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import zmq
+
+from cellblock.config import CellblockSettings
+from cellblock.errors import ConfigError
+from cellblock.pool.pool import Pool
+from cellblock.transport.curve_link import CurveLink, other_version
+from cellblock_worker import protocol
+from cellblock_worker.endpoints import EndpointError
+from cellblock_worker.keys import KeyFileError, read_key_file
+
+MIB: Final = 1024 * 1024
+NAMESPACES: Final = "namespaces"
+"""How a host's `missing` begins when it has no bubblewrap."""
+
+
+def listen_for_hosts(section: CellblockSettings, pool: Pool) -> CurveLink:
+    """Opens the wire for hosts on other machines; the caller closes it.
+
+    Raises:
+        ConfigError: The key file or the endpoint cannot be used.
+    """
+    hosts = section.hosts
+    assert hosts.listen is not None and hosts.key is not None
+    try:
+        own = read_key_file(hosts.key.expanduser())
+        return CurveLink(
+            hosts.listen,
+            own=own,
+            allowed={key: name for name, key in hosts.allowed_keys.items()},
+            max_message_bytes=section.max_message_bytes,
+            events=pool,
+            judge=lambda hello: refusal(hello, section),
+            on_gone=pool.host_gone,
+        )
+    except KeyFileError as error:
+        raise ConfigError(
+            f"cellblock.hosts.key: {error}.", hint="Correct the file or its permissions."
+        ) from None
+    except (EndpointError, zmq.ZMQError) as error:
+        raise ConfigError(
+            f"cellblock.hosts.listen: {hosts.listen} cannot be listened on: {error}.",
+            hint="Use an address of this machine and a port that is free.",
+        ) from None
+
+
+def refusal(hello: protocol.Hello, section: CellblockSettings) -> str | None:
+    """Why a host is not taken, with what to change, or None."""
+    if hello.protocol != protocol.PROTOCOL_VERSION:
+        return other_version(hello.protocol)
+    if hello.message_bytes < section.max_message_bytes:
+        return (
+            f"it takes messages of up to {hello.message_bytes} bytes, this broker sends up to "
+            f"{section.max_message_bytes}: start it with --max-message-bytes {section.max_message_bytes}"
+        )
+    heap_mb = section.limits.max_memory_bytes.maximum // MIB
+    if hello.heap_mb < heap_mb:
+        return (
+            f"its workers have {hello.heap_mb} MiB, scripts here may have {heap_mb}: "
+            f"start it with --max-memory-mb {heap_mb}"
+        )
+    if section.isolation == "required" and any(layer.startswith(NAMESPACES) for layer in hello.missing):
+        return 'it has no namespaces around its workers, and this broker\'s isolation is "required"'
+    return None

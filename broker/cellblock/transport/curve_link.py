@@ -1,0 +1,231 @@
+"""Owns the ROUTER socket for worker hosts on other machines: TCP, always with CURVE and an allow-list of keys.
+
+A host of this wire is known by a prefix and the identity that it chose, so that none can take the name of the host
+that the broker has started itself. Two hosts of one identity cannot be: ZeroMQ ignores the later one as long as the
+first is connected (ROUTER_HANDOVER stays off).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import zmq
+
+from cellblock.transport.link import LinkEvents
+from cellblock.transport.router import read_parts
+from cellblock.transport.zap import KeyGuard
+from cellblock_worker import protocol
+from cellblock_worker.curve import prepare_listener
+from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.keys import KeyPair
+from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.wire_events import explain, watch
+
+logger = logging.getLogger("cellblock.transport")
+
+PREFIX: Final = b"tcp:"
+
+PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
+"""After a connection has ended somewhere, when to look which host it was: ZeroMQ tells of it a little before its own
+table of peers is in order."""
+
+LOG_INTERVAL_SECONDS: Final = 1.0
+"""Between two lines about handshakes that failed: a scanner must not fill the disk."""
+
+WHY_CHARS: Final = 500
+
+_PROBE: Final = pack_header(protocol.Cancel().model_dump())
+"""A cancel of no run: the least that a host can be sent."""
+
+
+class CurveLink:
+    """Binds at construction; implements `link.HostLink`.
+
+    Args:
+        endpoint: `tcp://ADDRESS:PORT`.
+        own: The broker's key pair.
+        allowed: Names of the hosts that may connect, by their public keys.
+        max_message_bytes: Cap of one message part from a host.
+        events: Told what hosts say.
+        judge: Says why a host that greets is not taken, or None.
+        on_gone: Told the identity of a host whose connection has ended, and why.
+
+    Raises:
+        EndpointError: It is no TCP endpoint.
+        zmq.ZMQError: It cannot be bound.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        own: KeyPair,
+        allowed: Mapping[str, str],
+        max_message_bytes: int,
+        events: LinkEvents,
+        judge: Callable[[protocol.Hello], str | None],
+        on_gone: Callable[[bytes, str], None],
+    ) -> None:
+        self._events = events
+        self._judge = judge
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._joined: set[bytes] = set()
+        self._closed = False
+        self._may_log_at = 0.0
+        self._unsaid = 0
+        self._explained = False
+        self._ended = 0
+        # A context of its own: what strangers send keeps no thread of the host on this machine busy.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._to_close: list[LoopSocket | KeyGuard] = []
+        try:
+            router = self._context.socket(zmq.ROUTER)
+            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            prepare_listener(router, endpoint, own)
+            self._to_close.append(KeyGuard(self._context, allowed))
+            self._to_close.append(watch(router, self._on_wire))
+            self._socket = LoopSocket(
+                router, max_message_bytes=max_message_bytes + MAX_HEADER_BYTES, on_message=self._on_parts
+            )
+            self._to_close.insert(0, self._socket)
+            self._socket.bind(endpoint)
+            self.endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+        except Exception:
+            self.close()
+            raise
+
+    def reaches(self, host: bytes) -> bool:
+        """Whether it has joined over this wire."""
+        return host in self._joined
+
+    def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
+        """Sends one message. Raises PeerUnreachable (an OSError)."""
+        try:
+            self._socket.send((host.removeprefix(PREFIX), token, pack_header(message.model_dump()), body))
+        except OSError:
+            # Its other runs should know now, and no new one should come to it.
+            self._loop.call_soon(self._probe)
+            raise
+
+    def dismiss(self, host: bytes, why: str, *, final: bool = False) -> None:
+        """Tells a host to stop, if it can be told, and drops whatever still comes from it.
+
+        Args:
+            host: Its identity.
+            why: For its log.
+            final: Whether it need not come back.
+        """
+        self._joined.discard(host)
+        try:
+            self.send(host, b"", protocol.Shutdown(why=why[:WHY_CHARS], final=final))
+        except OSError:
+            logger.info("worker host %s is gone already", _short(host))
+
+    def close(self) -> None:
+        """Closes the sockets. Hosts notice, and come back when a broker listens again."""
+        self._closed = True
+        for socket in self._to_close:
+            socket.close()
+        self._context.destroy(linger=0)
+
+    # ---- what comes in -------------------------------------------------------------------------------
+
+    def _on_parts(self, parts: list[bytes]) -> None:
+        host = PREFIX + parts[0]
+        try:
+            token, message, body = read_parts(parts)
+        except FrameError as error:
+            self._on_nonsense(host, parts, str(error))
+            return
+        if host in self._joined:
+            self._events.host_says(host, token, message, body)
+        elif isinstance(message, protocol.Hello):
+            self._on_hello(host, message)
+
+    def _on_hello(self, host: bytes, hello: protocol.Hello) -> None:
+        why = self._judge(hello)
+        if why is not None:
+            logger.error("worker host %s is not taken: %s", _short(host), why)
+            self.dismiss(host, why, final=True)
+            return
+        logger.info("worker host %s has joined with %d places", _short(host), hello.capacity)
+        self._joined.add(host)
+        self._events.host_says(host, b"", hello, b"")
+
+    def _on_nonsense(self, host: bytes, parts: list[bytes], why: str) -> None:
+        if host in self._joined:
+            self._events.host_broke_protocol(host, why)
+            return
+        version = _version_said(parts)
+        if version is not None and version != protocol.PROTOCOL_VERSION:
+            why = other_version(version)
+        logger.error("worker host %s is not taken: %s", _short(host), why)
+        self.dismiss(host, why, final=True)
+
+    def _on_wire(self, event: zmq.Event, value: int) -> None:
+        if event is zmq.Event.DISCONNECTED:
+            if self._explained:
+                # The same connection's second event: ZeroMQ says why, and at once that it is closed.
+                self._explained = False
+                return
+            self._ended += 1
+            for pause in PROBE_PAUSES_SECONDS:
+                self._loop.call_later(pause, self._probe)
+            self._loop.call_later(PROBE_PAUSES_SECONDS[-1], self._account)
+        elif event is not zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._explained = True
+            self._say_now_and_then(explain(event, value))
+
+    def _probe(self) -> None:
+        """Finds the hosts whose connection has ended: those that nothing can be sent to."""
+        if self._closed:
+            return
+        for host in list(self._joined):
+            try:
+                self._socket.send((host.removeprefix(PREFIX), b"", _PROBE, b""))
+            except OSError:
+                self._joined.discard(host)
+                self._ended -= 1
+                why = "its connection has ended"
+                logger.error("worker host %s is gone: %s", _short(host), why)
+                self._on_gone(host, f"the worker host is gone: {why}")
+
+    def _account(self) -> None:
+        if self._ended > 0:
+            self._say_now_and_then("it ended without having become a worker host")
+        self._ended = 0
+
+    def _say_now_and_then(self, why: str) -> None:
+        now = time.monotonic()
+        if now < self._may_log_at:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more were not logged)" if self._unsaid else ""
+        self._may_log_at, self._unsaid = now + LOG_INTERVAL_SECONDS, 0
+        logger.error("refused a connection to %s: %s%s", self.endpoint, why, more)
+
+
+def other_version(version: int) -> str:
+    """Why a host of another protocol version is not taken."""
+    return (
+        f"it speaks protocol {version}, this broker {protocol.PROTOCOL_VERSION}: install the same Cellblock"
+    )
+
+
+def _short(host: bytes) -> str:
+    return host.removeprefix(PREFIX).hex()[:8]
+
+
+def _version_said(parts: list[bytes]) -> int | None:
+    """The protocol version in a greeting that this broker cannot read otherwise."""
+    try:
+        header = unpack_header(parts[2])
+    except (FrameError, IndexError):
+        return None
+    version = header.get("protocol")
+    return version if header.get("t") == "hello" and isinstance(version, int) else None

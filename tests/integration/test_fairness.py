@@ -1,0 +1,63 @@
+"""A noisy client and a quiet one, in a real pool: the queue is shared by client, and a flood is refused in words."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cellblock import Broker, RunResponse, tool
+from support import error_of, settings, succeeded, until, within
+
+PLACES = 2
+NOISY_QUEUE = 200
+ROUNDS = 5
+
+
+async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue(tmp_path: Path) -> None:
+    inside = 0
+    gate = asyncio.Semaphore(0)
+
+    @tool()
+    async def pass_gate() -> None:
+        """Returns when the test lets one run through."""
+        nonlocal inside
+        inside += 1
+        await gate.acquire()
+
+    noise = 'import { pass_gate } from "@codemode/servers/local"; await pass_gate({});'
+    sizes = {
+        "capacity": PLACES,
+        "warm": PLACES,
+        "queue_size": NOISY_QUEUE + 10,
+        "client_queue_size": NOISY_QUEUE,
+    }
+    async with Broker(settings(tmp_path, pool=sizes), tools=[pass_gate]) as broker:
+        flood = [
+            asyncio.create_task(broker.run(noise, client="noisy")) for _ in range(PLACES + NOISY_QUEUE + 3)
+        ]
+        await until(lambda: inside == PLACES, "the noisy client's runs hold all places")
+        await until(lambda: sum(task.done() for task in flood) == 3, "what is over the share is refused")
+        for task in flood:
+            if task.done():
+                found = error_of(task.result(), "OVERLOADED")
+                assert "This client has 200 runs waiting" in found.message
+                assert "pool.client_queue_size" in found.message and "not started" in found.message
+
+        pool = broker._pool
+        assert pool is not None
+        for number in range(1, ROUNDS + 1):
+            code = f"globalThis.__codemode_result__ = {number};"
+            quiet: asyncio.Task[RunResponse] = asyncio.create_task(broker.run(code, client="quiet"))
+            await until(lambda: pool._admission.waiting_of("quiet") == 1, "the quiet run waits")
+            # One run of the noisy client ends, and no other can: the place must have gone to the quiet client.
+            gate.release()
+            assert succeeded(await within(quiet)) == number
+            wanted = PLACES + number
+            await until(lambda wanted=wanted: inside == wanted, "then the noisy client has its place again")
+
+        for task in flood:
+            task.cancel()
+        await asyncio.wait(flood, timeout=20)
+        await until(lambda: pool.queued == 0 and pool.running == 0, "nothing is left of cancelled runs")
+        assert pool._admission.clients == 0
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1

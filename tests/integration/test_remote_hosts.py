@@ -1,0 +1,192 @@
+"""Worker hosts that dial in over TCP: real processes, real keys, and what becomes of runs when one goes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, ConfigError, tool
+from cellblock_worker.keys import KeyPair, make_key_file
+from support import error_of, gone, settings, succeeded, until, within, workers_of
+
+ANSWER = "globalThis.__codemode_result__ = 6 * 7;"
+START_BOUND = 60.0
+"""A host tests its isolation before it dials; on a busy machine that takes seconds."""
+
+StartHost = Callable[..., Awaitable[Process]]
+
+
+class Keys:
+    """The files of a broker and of two hosts; the broker allows the first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker = make_key_file(folder / "broker.key")
+        self.host = make_key_file(folder / "host.key")
+        self.stranger = make_key_file(folder / "stranger.key")
+
+    def section(self, listen: str = "tcp://127.0.0.1:*", **more: Any) -> dict[str, Any]:
+        """The `hosts` section of the broker."""
+        file = str(self.folder / "broker.key")
+        return {"listen": listen, "key": file, "allowed_keys": {"box": self.host.public}, **more}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+@pytest.fixture
+async def start_host(keys: Keys) -> AsyncIterator[StartHost]:
+    """Starts a host process against an endpoint; kills what is left at the end."""
+    started: list[Process] = []
+
+    async def start(
+        endpoint: str, *more: str, key: str = "host.key", server: KeyPair | None = None
+    ) -> Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cellblock_worker", "--connect", endpoint, "--key", str(keys.folder / key),
+            "--server-key", (server or keys.broker).public, "--warm", "1", *more,
+            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def hosts(broker: Broker, pids: set[int]) -> None:
+    """Waits until just these hosts are connected."""
+    await until(lambda: {hello.pid for hello in broker.hosts} == pids, f"hosts {pids}", START_BOUND)
+
+
+async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    inside = asyncio.Event()
+
+    @tool()
+    async def hold(word: str) -> str:
+        """Tells that it is here, and takes its time."""
+        if word == "hold":
+            inside.set()
+            await asyncio.sleep(600)
+        return word
+
+    call = """
+        import {{ hold }} from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await hold({{ word: "{}" }});
+    """
+    config = settings(tmp_path / "state", hosts=keys.section(local=False))
+    async with Broker(config, tools=[hold]) as broker:
+        assert broker.hosts_endpoint is not None and broker.host_pid is None
+        first = await start_host(broker.hosts_endpoint)
+        await hosts(broker, {first.pid})
+        assert succeeded(await within(broker.run(call.format("far")))) == "far"
+        argv = psutil.Process(first.pid).cmdline()
+        assert not [word for word in argv if keys.host.secret.hex() in word]
+
+        held = asyncio.create_task(broker.run(call.format("hold")))
+        await within(inside.wait())
+        workers = workers_of(first.pid)
+        assert workers
+        first.kill()
+        found = error_of(await within(held), "HOST_LOST")
+        assert "connection has ended" in found.message and "1 in flight" in found.message
+        await gone(workers)
+        await hosts(broker, set())
+
+        waiting = asyncio.create_task(broker.run(ANSWER))
+        second = await start_host(broker.hosts_endpoint)
+        assert succeeded(await within(waiting, START_BOUND)) == 42
+        await hosts(broker, {second.pid})
+        second.terminate()
+        assert await within(second.wait()) == 0
+        await hosts(broker, set())
+
+
+async def test_a_host_comes_back_to_a_broker_that_was_started_again(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "one", hosts=keys.section(local=False))) as broker:
+        endpoint = broker.hosts_endpoint
+        assert endpoint is not None
+        process = await start_host(endpoint)
+        await hosts(broker, {process.pid})
+    async with Broker(settings(tmp_path / "two", hosts=keys.section(endpoint, local=False))) as broker:
+        await hosts(broker, {process.pid})
+        assert succeeded(await within(broker.run(ANSWER))) == 42
+
+
+async def test_local_and_remote_hosts_serve_side_by_side_and_strangers_change_nothing(
+    tmp_path: Path, keys: Keys, start_host: StartHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = 0
+    meet = asyncio.Event()
+
+    @tool()
+    async def wait_for_the_other() -> str:
+        """Returns when two runs are in it: one place on each host, so both must serve."""
+        nonlocal here
+        here += 1
+        if here == 2:
+            meet.set()
+        await meet.wait()
+        return "met"
+
+    code = """
+        import { wait_for_the_other } from "@codemode/servers/local";
+        globalThis.__codemode_result__ = await wait_for_the_other({});
+    """
+    config = settings(tmp_path / "state", hosts=keys.section(), pool={"capacity": 1, "warm": 1})
+    async with Broker(config, tools=[wait_for_the_other]) as broker:
+        assert broker.hosts_endpoint is not None and broker.host_pid is not None
+        stranger = await start_host(broker.hosts_endpoint, key="stranger.key")
+        misled = await start_host(broker.hosts_endpoint, server=keys.stranger)
+        remote = await start_host(broker.hosts_endpoint, "--capacity", "1")
+        await hosts(broker, {broker.host_pid, remote.pid})
+        both = await within(asyncio.gather(broker.run(code), broker.run(code)))
+        assert [succeeded(response) for response in both] == ["met", "met"]
+
+        await until(lambda: keys.stranger.public in caplog.text, "the unknown key is in the log", START_BOUND)
+        await until(lambda: "another server key" in caplog.text, "so is the wrong one", START_BOUND)
+        assert {hello.pid for hello in broker.hosts} == {broker.host_pid, remote.pid}
+        for process, said in ((stranger, b"not allowed"), (misled, b"check --server-key")):
+            assert process.returncode is None and process.stderr is not None
+            assert said in await within(process.stderr.readline())
+
+
+async def test_a_host_on_other_terms_is_refused_and_ends_with_the_reason(
+    tmp_path: Path, keys: Keys, start_host: StartHost
+) -> None:
+    async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))) as broker:
+        assert broker.hosts_endpoint is not None
+        process = await start_host(broker.hosts_endpoint, "--max-message-bytes", "4096")
+        _, stderr = await within(process.communicate(), START_BOUND)
+        assert process.returncode == 3
+        assert b"refuses to serve" in stderr and b"--max-message-bytes 16777216" in stderr
+        assert broker.hosts == []
+
+
+async def test_what_cannot_be_listened_with_is_a_configuration_error(tmp_path: Path, keys: Keys) -> None:
+    (keys.folder / "broker.key").chmod(0o640)
+    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.key: .*chmod 600"):
+        async with Broker(settings(tmp_path / "state", hosts=keys.section(local=False))):
+            pass
+    (keys.folder / "broker.key").chmod(0o600)
+    with pytest.raises(ConfigError, match=r"cellblock\.hosts\.listen: tcp://192\.0\.2\.1:7070 cannot"):
+        async with Broker(
+            settings(tmp_path / "state", hosts=keys.section("tcp://192.0.2.1:7070", local=False))
+        ):
+            pass

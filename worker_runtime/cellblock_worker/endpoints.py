@@ -1,0 +1,19 @@
+"""The form of a network endpoint; apart from `curve`, so that reading a configuration needs no ZeroMQ."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(\d{1,5}|\*)")
+
+
+class EndpointError(ValueError):
+    """The endpoint may not be used so; the text says why."""
+
+
+def check_tcp(endpoint: str) -> None:
+    """Raises EndpointError unless this is `tcp://HOST:PORT` (`*` for any interface, or any free port)."""
+    match = _TCP.fullmatch(endpoint)
+    if match is None or (match[2] != "*" and int(match[2]) > 65535):
+        raise EndpointError(f"{endpoint!r} is not of the form tcp://HOST:PORT")

@@ -1,0 +1,99 @@
+"""CURVE key pairs (ZeroMQ RFC 26): one file each, readable by its owner alone; public keys as 64 hexadecimal digits.
+
+Hexadecimal, where ZeroMQ's own Z85 needs fewer characters: shells, unit files, JSON and TOML all leave it as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import zmq
+from zmq.utils import z85
+
+KEY_BYTES: Final = 32
+FILE_CAP_BYTES: Final = 4096
+"""A key file has about 200 bytes; a wrong path must not be read whole."""
+
+_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_SECRET_LINE: Final = re.compile(r"^curve-secret-key ([0-9a-f]{64})$", re.MULTILINE)
+_TEXT: Final = """\
+# A Cellblock key pair: keep this file secret. Its public key is
+# {public}
+curve-secret-key {secret}
+"""
+
+
+class KeyFileError(ValueError):
+    """A key or its file cannot be used; the text says which and why, and holds no part of a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """One side's keys; `public` may be shown."""
+
+    public: str
+    secret: bytes = field(repr=False)
+
+    @property
+    def public_bytes(self) -> bytes:
+        """The public key as ZeroMQ takes it."""
+        return bytes.fromhex(self.public)
+
+
+def parse_public_key(text: str) -> bytes:
+    """The 32 bytes of a public key. Raises KeyFileError."""
+    if _KEY.fullmatch(text) is None:
+        raise KeyFileError("a public key is 64 digits 0-9 a-f, as `cellblock keygen FILE` prints it")
+    return bytes.fromhex(text)
+
+
+def make_key_file(path: Path) -> KeyPair:
+    """Makes a new pair and its file, mode 0600. Raises KeyFileError; a file that exists is left alone."""
+    _, secret_z85 = zmq.curve_keypair()
+    pair = _pair_of(z85.decode(secret_z85))
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(_TEXT.format(public=pair.public, secret=pair.secret.hex()))
+    except OSError as error:
+        raise KeyFileError(f"the key file {path} cannot be made: {error.strerror}") from None
+    return pair
+
+
+def read_key_file(path: Path) -> KeyPair:
+    """Reads a pair, from a file that nobody but this user (or root) can have read or written.
+
+    Raises:
+        KeyFileError: It cannot be read, is no key file, or is open to others.
+    """
+    try:
+        # Not to block on a pipe that somebody put in the file's place.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise KeyFileError(f"the key file {path} cannot be read: {error.strerror}") from None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise KeyFileError(f"the key file {path} is no regular file")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise KeyFileError(f"the key file {path} belongs to another user")
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise KeyFileError(f"the key file {path} is open to others (mode {mode:04o}): chmod 600 {path}")
+        text = os.read(fd, FILE_CAP_BYTES).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+    match = _SECRET_LINE.search(text)
+    if match is None:
+        raise KeyFileError(f"{path} holds no key pair: make one with `cellblock keygen`")
+    return _pair_of(bytes.fromhex(match[1]))
+
+
+def _pair_of(secret: bytes) -> KeyPair:
+    public = z85.decode(zmq.curve_public(z85.encode(secret)))
+    return KeyPair(public.hex(), secret)
