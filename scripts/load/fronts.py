@@ -43,7 +43,7 @@ class Embedded:
 
     async def run(self, scenario: Scenario, *, client: str = CLIENT) -> Mapping[str, Any]:
         """As `Front.run`."""
-        response = await self.broker.run(scenario.code, limits=scenario.limits)
+        response = await self.broker.run(scenario.code, limits=scenario.limits, client=client)
         return response.as_json()
 
 
