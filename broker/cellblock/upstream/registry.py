@@ -24,6 +24,10 @@ LOCAL_SERVER: Final = "local"
 """Configuration name of the server made of Python tools."""
 
 
+def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
+    return tool
+
+
 class Registry:
     """Owns every upstream session.
 
@@ -35,6 +39,7 @@ class Registry:
         tools: Python functions that become the server `local`.
         settings: Bounds.
         log_dir: For the stderr of started servers.
+        refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
 
     Raises:
         ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
@@ -47,8 +52,10 @@ class Registry:
         settings: UpstreamSettings,
         *,
         log_dir: Path,
+        refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
     ) -> None:
         self._settings = settings
+        self._refine = refine
         self._local: dict[str, PythonTool] = {}
         for function in tools:
             python_tool = read_tool(function)
@@ -153,7 +160,10 @@ class Registry:
             return held[1]
         unique = {tool.name: tool for tool in facts.tools}
         exports = export_names(unique)
-        tools = tuple(_tool_entry(unique[tool_name], export) for tool_name, export in exports.items())
+        tools = tuple(
+            self._refine(name, _tool_entry(unique[tool_name], export))
+            for tool_name, export in exports.items()
+        )
         entry = ServerEntry(
             server_id=self._paths[name],
             server_name=facts.name or name,
@@ -170,12 +180,15 @@ class Registry:
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
         tools = tuple(
-            ToolEntry(
-                tool_name=name,
-                export_name=export,
-                description=self._local[name].description,
-                input_schema=self._local[name].input_schema,
-                output_schema=self._local[name].output_schema,
+            self._refine(
+                LOCAL_SERVER,
+                ToolEntry(
+                    tool_name=name,
+                    export_name=export,
+                    description=self._local[name].description,
+                    input_schema=self._local[name].input_schema,
+                    output_schema=self._local[name].output_schema,
+                ),
             )
             for name, export in exports.items()
         )
