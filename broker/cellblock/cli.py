@@ -23,6 +23,7 @@ from cellblock.errors import CellblockError, Fault, InvalidRequest
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
+    from cellblock.catalog.outputs import OutputLookup
     from cellblock.daemon import Broker
 
 EXIT_OK: Final = 0
@@ -238,7 +239,7 @@ async def _serve(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-async def _catalog(parsed: argparse.Namespace) -> Catalog:
+async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, OutputLookup]:
     from cellblock.daemon import Broker
 
     async with Broker(_settings(parsed)) as broker:
@@ -246,13 +247,14 @@ async def _catalog(parsed: argparse.Namespace) -> Catalog:
         catalog = broker.catalog
     for server_id, reason in catalog.unavailable.items():
         sys.stderr.write(f"cellblock: server {server_id} is not connected: {reason}\n")
-    return catalog
+    return catalog, broker.output_of
 
 
 async def _types(parsed: argparse.Namespace) -> int:
     from cellblock.knowledge import show_types
 
-    sys.stdout.write(show_types(await _catalog(parsed), parsed.servers))
+    catalog, outputs = await _catalog(parsed)
+    sys.stdout.write(show_types(catalog, parsed.servers, outputs))
     return EXIT_OK
 
 
@@ -261,7 +263,8 @@ async def _search(parsed: argparse.Namespace) -> int:
 
     if parsed.limit < 1:
         raise UsageError("--limit must be 1 or more")
-    results = search_tools(await _catalog(parsed), parsed.query, server=parsed.server, limit=parsed.limit)
+    catalog, _ = await _catalog(parsed)
+    results = search_tools(catalog, parsed.query, server=parsed.server, limit=parsed.limit)
     sys.stdout.write((as_json(results) if parsed.json else as_text(results)) + "\n")
     return EXIT_OK
 
@@ -269,7 +272,8 @@ async def _search(parsed: argparse.Namespace) -> int:
 async def _inspect(parsed: argparse.Namespace) -> int:
     from cellblock.knowledge import as_json, inspect_tool
 
-    sys.stdout.write(as_json(inspect_tool(await _catalog(parsed), parsed.tool)) + "\n")
+    catalog, outputs = await _catalog(parsed)
+    sys.stdout.write(as_json(inspect_tool(catalog, parsed.tool, outputs)) + "\n")
     return EXIT_OK
 
 

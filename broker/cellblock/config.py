@@ -11,7 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -196,6 +196,69 @@ class HostSettings(_Section):
         return self
 
 
+Unwrap = Literal["spec", "json"]
+
+
+class ToolSchemaSettings(_Section):
+    """What a server or a tool does otherwise; None is as the level above has it."""
+
+    learn: bool | None = None
+    unwrap: Unwrap | None = None
+    unbox: bool | None = None
+    keep_samples: bool | None = None
+
+
+class ServerSchemaSettings(ToolSchemaSettings):
+    """The same for one server of `mcpServers`, and for its tools by their MCP names."""
+
+    tools: dict[str, ToolSchemaSettings] = {}
+
+
+class SchemaRules(NamedTuple):
+    """What holds for one tool."""
+
+    learn: bool
+    unwrap: Unwrap
+    unbox: bool
+    keep_samples: bool
+
+
+class SchemaSettings(_Section):
+    """What is learnt of tool results, and how scripts get them."""
+
+    learn: bool = True
+    """Whether the shapes of results are observed and kept in the state directory. Values are not kept."""
+
+    unwrap: Unwrap = "spec"
+    """`spec` gives scripts a single text block as it is (Code Mode specification, section 5.3.2). `json` gives them
+    what the text says when it is a JSON object or array."""
+
+    unbox: bool = False
+    """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` to be structured content."""
+
+    keep_samples: bool = False
+    """Whether the newest small result of each tool is kept, and shown as an example."""
+
+    stable_after: Positive = 20
+    """Results in a row that change nothing, after which only some are looked at."""
+
+    sample_every: Positive = 16
+    """Then one result in so many is."""
+
+    servers: dict[str, ServerSchemaSettings] = {}
+    """Exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
+
+    def of(self, server: str, tool: str) -> SchemaRules:
+        """What holds for a tool: as said for it, else for its server, else for all."""
+        rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
+        own = self.servers.get(server)
+        for level in (own, own.tools.get(tool) if own is not None else None):
+            if level is not None:
+                said = {name: value for name in rules._fields if (value := getattr(level, name)) is not None}
+                rules = rules._replace(**said)
+        return rules
+
+
 class CellblockSettings(_Section):
     """The `"cellblock"` section of a configuration."""
 
@@ -205,6 +268,7 @@ class CellblockSettings(_Section):
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
     hosts: HostSettings = HostSettings()
+    schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
     start without."""
@@ -253,10 +317,16 @@ class Settings(BaseModel):
     cellblock: CellblockSettings = CellblockSettings()
 
     @model_validator(mode="after")
-    def _pins_of_known_servers(self) -> Settings:
+    def _exceptions_of_known_servers(self) -> Settings:
         for name in self.cellblock.pins.servers:
             if name not in self.servers:
                 raise ValueError(f"cellblock.pins.servers names {name!r}, which is not in mcpServers")
+        unknown = [
+            name for name in self.cellblock.schemas.servers if name not in self.servers and name != "local"
+        ]
+        if unknown:
+            known = ", ".join([*self.servers, "local"])
+            raise ValueError(f"cellblock.schemas.servers.{unknown[0]}: no such server; there are {known}")
         return self
 
     @property

@@ -19,15 +19,19 @@ from typing import Any, Final
 
 import zmq
 
-from cellblock.catalog.model import Catalog
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.config import Settings, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.outputs import KnownOutputs, ToolRefiner
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.pool.remote_hosts import listen_for_hosts
+from cellblock.schemas.learner import Learner
+from cellblock.schemas.store import FILE_NAME
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
@@ -43,6 +47,9 @@ HOST_START_BOUND_SECONDS: Final = 15.0
 """From starting the worker host to its `Hello`; it takes about 0.3 s."""
 
 SILENCE_CHECK_SECONDS: Final = 1.0
+
+LEARN_BOUND_SECONDS: Final = 5.0
+"""Longest wait for the store of observed schemas; it opens in milliseconds."""
 
 SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
@@ -72,6 +79,8 @@ class Broker:
         self._pool: Pool | None = None
         self._host: LocalHost | None = None
         self._remote: CurveLink | None = None
+        self._learner: Learner | None = None
+        self._outputs: OutputLookup = stated_output
 
     @classmethod
     def from_config(
@@ -181,8 +190,22 @@ class Broker:
         """Where worker hosts on other machines connect, or None."""
         return self._remote.endpoint if self._remote else None
 
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What is known now of a tool's output: given, declared or observed; None when nothing is.
+
+        An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
+        """
+        return self._outputs(server, tool)
+
+    async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+        """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
+        if self._learner is not None:
+            await self._learner.learnt(bound)
+
     async def settled(self) -> None:
         """Waits until every server's first attempt to connect is over, within the configured bound."""
+        if self._learner is not None:
+            await self._learner.loaded(LEARN_BOUND_SECONDS)
         if self._registry is not None:
             await self._registry.settled(self._settings.cellblock.upstream.startup_wait_ms / 1000)
 
@@ -193,12 +216,15 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
+        self._learner = self._start_learner(stack)
+        self._outputs = KnownOutputs(self._learner)
         self._registry = Registry(
             self._settings.servers,
             self._tools,
             section.upstream,
             log_dir=log_dir,
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
+            refine=ToolRefiner(section.schemas),
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()
@@ -252,8 +278,14 @@ class Broker:
             stack.callback(remote.close)
             pool.use(remote)
         self._pool = pool
-        self._executor = Executor(section, pool, self._registry)
+        self._executor = Executor(section, pool, self._registry, learner=self._learner, outputs=self._outputs)
         stack.push_async_callback(self._stop_executor, self._executor)
+
+    def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:
+        learner = Learner(self._settings.cellblock.schemas, self._settings.state_dir / FILE_NAME)
+        learner.start()
+        stack.push_async_callback(learner.close)
+        return learner
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None

@@ -9,22 +9,23 @@ from typing import Any
 
 from cellblock.catalog.discovery import Discovery, tool_definition
 from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.catalog.suggest import nearest_names
-from cellblock.catalog.typescript import declare_all, declare_server
+from cellblock.catalog.typescript import declare_all, declare_server, declare_tool
 from cellblock.errors import ConfigError
 
 NAMESPACE = "mcp__"
 
 
-def show_types(catalog: Catalog, names: Sequence[str]) -> str:
+def show_types(catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output) -> str:
     """TypeScript declarations of the named servers, or of everything a script can import.
 
     Raises:
         ConfigError: A named server is not connected.
     """
     if not names:
-        return declare_all(catalog)
-    return "\n".join(declare_server(find_server(catalog, name)) for name in names)
+        return declare_all(catalog, outputs)
+    return "\n".join(declare_server(find_server(catalog, name), outputs=outputs) for name in names)
 
 
 def search_tools(catalog: Catalog, query: str, *, server: str | None, limit: int) -> list[dict[str, Any]]:
@@ -39,7 +40,7 @@ def search_tools(catalog: Catalog, query: str, *, server: str | None, limit: int
     return Discovery(catalog).search(query, options)["results"]
 
 
-def inspect_tool(catalog: Catalog, name: str) -> dict[str, Any]:
+def inspect_tool(catalog: Catalog, name: str, outputs: OutputLookup = stated_output) -> dict[str, Any]:
     """One tool's definition with its schemas. `name` is `SERVER.TOOL`, `mcp__SERVER__TOOL`, or a unique `TOOL`.
 
     Raises:
@@ -53,7 +54,10 @@ def inspect_tool(catalog: Catalog, name: str) -> dict[str, Any]:
     ]
     if len(found) == 1:
         server, tool = found[0]
-        definition = tool_definition(tool, "full")
+        output = outputs(server, tool)
+        definition = tool_definition(tool, "full", output)
+        definition["output"] = None if output is None else output.as_json()
+        definition["declaration"] = declare_tool(tool, output)
         shown = {"serverId": server.server_id, **definition, "outputSchema": definition.get("outputSchema")}
         if tool.tool_name in server.unpinned:
             review = f"`cellblock approve {shlex.quote(server.config_name)}`"

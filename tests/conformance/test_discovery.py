@@ -38,6 +38,13 @@ async def test_the_exports(broker: Broker) -> None:
     assert promises == [True] * 5
 
 
+def stated(tool: dict[str, Any]) -> dict[str, Any]:
+    """The definition without what was only observed, which depends on the calls that other tests have made."""
+    if str(tool.get("outputSchema", {}).get("description", "")).startswith("Observed from"):
+        del tool["outputSchema"]
+    return tool
+
+
 @pytest.mark.clause("4.2.a")
 async def test_servers(broker: Broker) -> None:
     """ServerInfo and ServerDescription: ids in the order of the configuration, names as servers give them."""
@@ -82,6 +89,7 @@ async def test_detail_levels_of_list_tools(broker: Broker) -> None:
         found = {tool["toolName"]: tool for tool in levels[level]}
         assert set(found) == set(defined)
         for name, tool in found.items():
+            stated(tool)
             wanted = {key: defined[name][key] for key in extra if key in defined[name]}
             assert {key: tool[key] for key in tool if key not in ("toolName", "exportName")} == wanted, name
             assert isinstance(tool["exportName"], str)
@@ -93,7 +101,7 @@ async def test_get_tool_gives_everything(broker: Broker) -> None:
     for name in ("annotated", "a.b", "checked-with.example", "quote\"'`name", "delete"):
         tool = await evaluated(broker, f"await discovery.getTool('contract', {name!r})", DISCOVERY)
         defined = {key: part for key, part in CONTRACT_TOOLS[name]["tool"].items() if key != "name"}
-        assert tool.pop("toolName") == name
+        assert stated(tool).pop("toolName") == name
         assert re.fullmatch(r"[A-Za-z_$][\w$]*", tool.pop("exportName"))
         assert tool == defined
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchIndex
 from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound
@@ -23,8 +24,9 @@ MAX_SEARCH_LIMIT: Final = 100
 class Discovery:
     """Discovery over one snapshot; the search index is built at its first search."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, outputs: OutputLookup = stated_output) -> None:
         self._catalog = catalog
+        self._outputs = outputs
         self._index: SearchIndex | None = None
 
     def answer(self, operation: Operation, arguments: list[Any]) -> Any:
@@ -43,10 +45,10 @@ class Discovery:
             case "listTools":
                 server = self._server(_text(arguments, 0, "serverId"))
                 detail = _detail(_options(arguments, 1))
-                return [tool_definition(tool, detail) for tool in server.tools]
+                return [self._definition(server, tool, detail) for tool in server.tools]
             case "getTool":
                 server = self._server(_text(arguments, 0, "serverId"))
-                return tool_definition(self._tool(server, _text(arguments, 1, "toolName")), "full")
+                return self._definition(server, self._tool(server, _text(arguments, 1, "toolName")), "full")
             case "searchTools":
                 return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
 
@@ -66,8 +68,14 @@ class Discovery:
         if self._index is None:
             self._index = SearchIndex(self._catalog)
         hits = self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
-        results = [{"serverId": hit.server.server_id, **tool_definition(hit.tool, detail)} for hit in hits]
+        results = [
+            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            for hit in hits
+        ]
         return {"query": query, "results": results}
+
+    def _definition(self, server: ServerEntry, tool: ToolEntry, detail: Detail) -> dict[str, Any]:
+        return tool_definition(tool, detail, self._outputs(server, tool) if detail == "full" else None)
 
     def _server(self, server_id: str) -> ServerEntry:
         server = self._catalog.servers.get(server_id)
@@ -113,13 +121,14 @@ class Discovery:
 class DiscoveryCache:
     """Keeps the `Discovery` of the newest catalog, so that its index is built once."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: OutputLookup = stated_output) -> None:
+        self._outputs = outputs
         self._held: tuple[Catalog, Discovery] | None = None
 
     def of(self, catalog: Catalog) -> Discovery:
         """The discovery of a catalog."""
         if self._held is None or self._held[0] is not catalog:
-            self._held = (catalog, Discovery(catalog))
+            self._held = (catalog, Discovery(catalog, self._outputs))
         return self._held[1]
 
 
@@ -141,8 +150,9 @@ def describe_server(server: ServerEntry) -> dict[str, Any]:
     return description
 
 
-def tool_definition(tool: ToolEntry, detail: Detail) -> dict[str, Any]:
-    """`ToolDefinition` with the fields of a detail level (section 4.3)."""
+def tool_definition(tool: ToolEntry, detail: Detail, output: ToolOutput | None = None) -> dict[str, Any]:
+    """`ToolDefinition` with the fields of a detail level (section 4.3); an output schema that is not the server's own
+    says so in its description."""
     definition: dict[str, Any] = {"toolName": tool.tool_name, "exportName": tool.export_name}
     if detail == "name":
         return definition
@@ -153,8 +163,8 @@ def tool_definition(tool: ToolEntry, detail: Detail) -> dict[str, Any]:
     if detail == "full":
         if tool.input_schema is not None:
             definition["inputSchema"] = tool.input_schema
-        if tool.output_schema is not None:
-            definition["outputSchema"] = tool.output_schema
+        if output is not None:
+            definition["outputSchema"] = output.as_schema()
     return definition
 
 

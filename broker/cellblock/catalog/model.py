@@ -8,10 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 JsonSchema = Mapping[str, Any] | bool
 """A JSON Schema document: an object, or the boolean schemas `True` and `False`."""
+
+
+Effect = Literal["read", "write", "destructive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An input and what came of it, as JSON; `output` is None when it was left out."""
+
+    input: Any
+    output: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user has said of a tool in an overlay file.
+
+    `output_schema` is of what a script gets; with `json_text`, of what `JSON.parse` makes of it.
+    """
+
+    output_schema: JsonSchema | None = None
+    json_text: bool = False
+    examples: tuple[Example, ...] = ()
+    effect: Effect | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +45,10 @@ class ToolEntry:
     `tool_name` is the canonical MCP name (any text an upstream chose), `export_name` the
     JavaScript identifier it is exported under (section 6.1). Schemas are the upstream's own
     JSON, untrusted and unvalidated.
+
+    `parse_text` and `box` say how scripts get results where the configuration departs from section 5.3.2: a text that
+    is a JSON object or array is parsed, and of structured content that is one property of this name its value is
+    taken. `output_schema` is then already that of the value. `given` is what the user has said of the tool.
     """
 
     tool_name: str
@@ -29,6 +57,9 @@ class ToolEntry:
     annotations: Mapping[str, Any] | None = None
     input_schema: JsonSchema | None = None
     output_schema: JsonSchema | None = None
+    parse_text: bool = False
+    box: str | None = None
+    given: Given | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from cellblock.errors import (
 )
 from cellblock.execution import payload
 from cellblock.execution.response import TraceEntry
-from cellblock.execution.unwrap import unwrap
+from cellblock.execution.unwrap import kind_of, unwrap
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
 from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.observation import Kind
 
 logger = logging.getLogger("cellblock.execution")
 
@@ -40,6 +41,14 @@ class ToolCaller(Protocol):
 
     def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
         """An async function of the input that gives a `CallToolResult` or plain data."""
+        ...
+
+
+class ResultObserver(Protocol):
+    """Is shown successful results; `schemas.learner.Learner` implements it."""
+
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
+        """Takes a result, as the JSON that the script got. Must neither block nor raise."""
         ...
 
 
@@ -78,6 +87,7 @@ class ToolCalls:
         max_reply_bytes: Cap of one answer.
         on_call: Told each call as it ends.
         schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
+        learner: Shown each successful result, after its answer has been sent.
     """
 
     catalog: Catalog
@@ -88,6 +98,7 @@ class ToolCalls:
     max_reply_bytes: int
     on_call: Callable[[TraceEntry], None] | None = None
     schemas: ValidatorCache = field(default_factory=ValidatorCache)
+    learner: ResultObserver | None = None
     calls: list[_Call] = field(default_factory=list[_Call])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
@@ -166,12 +177,18 @@ class ToolCalls:
                 call.certainty = Certainty.MAY_HAVE_RUN
                 sent = True
                 result = await function(arguments)
+            kind: Kind = "value"
             if isinstance(result, types.CallToolResult):
-                result = unwrap(result, server=call.server, tool=call.tool)
+                value = unwrap(
+                    result, server=call.server, tool=call.tool, parse_text=tool.parse_text, box=tool.box
+                )
+                result, kind = value, kind_of(result, value)
             answer = self._encode(call, result)
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self.reply(call_id, True, answer)
+            if self.learner is not None:
+                self.learner.offer(server.config_name, tool, kind, answer)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)

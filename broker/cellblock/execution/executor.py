@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import ModuleUrls
+from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
-from cellblock.execution.calls import ToolCaller
+from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.plan import capability_warnings, make_plan
 from cellblock.execution.request import read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
@@ -54,14 +55,25 @@ class Executor:
         settings: Limits and bounds.
         pool: Gives workers.
         upstreams: Gives the catalog and reaches the tools.
+        learner: Shown the results of tool calls.
+        outputs: What is known about outputs, for discovery.
     """
 
-    def __init__(self, settings: CellblockSettings, pool: Pool, upstreams: Upstreams) -> None:
+    def __init__(
+        self,
+        settings: CellblockSettings,
+        pool: Pool,
+        upstreams: Upstreams,
+        *,
+        learner: ResultObserver | None = None,
+        outputs: OutputLookup = stated_output,
+    ) -> None:
         self._settings = settings
         self._pool = pool
         self._upstreams = upstreams
         self._urls = ModuleUrls()
-        self._discovery = DiscoveryCache()
+        self._learner = learner
+        self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
 
@@ -114,6 +126,7 @@ class Executor:
             max_message_bytes=self._settings.max_message_bytes,
             discovery=self._discovery.of(catalog),
             schemas=self._schemas,
+            learner=self._learner,
             observer=observer,
         )
         queued_at = time.monotonic()

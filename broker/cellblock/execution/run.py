@@ -12,7 +12,7 @@ from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
-from cellblock.execution.calls import ToolCaller, ToolCalls
+from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
 from cellblock.execution.failure import diagnose, in_script_terms
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
@@ -50,6 +50,7 @@ class Run:
         max_message_bytes: Cap of one payload.
         discovery: Answers the script's discovery requests.
         schemas: Compiled input schemas.
+        learner: Shown the results of tool calls.
         observer: Told what happens while it happens.
     """
 
@@ -64,6 +65,7 @@ class Run:
         max_message_bytes: int,
         discovery: Discovery,
         schemas: ValidatorCache,
+        learner: ResultObserver | None,
         observer: Observer,
     ) -> None:
         self._plan = plan
@@ -94,6 +96,7 @@ class Run:
             reply=self._reply,
             max_reply_bytes=max_message_bytes,
             schemas=schemas,
+            learner=learner,
             on_call=observer.on_call,
         )
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mcp_types as types
 
 from cellblock.errors import Certainty, ToolCallError
+from cellblock.schemas.observation import Kind
+from cellblock.schemas.sample import parse_document
 
 MAX_ERROR_TEXT = 2_000
 
 
-def unwrap(result: types.CallToolResult, *, server: str, tool: str) -> Any:
+def unwrap(
+    result: types.CallToolResult, *, server: str, tool: str, parse_text: bool = False, box: str | None = None
+) -> Any:
     """Applies the rules in order: structured content, a single text block, else the full result.
+
+    Args:
+        result: What the server answered.
+        server: For the error.
+        tool: For the error.
+        parse_text: Gives what a single text block says when it is a JSON object or array (a setting; section 5.3.2
+            has the text itself).
+        box: Gives this property of structured content that has no other (a setting).
 
     Raises:
         ToolCallError: The result is an error (`isError`).
@@ -20,10 +32,28 @@ def unwrap(result: types.CallToolResult, *, server: str, tool: str) -> Any:
     if result.is_error:
         raise _tool_error(result, server, tool)
     if result.structured_content is not None:
-        return result.structured_content
+        return _out_of(box, result.structured_content)
     if len(result.content) == 1 and isinstance(result.content[0], types.TextContent):
-        return result.content[0].text
+        text = result.content[0].text
+        document = parse_document(text) if parse_text else None
+        return text if document is None else document
     return full_result(result)
+
+
+def _out_of(box: str | None, content: Any) -> Any:
+    if box is None or not isinstance(content, dict):
+        return content
+    boxed = cast("dict[str, Any]", content)
+    return boxed[box] if list(boxed) == [box] else boxed
+
+
+def kind_of(result: types.CallToolResult, unwrapped: Any) -> Kind:
+    """Which of the rules gave a value; for who learns what tools return."""
+    if result.structured_content is not None:
+        return "value"
+    if len(result.content) == 1 and isinstance(result.content[0], types.TextContent):
+        return "text" if isinstance(unwrapped, str) else "json"
+    return "result"
 
 
 def full_result(result: types.CallToolResult) -> dict[str, Any]:

@@ -24,6 +24,10 @@ LOCAL_SERVER: Final = "local"
 """Configuration name of the server made of Python tools."""
 
 
+def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
+    return tool
+
+
 class Registry:
     """Owns every upstream session.
 
@@ -36,6 +40,7 @@ class Registry:
         settings: Bounds.
         log_dir: For the stderr of started servers.
         reviewer: Holds tools against their pins; None takes them as they come.
+        refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
 
     Raises:
         ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
@@ -49,10 +54,12 @@ class Registry:
         *,
         log_dir: Path,
         reviewer: Reviewer | None = None,
+        refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
     ) -> None:
         self._settings = settings
         self._servers = servers
         self._reviewer = reviewer
+        self._refine = refine
         self._local: dict[str, PythonTool] = {}
         for function in tools:
             python_tool = read_tool(function)
@@ -171,7 +178,7 @@ class Registry:
         exports = export_names(named)
         offered = {tool.name: tool for tool in review.offered}
         tools = tuple(
-            _tool_entry(offered[tool_name], export)
+            self._refine(name, _tool_entry(offered[tool_name], export))
             for tool_name, export in exports.items()
             if tool_name in offered
         )
@@ -194,12 +201,15 @@ class Registry:
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
         tools = tuple(
-            ToolEntry(
-                tool_name=name,
-                export_name=export,
-                description=self._local[name].description,
-                input_schema=self._local[name].input_schema,
-                output_schema=self._local[name].output_schema,
+            self._refine(
+                LOCAL_SERVER,
+                ToolEntry(
+                    tool_name=name,
+                    export_name=export,
+                    description=self._local[name].description,
+                    input_schema=self._local[name].input_schema,
+                    output_schema=self._local[name].output_schema,
+                ),
             )
             for name, export in exports.items()
         )

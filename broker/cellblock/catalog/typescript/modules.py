@@ -12,9 +12,15 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, Example, JsonSchema, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.typescript.convert import TypeText, schema_to_type
-from cellblock.catalog.typescript.limits import MAX_DOC_VALUE, MAX_TOOL_DESCRIPTION
+from cellblock.catalog.typescript.limits import (
+    MAX_DOC_VALUE,
+    MAX_EXAMPLES,
+    MAX_PROPERTY_DESCRIPTION,
+    MAX_TOOL_DESCRIPTION,
+)
 from cellblock.catalog.typescript.text import (
     IDENTIFIER,
     RESERVED_BINDINGS,
@@ -26,6 +32,11 @@ from cellblock.catalog.typescript.text import (
 )
 
 _UNTYPED = "McpToolOutput"
+_RESULT = "McpToolResult"
+_JSON_TEXT = "JsonText"
+_TAKEN = frozenset(
+    [_UNTYPED, _RESULT, _JSON_TEXT, "ServerMeta", "Promise", "Array", "Object", "JSON", "jsonOf"]
+)
 _EMPTY_INPUT = "{ [key: string]: unknown }"
 _MAX_ANNOTATIONS = 20
 
@@ -70,16 +81,29 @@ _UNTYPED_OUTPUT = """\
 """
 
 
+# The mark of a JsonText is a symbol that no script can name, so that it is a string in every other respect.
+_JSON_TEXT_TYPE = """\
+  /** A text that is JSON of a T: JSON.parse gives a T. */
+  type JsonText<T> = string & { readonly [jsonOf]: T };
+  const jsonOf: unique symbol;
+  global {
+    interface JSON {
+      parse<T>(text: JsonText<T>): T;
+    }
+  }
+"""
+
+
 @lru_cache(maxsize=1)
 def fixed_declarations() -> str:
     """The declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
     return resources.files("cellblock.catalog.typescript").joinpath("codemode.d.ts").read_text("utf-8")
 
 
-def declare_all(catalog: Catalog) -> str:
+def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output) -> str:
     """The declarations of every module a script can import, for the agent's context (section 4.4)."""
     parts = [fixed_declarations()]
-    parts.extend(declare_server(server) for server in catalog.servers.values())
+    parts.extend(declare_server(server, outputs=outputs) for server in catalog.servers.values())
     absent = [
         f"// Not connected: {one_line(server_id, MAX_DOC_VALUE)}: {one_line(reason, MAX_DOC_VALUE)}\n"
         for server_id, reason in catalog.unavailable.items()
@@ -100,23 +124,28 @@ def _dedented(text: str) -> str:
     return "".join(line.removeprefix("  ") for line in text.splitlines(keepends=True))
 
 
-def declare_server(server: ServerEntry, *, shared: bool = False) -> str:
+def declare_server(
+    server: ServerEntry, *, shared: bool = False, outputs: OutputLookup = stated_output
+) -> str:
     """`declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
 
     The text compiles by itself under `strict`; with `shared`, which is shorter, together with `declare_shared()`.
     A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
-    tools with one export name the first is declared.
+    tools with one export name the first is declared. `outputs` says what is known of the tools' outputs; by
+    default what is given or declared.
     """
-    taken = {_UNTYPED, "McpToolResult", "ServerMeta", "Promise", "Array", "Object"}
+    taken = set(_TAKEN)
     members: list[str] = []
     seen = {"__meta__"}
     for number, tool in enumerate(server.tools):
         if tool.export_name not in seen:
             seen.add(tool.export_name)
-            members.append(_tool(tool, number, taken))
+            members.append(_tool(tool, number, taken, outputs(server, tool)))
     body = "\n".join([_SHARED_META if shared else _META, *members])
-    if not shared and f"Promise<{_UNTYPED}>;" in body:
+    if not shared and (f"Promise<{_UNTYPED}>;" in body or _RESULT in body):
         body += "\n" + _UNTYPED_OUTPUT
+    if f"{_JSON_TEXT}<" in body:
+        body += "\n" + _JSON_TEXT_TYPE
     about = [
         *one_or_none(f"{server.server_name}{f' {server.version}' if server.version else ''}"),
         *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
@@ -133,17 +162,19 @@ def one_or_none(text: str) -> list[str]:
     return [line] if line else []
 
 
-def _tool(tool: ToolEntry, number: int, taken: set[str]) -> str:
+def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
+    """The declaration of one tool's function, with the types that it needs, for the reply to one question."""
+    text = _dedented(_tool(tool, 0, set(_TAKEN), output))
+    return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{_JSON_TEXT}<" in text else text
+
+
+def _tool(tool: ToolEntry, number: int, taken: set[str], output: ToolOutput | None) -> str:
     base = pascal_case(tool.export_name) or f"Tool{number + 1}"
     parameter, given = _parameter(tool.input_schema, _unused(f"{base}Input", taken), taken)
-    result = None
-    if tool.output_schema is not None:
-        result = schema_to_type(
-            tool.output_schema, indent=2, name=_unused(f"{base}Output", taken), taken=taken
-        )
+    result = None if output is None else _output(output, _unused(f"{base}Output", taken), taken)
     aliases = [*(given.aliases if given else ()), *(result.aliases if result else ())]
     lines = "".join("  " + alias.replace("\n", "\n  ") + "\n" for alias in aliases)
-    doc = doc_comment(_tool_doc(tool, given, result), "  ")
+    doc = doc_comment(_tool_doc(tool, given, result, output), "  ")
     signature = f"({parameter}): Promise<{result.text if result else _UNTYPED}>;\n"
     name = tool.export_name
     if IDENTIFIER.match(name) and name not in RESERVED_BINDINGS:
@@ -151,6 +182,30 @@ def _tool(tool: ToolEntry, number: int, taken: set[str]) -> str:
     local = f"__tool_{number + 1}"
     exported = name if IDENTIFIER.match(name) else string_literal(name)
     return f"{lines}{doc}  function {local}{signature}  export {{ {local} as {exported} }};\n"
+
+
+def _output(output: ToolOutput, name: str, taken: set[str]) -> TypeText:
+    """The union of all that a script can get."""
+    texts: list[str] = []
+    plain = document = None
+    if output.schema is not None:
+        plain = schema_to_type(output.schema, indent=2, name=name, taken=taken)
+        texts.append(plain.text)
+    if output.document is not None:
+        document = schema_to_type(output.document, indent=2, name=_unused(f"{name}Json", taken), taken=taken)
+        texts.append(f"{_JSON_TEXT}<{document.text}>")
+    if output.text:
+        texts.append("string")
+    if output.result:
+        texts.append(_RESULT)
+    made = [one for one in (plain, document) if one is not None]
+    return TypeText(
+        text="unknown" if "unknown" in texts else " | ".join(texts),
+        aliases=tuple(alias for one in made for alias in one.aliases),
+        warnings=tuple(warning for one in made for warning in one.warnings),
+        root_warnings=tuple(warning for one in made for warning in one.root_warnings),
+        notes=tuple(note for one in made for note in one.notes),
+    )
 
 
 def _parameter(schema: JsonSchema | None, name: str, taken: set[str]) -> tuple[str, TypeText | None]:
@@ -169,7 +224,9 @@ def _unused(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _tool_doc(tool: ToolEntry, given: TypeText | None, result: TypeText | None) -> list[str]:
+def _tool_doc(
+    tool: ToolEntry, given: TypeText | None, result: TypeText | None, output: ToolOutput | None
+) -> list[str]:
     lines = comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION)
     facts: list[str] = []
     if tool.tool_name != tool.export_name:
@@ -183,7 +240,20 @@ def _tool_doc(tool: ToolEntry, given: TypeText | None, result: TypeText | None) 
     if result is not None:
         facts.extend(f"Output: {note}" for note in result.notes)
         facts.extend(f"Warning (output): {warning}" for warning in result.root_warnings)
+    if output is not None and (output.source != "declared" or output.disagreement is not None):
+        facts.append(f"Output: {one_line(output.note, MAX_TOOL_DESCRIPTION)}")
+    if tool.given is not None:
+        if tool.given.effect is not None:
+            facts.append(f"Effect, as the user says: {tool.given.effect}")
+        facts.extend(f"@example {_example(example)}" for example in tool.given.examples[:MAX_EXAMPLES])
     return [*lines, *([""] if lines and facts else []), *facts]
+
+
+def _example(example: Example) -> str:
+    shown = json.dumps(example.input, ensure_ascii=False)
+    if example.output is not None:
+        shown += f" → {json.dumps(example.output, ensure_ascii=False)}"
+    return one_line(shown, MAX_PROPERTY_DESCRIPTION)
 
 
 def _annotations(annotations: Mapping[str, Any] | None) -> list[str]:

@@ -1,0 +1,113 @@
+"""What is known of tool outputs: what the catalog states, joined with what the learner has observed.
+
+Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
+a client caches are made with `catalog.outputs.stated_output`, and never change because something was observed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.catalog.outputs import ToolOutput, stated_output
+from cellblock.config import SchemaSettings
+from cellblock.schemas.boxes import box_of, unboxed
+from cellblock.schemas.infer import NOTHING, join, to_schema
+from cellblock.schemas.learner import Learner
+from cellblock.schemas.observation import Observation
+
+
+class ToolRefiner:
+    """Adds to a tool's catalog entry how scripts get its results, as the configuration has it.
+
+    Args:
+        settings: The section of the configuration.
+    """
+
+    def __init__(self, settings: SchemaSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
+        """The entry of a tool; `server` is its server's name in the configuration."""
+        rules = self._settings.of(server, tool.tool_name)
+        tool = replace(tool, parse_text=rules.unwrap == "json")
+        box = box_of(tool.output_schema) if rules.unbox else None
+        if box is None:
+            return tool
+        return replace(
+            tool, box=box, output_schema=unboxed(cast("Mapping[str, Any]", tool.output_schema), box)
+        )
+
+
+class KnownOutputs:
+    """Implements `catalog.outputs.OutputLookup` over a learner; what was made for an observation is kept."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._made: dict[tuple[str, str], tuple[ToolEntry, Observation, ToolOutput | None]] = {}
+
+    def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What is known of a tool's output now; None when nothing is."""
+        observed = self._learner.known(server.config_name, tool)
+        if observed is None:
+            return stated_output(server, tool)
+        key = (server.server_id, tool.tool_name)
+        held = self._made.get(key)
+        if held is None or held[0] is not tool or held[1] is not observed:
+            stated = stated_output(server, tool)
+            made = _observed(tool, observed) if stated is None else _compared(stated, observed)
+            held = self._made[key] = (tool, observed, made)
+        return held[2]
+
+
+def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
+    if not seen.samples:
+        return None
+    value = join(seen.value, seen.document) if tool.parse_text else seen.value
+    has_document = seen.document != NOTHING and not tool.parse_text and not seen.texts
+    made = ToolOutput(
+        source="observed",
+        note=f"{_observed_from(seen)}; not declared by the server.",
+        schema=None if value == NOTHING else to_schema(value),
+        document=to_schema(seen.document) if has_document else None,
+        text=seen.texts,
+        result=seen.results,
+    )
+    return _counted(made, seen)
+
+
+def _compared(stated: ToolOutput, seen: Observation) -> ToolOutput:
+    if not seen.samples:
+        return stated
+    counted = _counted(stated, seen)
+    if not seen.disagreements or stated.source != "declared":
+        return counted
+    count = f"{seen.disagreements} of {seen.samples} results"
+    disagreement = f"{count} did not fit what is declared; the newest: {seen.disagreement}"
+    return replace(counted, disagreement=disagreement, note=f"{stated.note} {disagreement}.")
+
+
+def _counted(made: ToolOutput, seen: Observation) -> ToolOutput:
+    return replace(
+        made,
+        samples=seen.samples,
+        first_seen=_day(seen.first_seen),
+        last_seen=_day(seen.last_seen),
+        version=seen.version,
+        sample=seen.sample,
+    )
+
+
+def _observed_from(seen: Observation) -> str:
+    count = f"{seen.samples} result{'' if seen.samples == 1 else 's'}"
+    first, last = _day(seen.first_seen), _day(seen.last_seen)
+    days = first if first == last else f"{first} to {last}"
+    more = f" ({seen.skipped} more were too large to look at)" if seen.skipped else ""
+    return f"Observed from {count}, {days}{more}"
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(at))

@@ -1,0 +1,28 @@
+"""What values looked like: shapes of JSON values, merged over samples, and shown as JSON Schema 2020-12.
+
+The rule of the house: every value that a shape was made from fits the schema made from the shape, and all that it was
+merged into. What is not kept (a name, a depth, the values past a budget) leaves the schema wider, never wrong.
+No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart.
+"""
+
+from __future__ import annotations
+
+from cellblock.schemas.infer.changes import changes
+from cellblock.schemas.infer.codec import decode_shape, encode_shape
+from cellblock.schemas.infer.merge import bounded, join
+from cellblock.schemas.infer.observe import shape_of
+from cellblock.schemas.infer.render import to_schema
+from cellblock.schemas.infer.shape import ANYTHING, NOTHING, Shape
+
+__all__ = [
+    "ANYTHING",
+    "NOTHING",
+    "Shape",
+    "bounded",
+    "changes",
+    "decode_shape",
+    "encode_shape",
+    "join",
+    "shape_of",
+    "to_schema",
+]

@@ -1,0 +1,131 @@
+"""Merging: `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
+
+`bounded` keeps what is stored small; a shape that it had to cut depends on the order of the samples, and is still
+true of all of them.
+"""
+
+from __future__ import annotations
+
+from cellblock.schemas.infer.shape import (
+    ANYTHING,
+    MAX_NAMES,
+    MAX_SHAPES,
+    MAX_VARIANTS,
+    NOTHING,
+    Fields,
+    Number,
+    Objects,
+    Property,
+    Shape,
+)
+
+_RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
+
+
+def join(one: Shape, other: Shape) -> Shape:
+    """The least shape that is true of the values of both."""
+    if one is other or other is NOTHING:
+        return one
+    if one is NOTHING:
+        return other
+    if one.anything or other.anything:
+        return ANYTHING
+    return Shape(
+        null=one.null or other.null,
+        boolean=one.boolean or other.boolean,
+        number=one.number if _RANKS[one.number] >= _RANKS[other.number] else other.number,
+        formats=_formats(one.formats, other.formats),
+        items=_items(one.items, other.items),
+        objects=_objects(one.objects, other.objects),
+    )
+
+
+def join_fields(one: Fields, other: Fields) -> Fields:
+    """The fields of objects of both kinds together."""
+    names = list(dict.fromkeys([*one.properties, *other.properties]))
+    rest = join(one.other, other.other)
+    if one.is_map or other.is_map or len(names) > MAX_NAMES:
+        for fields in (one, other):
+            for held in fields.properties.values():
+                rest = join(rest, held.shape)
+        return Fields({}, rest, is_map=True)
+    return Fields(
+        {name: _property(one.properties.get(name), other.properties.get(name)) for name in names}, rest
+    )
+
+
+def collapsed(objects: Objects) -> Fields:
+    """The fields of all variants as those of one kind of object."""
+    first, *others = objects.variants.values()
+    for fields in others:
+        first = join_fields(first, fields)
+    return first
+
+
+def bounded(shape: Shape, maximum: int = MAX_SHAPES) -> Shape:
+    """The shape with its deepest levels cut off where there are more than `maximum` shapes in it."""
+    seen, depth, level = 0, 0, [shape]
+    while level:
+        seen += len(level)
+        if seen > maximum:
+            return _cut(shape, max(depth - 1, 0))
+        level = [child for inside in level for child in inside.children()]
+        depth += 1
+    return shape
+
+
+def _cut(shape: Shape, depth: int) -> Shape:
+    if depth <= 0:
+        return ANYTHING if shape.items is not None or shape.objects is not None else shape
+    objects = shape.objects
+    if objects is not None:
+        objects = Objects(
+            objects.tag,
+            {
+                value: Fields(
+                    {
+                        name: Property(_cut(held.shape, depth - 1), held.required)
+                        for name, held in fields.properties.items()
+                    },
+                    _cut(fields.other, depth - 1),
+                    fields.is_map,
+                )
+                for value, fields in objects.variants.items()
+            },
+        )
+    items = None if shape.items is None else _cut(shape.items, depth - 1)
+    return Shape(shape.anything, shape.null, shape.boolean, shape.number, shape.formats, items, objects)
+
+
+def _formats(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _items(one: Shape | None, other: Shape | None) -> Shape | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return join(one, other)
+
+
+def _property(one: Property | None, other: Property | None) -> Property:
+    if one is not None and other is not None:
+        return Property(join(one.shape, other.shape), one.required and other.required)
+    held = one or other
+    assert held is not None
+    return Property(held.shape, False)
+
+
+def _objects(one: Objects | None, other: Objects | None) -> Objects | None:
+    if one is None or other is None:
+        return other if one is None else one
+    if one.tag == other.tag:
+        variants = dict(one.variants)
+        for value, fields in other.variants.items():
+            held = variants.get(value)
+            variants[value] = fields if held is None else join_fields(held, fields)
+        if len(variants) <= MAX_VARIANTS:
+            return Objects(one.tag, variants)
+        return Objects(None, {"": collapsed(Objects(one.tag, variants))})
+    return Objects(None, {"": join_fields(collapsed(one), collapsed(other))})

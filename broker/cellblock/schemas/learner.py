@@ -1,0 +1,274 @@
+"""Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
+
+Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
+in time is dropped. The thread owns the store; when the store fails, learning goes on for this process alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from cellblock.config import SchemaSettings
+from cellblock.schemas.cache import ValidatorCache
+from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
+from cellblock.schemas.sample import observe
+from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
+
+logger = logging.getLogger("cellblock.schemas")
+
+MAX_WAITING: Final = 256
+"""Results that may wait to be looked at; more are dropped."""
+
+MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+"""The same in bytes: the memory that learning may hold."""
+
+LINGER_SECONDS: Final = 0.1
+"""From a result to looking at it: the run that it belongs to goes first, and what comes together is read together."""
+
+WRITE_EVERY_SECONDS: Final = 1.0
+"""Pause between two writes; what was seen in between is one write."""
+
+RETRY_MAX_SECONDS: Final = 60.0
+"""Longest pause between two tries of a store that cannot be written."""
+
+MAX_FINGERPRINTS: Final = 4_096
+"""Tool definitions whose hash is held; those of all connected servers, as a rule."""
+
+CLOSE_BOUND_SECONDS: Final = 3.0
+"""From closing to giving up on what still waits; the thread then ends with the process."""
+
+
+class ToolDefinition(Protocol):
+    """What the learner needs of a tool; `catalog.model.ToolEntry` has it."""
+
+    @property
+    def tool_name(self) -> str:
+        """Its name in MCP."""
+        ...
+
+    @property
+    def input_schema(self) -> Any:
+        """As declared."""
+        ...
+
+    @property
+    def output_schema(self) -> Any:
+        """As declared."""
+        ...
+
+
+@dataclass(slots=True)
+class _Pace:
+    unchanged: int = 0
+    passed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    server: str
+    tool: ToolDefinition
+    kind: Kind
+    body: bytes
+    keep_sample: bool
+
+
+class Learner:
+    """Owns the store and the thread that writes it.
+
+    Args:
+        settings: Whether and how to learn.
+        path: The store's file; None learns for this process only.
+    """
+
+    def __init__(self, settings: SchemaSettings, path: Path | None) -> None:
+        self._settings = settings
+        self._path = path
+        self._known: dict[ToolKey, Observation] = {}
+        self._unwritten: dict[ToolKey, Observation] = {}
+        self._paces: dict[tuple[str, str], _Pace] = {}
+        self._waiting: deque[_Offer] = deque()
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._loaded = threading.Event()
+        self._idle = threading.Event()
+        self._validators = ValidatorCache()
+        self._fingerprints: dict[int, tuple[ToolDefinition, str]] = {}
+        self._warned = False
+        self._store: Store | None = None
+        # A daemon: a write that hangs on a dead file system must not keep the process.
+        self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
+        self.dropped = 0
+
+    def start(self) -> None:
+        """Starts to read the store and to learn."""
+        self._thread.start()
+
+    async def loaded(self, bound: float) -> None:
+        """Waits until what was learnt earlier is known, at most `bound` seconds."""
+        await asyncio.to_thread(self._loaded.wait, bound)
+
+    async def close(self) -> None:
+        """Looks at what waits, writes it, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
+
+    def offer(self, server: str, tool: ToolDefinition, kind: Kind, body: bytes) -> None:
+        """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
+
+        Args:
+            server: The server's name in the configuration.
+            tool: The tool, as the run saw it.
+            kind: What the script got.
+            body: The JSON that it got.
+        """
+        rules = self._settings.of(server, tool.tool_name)
+        if not rules.learn or not self._wants(server, tool.tool_name):
+            return
+        size = len(body)
+        if len(self._waiting) >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
+            self.dropped += 1
+            return
+        with self._lock:
+            self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples))
+            self._waiting_bytes += size
+            self._idle.clear()
+        self._wake.set()
+
+    def known(self, server: str, tool: ToolDefinition) -> Observation | None:
+        """What has been observed of a tool with exactly this definition."""
+        return self._known.get(self._key(server, tool))
+
+    async def learnt(self, bound: float) -> None:
+        """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
+        await asyncio.to_thread(self._idle.wait, bound)
+
+    # ---- inside: the pace -------------------------------------------------------------------------------
+
+    def _wants(self, server: str, tool: str) -> bool:
+        pace = self._paces.setdefault((server, tool), _Pace())
+        if pace.unchanged < self._settings.stable_after:
+            return True
+        pace.passed += 1
+        return pace.passed % self._settings.sample_every == 0
+
+    def _key(self, server: str, tool: ToolDefinition) -> ToolKey:
+        held = self._fingerprints.get(id(tool))
+        if held is None or held[0] is not tool:
+            if len(self._fingerprints) > MAX_FINGERPRINTS:
+                self._fingerprints.clear()
+            held = (tool, fingerprint(tool.input_schema, tool.output_schema))
+            self._fingerprints[id(tool)] = held
+        return tool_key(server, tool.tool_name, held[1])
+
+    # ---- inside: the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        self._open()
+        self._loaded.set()
+        pause, next_write = WRITE_EVERY_SECONDS, 0.0
+        try:
+            while True:
+                closing = self._closing.is_set()
+                self._read_all()
+                if self._unwritten and (closing or time.monotonic() >= next_write):
+                    pause = WRITE_EVERY_SECONDS if self._write() else min(pause * 2, RETRY_MAX_SECONDS)
+                    next_write = time.monotonic() + pause
+                if closing:
+                    return
+                with self._lock:
+                    if not self._waiting and not self._unwritten:
+                        self._idle.set()
+                self._wake.wait(max(0.0, next_write - time.monotonic()) if self._unwritten else None)
+                self._wake.clear()
+                self._closing.wait(LINGER_SECONDS)
+        finally:
+            self._idle.set()
+            if self._store is not None:
+                self._store.close()
+
+    def _open(self) -> None:
+        if self._path is None:
+            return
+        try:
+            self._store = Store(self._path)
+            self._known = self._store.load()
+        except StoreError as error:
+            self._warn(f"what tools return is not remembered: {error}")
+
+    def _read_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                offer = self._waiting.popleft()
+                self._waiting_bytes -= len(offer.body)
+            try:
+                self._read(offer)
+            except Exception:
+                # One odd result must not end learning; the script has its result long since.
+                logger.exception("a result of %r could not be looked at", offer.server)
+
+    def _read(self, offer: _Offer) -> None:
+        declared = offer.tool.output_schema
+        validator = None
+        if declared is not None and offer.kind == "value":
+            label = f"{offer.server}.{offer.tool.tool_name} (output)"
+            validator = self._validators.get(declared, label=label).validator
+        seen = observe(
+            offer.kind,
+            offer.body,
+            time.time(),
+            declared=declared,
+            validator=validator,
+            keep_sample=offer.keep_sample,
+        )
+        key = self._key(offer.server, offer.tool)
+        held = self._known.get(key)
+        merged = seen if held is None else held.merged(seen)
+        if held is None and len(self._known) >= MAX_TOOLS:
+            del self._known[next(iter(self._known))]
+        self._known[key] = merged
+        waiting = self._unwritten.get(key)
+        self._unwritten[key] = seen if waiting is None else waiting.merged(seen)
+        pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
+        if held is not None and held.shape == merged.shape:
+            pace.unchanged += 1
+            return
+        pace.unchanged = 0
+        if held is not None and held.samples:
+            changed = "; ".join(held.changes_to(merged))
+            logger.info(
+                "what %s.%r returns has changed (version %d): %s",
+                offer.server,
+                offer.tool.tool_name,
+                merged.version,
+                changed,
+            )
+
+    def _write(self) -> bool:
+        if self._store is None:
+            self._unwritten.clear()
+            return True
+        try:
+            self._known.update(self._store.merge(self._unwritten))
+        except StoreError as error:
+            self._warn(f"what tools return is not remembered for now: {error}")
+            return False
+        self._unwritten.clear()
+        return True
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s; results and scripts are not affected", text)

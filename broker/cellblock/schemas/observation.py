@@ -1,0 +1,116 @@
+"""What has been observed of one tool: the record that is merged, stored and shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from cellblock.schemas.infer import NOTHING, Shape, bounded, changes, join
+
+Kind = Literal["value", "json", "text", "result"]
+"""What a script got: structured content or a Python value; a text that is a JSON object or array; another text; the
+whole MCP result (Code Mode specification, section 5.3.2)."""
+
+MAX_DISAGREEMENT_CHARS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ToolKey:
+    """Which tool. `fingerprint` is of its definition: what was observed of another definition is not this tool's."""
+
+    server: str
+    tool: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one or many results of a tool looked like.
+
+    Attributes:
+        value: Shape of the structured results.
+        document: Shape of the JSON in results that were one text block with a JSON object or array.
+        texts: Whether another text was ever the result.
+        results: Whether a whole MCP result was.
+        samples: Results looked at.
+        skipped: Results that were too large or too deep to look at.
+        first_seen: Seconds since the epoch.
+        last_seen: Seconds since the epoch.
+        version: Counts up whenever the shape changes; 1 at first.
+        disagreements: Results that do not fit the declared schema.
+        disagreement: How the newest of them does not fit; it quotes no value.
+        sample: The newest small result, where keeping samples was asked for.
+    """
+
+    value: Shape = NOTHING
+    document: Shape = NOTHING
+    texts: bool = False
+    results: bool = False
+    samples: int = 0
+    skipped: int = 0
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+    version: int = 1
+    disagreements: int = 0
+    disagreement: str = ""
+    sample: str | None = None
+
+    @property
+    def shape(self) -> tuple[Shape, Shape, bool, bool]:
+        """All that makes a version."""
+        return (self.value, self.document, self.texts, self.results)
+
+    def merged(self, newer: Observation) -> Observation:
+        """Both together. Versions count the changes that were seen here; they differ only by then."""
+        if not self.samples and not self.skipped:
+            return newer
+        value, document = bounded(join(self.value, newer.value)), bounded(join(self.document, newer.document))
+        made = replace(
+            self,
+            value=value,
+            document=document,
+            texts=self.texts or newer.texts,
+            results=self.results or newer.results,
+            samples=self.samples + newer.samples,
+            skipped=self.skipped + newer.skipped,
+            first_seen=min(self.first_seen, newer.first_seen),
+            last_seen=max(self.last_seen, newer.last_seen),
+            disagreements=self.disagreements + newer.disagreements,
+            disagreement=newer.disagreement or self.disagreement,
+            sample=newer.sample if newer.sample is not None else self.sample,
+        )
+        return replace(made, version=self.version + 1) if made.shape != self.shape and self.samples else made
+
+    def changes_to(self, newer: Observation) -> list[str]:
+        """What is different in a newer one, a sentence for each place."""
+        found = changes(self.value, newer.value)
+        found += [f"JSON text {sentence}" for sentence in changes(self.document, newer.document)]
+        if newer.texts and not self.texts:
+            found.append("a text that is no JSON")
+        if newer.results and not self.results:
+            found.append("a whole MCP result")
+        return found
+
+
+def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:
+    """The key of a tool. A lone surrogate has no place in a database: such a name is kept in its escaped form."""
+    server, tool = (text.encode("utf-8", "backslashreplace").decode("utf-8") for text in (server, tool))
+    return ToolKey(server, tool, of_definition)
+
+
+def fingerprint(input_schema: object, output_schema: object) -> str:
+    """A short hash of a tool's definition; equal for equal definitions, in every process."""
+    try:
+        text = json.dumps([input_schema, output_schema], sort_keys=True, default=_plain)
+    except (TypeError, ValueError, RecursionError):
+        text = "a definition that is no JSON"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    raise TypeError(type(value).__name__)

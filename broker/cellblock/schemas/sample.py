@@ -1,0 +1,115 @@
+"""From the bytes that a script was given to an observation, under guards: nothing large or deep is parsed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from cellblock.schemas.infer import shape_of
+from cellblock.schemas.infer.shape import NAME
+from cellblock.schemas.observation import MAX_DISAGREEMENT_CHARS, Kind, Observation
+from cellblock.schemas.validation import InputValidator
+
+MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
+"""Largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
+
+MAX_SAMPLE_DEPTH: Final = 128
+"""Deepest JSON that is parsed; as deep as a result can be at all (`execution/payload.py`)."""
+
+MAX_KEPT_CHARS: Final = 2_000
+"""Characters of a sample that is kept, where that is asked for: it is shown to agents."""
+
+_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKET: Final = re.compile(r"[^][{}]+")
+_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+Validators = Callable[[Any], InputValidator]
+
+
+def too_deep(text: str) -> bool:
+    """Whether JSON text nests deeper than `MAX_SAMPLE_DEPTH`, without parsing it."""
+    if text.count("[") + text.count("{") <= MAX_SAMPLE_DEPTH:
+        return False
+    brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_SAMPLE_DEPTH
+
+
+def parse_document(text: str) -> Any | None:
+    """What a text says that is a JSON object or array; None when it is anything else, too large or too deep.
+
+    A text that is only a number or a word could be JSON by chance, and counts as text.
+    """
+    start = text[:64].lstrip(" \t\r\n")[:1]
+    if start not in ("{", "[") or len(text) > MAX_SAMPLE_BYTES or too_deep(text):
+        return None
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return None
+
+
+def observe(
+    kind: Kind,
+    body: bytes,
+    now: float,
+    *,
+    declared: Any = None,
+    validator: InputValidator | None = None,
+    keep_sample: bool = False,
+) -> Observation:
+    """One result as an observation of one sample.
+
+    Args:
+        kind: What the script got; `text` is looked into for JSON here.
+        body: The JSON that it got.
+        now: Seconds since the epoch.
+        declared: The declared output schema, or None.
+        validator: The validator of `declared`.
+        keep_sample: Whether a small result is kept with it.
+    """
+    skipped = Observation(skipped=1, first_seen=now, last_seen=now)
+    if len(body) > MAX_SAMPLE_BYTES:
+        return skipped
+    if kind == "result":
+        # Its type is known from the protocol; content of a tool that declares an output is a disagreement.
+        return _seen(now, results=True, **_missing(declared))
+    try:
+        value = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return skipped
+    sample = body.decode() if keep_sample and len(body) <= MAX_KEPT_CHARS else None
+    if kind == "value":
+        return _seen(now, value=shape_of([value]), sample=sample, **_misfit(value, validator))
+    if kind == "text":
+        document = parse_document(value)
+        if document is None:
+            return _seen(now, texts=True, sample=sample, **_missing(declared))
+        if sample is not None:
+            sample = to_json(document).decode()
+        value = document
+    return _seen(now, document=shape_of([value]), sample=sample, **_missing(declared))
+
+
+def _seen(now: float, **fields: Any) -> Observation:
+    return Observation(samples=1, first_seen=now, last_seen=now, **fields)
+
+
+def _missing(declared: Any) -> dict[str, Any]:
+    if declared is None:
+        return {}
+    return {"disagreements": 1, "disagreement": "the result has no structured content"}
+
+
+def _misfit(value: Any, validator: InputValidator | None) -> dict[str, Any]:
+    violation = validator.check(value) if validator is not None else None
+    if violation is None:
+        return {}
+    # The path comes from the result: names that are no identifiers could say anything.
+    steps = [step if step.isdigit() or NAME.match(step) else "*" for step in violation.path.split("/")[1:]]
+    place = "/" + "/".join(steps) if steps else "the root"
+    text = f"at {place}: declared {violation.expected}"
+    return {"disagreements": 1, "disagreement": text[:MAX_DISAGREEMENT_CHARS]}

@@ -1,0 +1,347 @@
+"""What was observed, kept in one SQLite file: write-ahead log, versioned migrations, private to the user.
+
+A `Store` belongs to the thread that opened it. Any failure of the file is a `StoreError`: who learns goes on without.
+Several brokers can use one file; each write merges with what the others have written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cellblock.schemas.infer import Shape, decode_shape, encode_shape
+from cellblock.schemas.observation import Observation, ToolKey
+
+logger = logging.getLogger("cellblock.schemas")
+
+FILE_NAME: Final = "schemas.sqlite3"
+
+BUSY_BOUND_SECONDS: Final = 5.0
+"""Longest wait for another broker's write; one takes milliseconds. A write that waits longer is given up."""
+
+MAX_TOOLS: Final = 10_000
+"""Tools remembered; the ones not seen for longest go first. About 2 KiB each."""
+
+MAX_DEFINITIONS: Final = 4
+"""Definitions remembered of one tool: projects that name their servers alike, and a server before its update."""
+
+MAX_VERSIONS: Final = 10
+"""Older shapes kept of one tool, for `cellblock schemas diff`."""
+
+_MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE observed (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        samples INTEGER NOT NULL,
+        first_seen REAL NOT NULL,
+        last_seen REAL NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (server, tool, fingerprint)
+    ) WITHOUT ROWID;
+    CREATE TABLE versions (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        until REAL NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (server, tool, fingerprint, version)
+    ) WITHOUT ROWID;
+    """,
+)
+"""Statements that lead from each version of the file to the next; released ones never change."""
+
+_COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last_seen, body"
+_OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
+
+
+class StoreError(Exception):
+    """The file cannot be read or written; the text says why."""
+
+
+class Store:
+    """One open file.
+
+    Args:
+        path: The file; made with mode 0600 when absent. One that is no database of ours is set aside.
+
+    Raises:
+        StoreError: It cannot be opened, or a newer Cellblock has made it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._connection = self._opened()
+        except sqlite3.OperationalError as error:
+            raise StoreError(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            aside = set_aside(path)
+            logger.warning(
+                "the store of observed schemas was damaged (%s) and is set aside as %s; a new one is begun",
+                error,
+                aside,
+            )
+            try:
+                self._connection = self._opened()
+            except sqlite3.Error as again:
+                raise StoreError(str(again)) from None
+        except OSError as error:
+            raise StoreError(str(error)) from None
+
+    def close(self) -> None:
+        """Closes the file. The write-ahead log goes into it where no other broker has it open."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+
+    def load(self) -> dict[ToolKey, Observation]:
+        """Everything that is remembered. Rows that cannot be read are left out.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        with _named_errors():
+            rows = self._connection.execute(f"SELECT {_COLUMNS} FROM observed").fetchall()
+        found: dict[ToolKey, Observation] = {}
+        for row in rows:
+            observation = _of_row(row)
+            if observation is not None:
+                found[_key(row)] = observation
+        return found
+
+    def merge(self, news: Mapping[ToolKey, Observation]) -> dict[ToolKey, Observation]:
+        """Adds observations to what is remembered, in one transaction, and gives what is remembered then.
+
+        Raises:
+            StoreError: Nothing was written.
+        """
+        merged: dict[ToolKey, Observation] = {}
+        with _named_errors(), self._transaction():
+            for key, newer in news.items():
+                held = self._get(key)
+                merged[key] = newer if held is None else held.merged(newer)
+                if held is not None and merged[key].version != held.version:
+                    self._keep_version(key, held)
+                self._put(key, merged[key])
+                if held is None:
+                    self._forget_old(key)
+        return merged
+
+    def versions(self, server: str, tool: str) -> list[tuple[int, float, Observation]]:
+        """Older shapes of a tool, oldest first: version, until when it held, and its shape.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        with _named_errors():
+            rows = self._connection.execute(
+                "SELECT version, until, body FROM versions WHERE server = ? AND tool = ? ORDER BY until, version",
+                (server, tool),
+            ).fetchall()
+        found: list[tuple[int, float, Observation]] = []
+        for version, until, body in rows:
+            with contextlib.suppress(ValueError, RecursionError):
+                found.append((version, until, _decoded(body)))
+        return found
+
+    def clear(self, server: str | None = None, tool: str | None = None) -> int:
+        """Forgets a tool, a server, or everything. Gives the number of tools forgotten.
+
+        Raises:
+            StoreError: Nothing was forgotten.
+        """
+        where, values = "1", list[str]()
+        if server is not None:
+            where, values = "server = ?", [server]
+        if tool is not None:
+            where, values = f"{where} AND tool = ?", [*values, tool]
+        with _named_errors(), self._transaction():
+            self._connection.execute(f"DELETE FROM versions WHERE {where}", values)
+            return self._connection.execute(f"DELETE FROM observed WHERE {where}", values).rowcount
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _opened(self) -> sqlite3.Connection:
+        # SQLite gives its -wal and -shm files the mode of the file itself.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost
+            # the last writes, which are observations and will be made again.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+            self._migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        if _version(connection) == len(_MIGRATIONS):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Read again: another broker may have migrated while this one waited.
+            version = _version(connection)
+            if version > len(_MIGRATIONS):
+                raise StoreError(
+                    f"{self._path} was made by a newer Cellblock (version {version} of the file)"
+                )
+            for script in _MIGRATIONS[version:]:
+                for statement in filter(None, map(str.strip, script.split(";"))):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(_MIGRATIONS)}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _get(self, key: ToolKey) -> Observation | None:
+        row = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", _parameters(key)
+        ).fetchone()
+        return None if row is None else _of_row(row)
+
+    def _put(self, key: ToolKey, seen: Observation) -> None:
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*_parameters(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, _encoded(seen)),
+        )
+
+    def _keep_version(self, key: ToolKey, held: Observation) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO versions (server, tool, fingerprint, version, until, body) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (*_parameters(key), held.version, time.time(), _encoded(held)),
+        )
+        self._connection.execute(
+            f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
+            (*_parameters(key), held.version - MAX_VERSIONS),
+        )
+
+    def _forget_old(self, key: ToolKey) -> None:
+        of_tool = (key.server, key.tool)
+        self._connection.execute(
+            "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
+            "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
+            (*of_tool, *of_tool, MAX_DEFINITIONS),
+        )
+        (count,) = self._connection.execute("SELECT count(*) FROM observed").fetchone()
+        if count > MAX_TOOLS:
+            oldest = self._connection.execute(
+                f"SELECT {_COLUMNS} FROM observed ORDER BY last_seen LIMIT ?", (count - MAX_TOOLS,)
+            ).fetchall()
+            self._connection.executemany(f"DELETE FROM observed WHERE {_OF_KEY}", [row[:3] for row in oldest])
+        self._connection.execute(
+            "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
+            "(SELECT server, tool, fingerprint FROM observed)"
+        )
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file that cannot be used, with what belongs to it, and gives its new name. Raises StoreError."""
+    aside = path.with_name(
+        f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}"
+    )
+    try:
+        path.replace(aside)
+        for ending in ("-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                path.with_name(path.name + ending).replace(aside.with_name(aside.name + ending))
+    except OSError as error:
+        raise StoreError(f"{path} is damaged and cannot be set aside: {error}") from None
+    return aside
+
+
+@contextlib.contextmanager
+def _named_errors() -> Generator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(str(error)) from None
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return cast("int", connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _parameters(key: ToolKey) -> tuple[str, str, str]:
+    return key.server, key.tool, key.fingerprint
+
+
+def _key(row: tuple[Any, ...]) -> ToolKey:
+    return ToolKey(row[0], row[1], row[2])
+
+
+def _encoded(seen: Observation) -> str:
+    body: dict[str, Any] = {
+        "value": encode_shape(seen.value),
+        "json": encode_shape(seen.document),
+        "texts": seen.texts,
+        "results": seen.results,
+        "skipped": seen.skipped,
+        "disagreements": seen.disagreements,
+        "disagreement": seen.disagreement,
+    }
+    if seen.sample is not None:
+        body["sample"] = seen.sample
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _decoded(body: str) -> Observation:
+    raw: object = json.loads(body)
+    if not isinstance(raw, dict):
+        raise ValueError("no object")  # noqa: TRY004 - one exception for whatever is wrong with stored data
+    data = cast("dict[str, Any]", raw)
+    shapes: list[Shape] = [decode_shape(data.get(name, {})) for name in ("value", "json")]
+    sample = data.get("sample")
+    return Observation(
+        value=shapes[0],
+        document=shapes[1],
+        texts=bool(data.get("texts")),
+        results=bool(data.get("results")),
+        skipped=int(data.get("skipped", 0)),
+        disagreements=int(data.get("disagreements", 0)),
+        disagreement=str(data.get("disagreement", "")),
+        sample=sample if isinstance(sample, str) else None,
+    )
+
+
+def _of_row(row: tuple[Any, ...]) -> Observation | None:
+    """The observation in a row; None when the row holds something else, and what it was is then learnt anew."""
+    try:
+        made = _decoded(row[7])
+        return replace(made, version=row[3], samples=row[4], first_seen=row[5], last_seen=row[6])
+    except (ValueError, TypeError, RecursionError) as error:
+        logger.warning("an observed schema of %s cannot be read and is forgotten: %s", row[0], error)
+        return None

@@ -1,0 +1,105 @@
+"""What tools return is learnt from real runs, reaches the agent by discovery, and outlives the broker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, tool
+from cellblock.frontend.context import declarations_in_budget
+from cellblock.knowledge import inspect_tool, show_types
+from support import SERVERS, settings, succeeded
+
+CONTRACT = {"contract": {"command": sys.executable, "args": ["-I", str(SERVERS / "contract_server.py")]}}
+
+
+@tool()
+def rows(count: int):  # no annotation: nothing is declared
+    """Gives rows."""
+    return [{"id": number, "name": f"row {number}"} for number in range(count)]
+
+
+def known(broker: Broker, name: str) -> Any:
+    return inspect_tool(broker.catalog, name, broker.output_of)
+
+
+async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -> None:
+    config = settings(tmp_path, CONTRACT)
+    async with Broker(config, tools=[rows]) as broker:
+        await broker.settled()
+        cached = declarations_in_budget(broker.known_catalog, 100_000)
+        value = succeeded(
+            await broker.run(
+                'import { rows } from "@codemode/servers/local";\n'
+                'import { json_text, one_text } from "@codemode/servers/contract";\n'
+                "await one_text({});\n"
+                "globalThis.__codemode_result__ = [await rows({ count: 3 }), await json_text({})];"
+            )
+        )
+        assert value == [rows(3), '{"a": [1, 2]}'], "a text stays a text by default"
+        await broker.learnt(30.0)
+        answers = succeeded(
+            await broker.run(
+                'import { getTool, searchTools } from "@codemode/discovery";\n'
+                'globalThis.__codemode_result__ = [await getTool("local", "rows"),'
+                ' await getTool("contract", "json_text"), (await searchTools("rows", { detail: "full" })).results[0]];'
+            )
+        )
+        assert answers[0]["outputSchema"]["items"]["required"] == ["id", "name"]
+        assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
+        assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
+        assert known(broker, "contract.one_text")["outputSchema"]["type"] == "string"
+        assert declarations_in_budget(broker.known_catalog, 100_000) == cached
+    async with Broker(config, tools=[rows]) as broker:
+        await broker.settled()
+        assert known(broker, "local.rows")["output"]["samples"] == 1
+        assert "Observed from 1 result" in show_types(broker.catalog, ["local"], broker.output_of)
+        assert "Observed" not in show_types(broker.catalog, ["local"])
+
+
+async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path: Path) -> None:
+    schemas = {"servers": {"contract": {"unwrap": "json", "tools": {"annotated_text": {"unwrap": "spec"}}}}}
+    async with Broker(settings(tmp_path, CONTRACT, schemas=schemas)) as broker:
+        await broker.settled()
+        value = succeeded(
+            await broker.run(
+                'import * as s from "@codemode/servers/contract";\n'
+                "const calls = [s.json_text({}), s.one_text({}), s.annotated_text({})];\n"
+                "globalThis.__codemode_result__ = await Promise.all(calls);"
+            )
+        )
+        assert value == [{"a": [1, 2]}, "just this", "for the user"]
+        await broker.learnt(30.0)
+        assert known(broker, "contract.json_text")["outputSchema"]["required"] == ["a"]
+
+
+async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_nothing(tmp_path: Path) -> None:
+    (tmp_path / "schemas.sqlite3").mkdir()
+
+    @tool()
+    def fails() -> Any:
+        raise ValueError("no")
+
+    async with Broker(settings(tmp_path), tools=[rows, fails]) as broker:
+        value = succeeded(
+            await broker.run(
+                'import { rows, fails } from "@codemode/servers/local";\n'
+                "await fails({}).catch(() => 0);\n"
+                "globalThis.__codemode_result__ = (await rows({ count: 2 })).length;"
+            )
+        )
+        assert value == 2
+        await broker.learnt(30.0)
+        assert (
+            known(broker, "local.fails")["output"] is None
+            or known(broker, "local.fails")["output"]["source"] == "declared"
+        )
+        assert known(broker, "local.rows")["output"]["samples"] == 1
+
+
+async def test_a_wrong_server_name_in_the_settings_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"contrakt: no such server; there are contract, local"):
+        settings(tmp_path, CONTRACT, schemas={"servers": {"contrakt": {}}})

@@ -1,0 +1,177 @@
+"""The learner: looks at results off their way, keeps what it saw, stops when nothing is new, survives its store."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.model import ToolEntry
+from cellblock.config import SchemaSettings
+from cellblock.schemas import learner as module
+from cellblock.schemas.infer import NOTHING, to_schema
+from cellblock.schemas.learner import Learner
+from cellblock.schemas.observation import Kind, Observation
+from cellblock.schemas.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_DEPTH, observe, parse_document
+
+BOUND = 30.0
+TOOL = ToolEntry("read", "read", input_schema={"type": "object"})
+DECLARED = ToolEntry(
+    "read", "read", output_schema={"type": "object", "properties": {"id": {"type": "string"}}}
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(module, "WRITE_EVERY_SECONDS", 0.01)
+
+
+@asynccontextmanager
+async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]:
+    made = Learner(SchemaSettings.model_validate(settings), path)
+    made.start()
+    await made.loaded(BOUND)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def seen(made: Learner, value: Any, kind: Kind = "value", tool: ToolEntry = TOOL) -> Observation:
+    made.offer("files", tool, kind, json.dumps(value).encode())
+    await made.learnt(BOUND)
+    found = made.known("files", tool)
+    assert found is not None
+    return found
+
+
+async def test_what_is_learnt_is_there_for_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        await seen(made, {"id": 1})
+        before = await seen(made, {"id": None, "more": []})
+    async with learning(path) as made:
+        assert made.known("files", TOOL) == before
+        assert (before.samples, before.version) == (2, 2)
+        assert made.known("mail", TOOL) is None
+        assert made.known("files", DECLARED) is None, "another definition is another tool"
+
+
+async def test_closing_keeps_what_is_still_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        for number in range(50):
+            made.offer("files", TOOL, "value", json.dumps({"id": number}).encode())
+    async with learning(path) as made:
+        found = made.known("files", TOOL)
+    assert found is not None and found.samples == 50
+
+
+async def test_texts_and_json_in_texts_are_learnt_apart(tmp_path: Path) -> None:
+    async with learning(None) as made:
+        found = await seen(made, '{"id": 1}', "text")
+        assert (found.value, found.texts, to_schema(found.document)["required"]) == (NOTHING, False, ["id"])
+        found = await seen(made, "3", "text")
+        assert (found.texts, to_schema(found.document)["required"]) == (True, ["id"])
+        found = await seen(made, {"id": 2}, "json")
+        assert found.samples == 3
+        assert (await seen(made, {"content": []}, "result")).results
+
+
+async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with learning(None, stable_after=2, sample_every=4) as made:
+        for _ in range(11):
+            made.offer("files", TOOL, "value", b'{"id": 1}')
+            await made.learnt(BOUND)
+        stable = made.known("files", TOOL)
+        assert stable is not None and stable.samples == 1 + 2 + 2
+        with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
+            for _ in range(4):
+                made.offer("files", TOOL, "value", b'{"id": "x"}')
+                await made.learnt(BOUND)
+        changed = await seen(made, {"id": "x"})
+    assert (changed.version, changed.samples) == (2, 7), "after a change every result is looked at again"
+    assert "/id: was integer, is string or integer" in caplog.text
+
+
+async def test_settings_turn_it_off_by_server_and_tool() -> None:
+    servers = {"files": {"learn": True, "tools": {"read": {"learn": False}}}, "mail": {}}
+    async with learning(None, learn=False, servers=servers) as made:
+        made.offer("files", TOOL, "value", b"1")
+        made.offer("mail", TOOL, "value", b"1")
+        other = ToolEntry("write", "write")
+        assert (await seen(made, 1, tool=other)).samples == 1
+        assert made.known("files", TOOL) is None and made.known("mail", TOOL) is None
+
+
+def contents(folder: Path) -> list[bytes]:
+    return [file.read_bytes() for file in folder.iterdir()]
+
+
+async def test_no_value_is_kept_unless_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        assert (await seen(made, {"name": "a secret"})).sample is None
+    assert all(b"a secret" not in content for content in contents(tmp_path))
+    async with learning(None, keep_samples=True) as made:
+        assert json.loads((await seen(made, {"name": "a secret"})).sample or "") == {"name": "a secret"}
+        assert (await seen(made, "x" * 10_000, "text")).sample == '{"name": "a secret"}'
+
+
+async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None:
+    async with learning(None) as made:
+        assert (await seen(made, {"id": "x"}, tool=DECLARED)).disagreements == 0
+        found = await seen(made, {"id": 4711}, tool=DECLARED)
+        assert (found.disagreements, found.samples) == (1, 2)
+        assert "/id" in found.disagreement and "4711" not in found.disagreement
+        assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.parent.rmdir()])
+async def test_without_a_store_it_learns_for_this_process(
+    tmp_path: Path, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state" / "s.sqlite3"
+    path.parent.mkdir()
+    make(path)
+    async with learning(path) as made:
+        await seen(made, {"id": 1})
+        assert (await seen(made, {"id": 2})).samples == 2
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1 and "not remembered" in warnings[0].message
+
+
+async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 100)
+    made = Learner(SchemaSettings(), None)  # its thread does not run yet
+    for _ in range(10):
+        made.offer("files", TOOL, "value", b" " * 39 + b"1")
+    assert made.dropped == 8
+    made.start()
+    await made.learnt(BOUND)
+    await made.close()
+    found = made.known("files", TOOL)
+    assert found is not None and found.samples == 2
+
+
+def test_guards_before_parsing() -> None:
+    assert observe("value", b"[" + b"1," * (MAX_SAMPLE_BYTES // 2) + b"1]", 1.0).skipped == 1
+    assert observe("value", b"not json", 1.0).skipped == 1
+    assert parse_document("[" * (MAX_SAMPLE_DEPTH + 1) + "]" * (MAX_SAMPLE_DEPTH + 1)) is None
+    assert parse_document("[" * MAX_SAMPLE_DEPTH + "]" * MAX_SAMPLE_DEPTH) is not None
+    assert parse_document(json.dumps(["[{" * 500, '"\\' * 99])) == ["[{" * 500, '"\\' * 99]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "null", '"a"', "true", "{", "{'a': 1}", "[1,]", "NaN", "[NaN]", "- a\n- b"]
+)
+def test_texts_that_are_no_document(text: str) -> None:
+    assert parse_document(text) is None

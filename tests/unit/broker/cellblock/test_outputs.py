@@ -1,0 +1,138 @@
+"""Given, declared, observed: who is believed, what an agent is told of it, and that the types compile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.discovery import Discovery
+from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
+from cellblock.catalog.typescript import declare_server
+from cellblock.config import SchemaSettings
+from cellblock.frontend.context import declarations_in_budget
+from cellblock.outputs import KnownOutputs, ToolRefiner
+from cellblock.schemas.boxes import box_of, unboxed
+from cellblock.schemas.learner import Learner
+from cellblock.schemas.observation import Kind
+
+BOUND = 30.0
+ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]
+NUMBER = {"type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
+
+
+class World:
+    """One server and what was learnt of it."""
+
+    def __init__(self, *tools: ToolEntry, **settings: Any) -> None:
+        made = SchemaSettings.model_validate(settings)
+        refine = ToolRefiner(made)
+        entries = tuple(refine("Files", tool) for tool in tools)
+        self.server = ServerEntry(
+            "files", "Files", "Files", tools=entries, by_export={t.export_name: t for t in entries}
+        )
+        self.catalog = Catalog(1, {"files": self.server})
+        self.learner = Learner(made, None)
+        self.outputs = KnownOutputs(self.learner)
+
+    async def saw(self, *results: tuple[int, Kind, Any]) -> World:
+        for number, kind, value in results:
+            self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
+        self.learner.start()
+        await self.learner.learnt(BOUND)
+        await self.learner.close()
+        return self
+
+    def schema(self, number: int = 0) -> Any:
+        name = self.server.tools[number].tool_name
+        return Discovery(self.catalog, self.outputs).answer("getTool", ["files", name]).get("outputSchema")
+
+    def types(self) -> str:
+        return declare_server(self.server, outputs=self.outputs)
+
+
+def tool(name: str = "t", **fields: Any) -> ToolEntry:
+    return ToolEntry(name, name, input_schema={"type": "object"}, **fields)
+
+
+async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> None:
+    world = await World(tool()).saw((0, "value", {"rows": ROWS}), (0, "value", {"rows": []}))
+    schema = world.schema()
+    assert schema["description"].startswith("Observed from 2 results, 20")
+    assert schema["description"].endswith("; not declared by the server.")
+    assert schema["properties"]["rows"]["items"]["required"] == ["id", "name"]
+    listed = Discovery(world.catalog, world.outputs).answer("listTools", ["files", {"detail": "full"}])
+    assert listed[0]["outputSchema"] == schema
+    assert "outputSchema" not in Discovery(world.catalog, world.outputs).answer("listTools", ["files"])[0]
+
+
+async def test_what_clients_cache_never_changes_by_it() -> None:
+    world = World(tool())
+    before = declarations_in_budget(world.catalog, 16_000), declare_server(world.server)
+    await world.saw((0, "value", {"rows": ROWS}))
+    assert (declarations_in_budget(world.catalog, 16_000), declare_server(world.server)) == before
+    assert "Observed from 1 result," in world.types() and "Observed" not in str(before)
+
+
+async def test_given_goes_before_declared_and_declared_before_observed() -> None:
+    declared = {"type": "object", "properties": {"id": {"type": "string"}}}
+    given = Given(NUMBER, examples=(Example({"path": "*/ x"}, {"id": 1}),), effect="read")
+    world = await World(
+        tool("a", output_schema=declared, given=given), tool("b", output_schema=declared), tool("c")
+    ).saw(*((number, "value", {"id": 1}) for number in range(3)))
+    assert world.schema(0) == {"description": "Given by the user.", **NUMBER}
+    assert world.schema(1)["properties"] == declared["properties"]
+    assert "1 of 1 results did not fit what is declared" in world.schema(1)["$comment"]
+    assert world.schema(2)["properties"] == {"id": {"type": "integer"}}
+    text = world.types()
+    assert "Given by the user." in text and "did not fit what is declared" in text
+    assert '@example {"path": "*\\/ x"} → {"id": 1}' in text and "as the user says: read" in text
+    assert "Given by the user." in declare_server(world.server), (
+        "what is given is stable, and clients are told"
+    )
+
+
+async def test_json_in_texts_is_said_by_its_content_schema() -> None:
+    world = await World(tool("rows"), tool("mixed"), tool("full")).saw(
+        (0, "text", json.dumps(ROWS)),
+        (1, "text", "[1]"),
+        (1, "text", "none"),
+        (2, "result", {"content": []}),
+        (2, "value", {"id": 1}),
+    )
+    assert world.schema(0)["contentSchema"]["items"]["required"] == ["id", "name"]
+    assert world.schema(1)["type"] == "string" and "contentSchema" not in world.schema(1)
+    assert [member.get("title") for member in world.schema(2)["anyOf"]] == [None, "McpToolResult"]
+    text = world.types()
+    assert (
+        "Promise<JsonText<" in text and "mixed(input?: { [key: string]: unknown }): Promise<string>" in text
+    )
+
+
+async def test_parsed_texts_are_values() -> None:
+    world = await World(tool("rows"), unwrap="json").saw((0, "json", ROWS), (0, "text", "none"))
+    assert [member["type"] for member in world.schema()["anyOf"]] == ["array", "string"]
+
+
+BOXES = [
+    ({"x-dedalus-box": {"field": "value"}}, "value", "value"),
+    ({"x-dedalus-box": {"field": "other"}}, "value", None),
+    ({"x-fastmcp-wrap-result": True}, "result", "result"),
+    ({"title": "addOutput"}, "result", "result"),
+    ({"title": "addOutput"}, "value", None),
+    ({}, "result", None),
+]
+
+
+@pytest.mark.parametrize(("mark", "field", "expected"), BOXES)
+def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
+    schema = {"type": "object", "properties": {field: {"$ref": "#/$defs/N"}}, "required": [field], **mark}
+    schema["$defs"] = {"N": {"type": "integer"}}
+    assert box_of(schema) == expected
+    assert box_of({**schema, "required": []}) is None
+    if expected is not None:
+        assert unboxed(schema, expected) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
+        boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
+        assert (boxed.box, boxed.output_schema) == (expected, unboxed(schema, expected))
+        assert World(tool(output_schema=schema)).server.tools[0].box is None
