@@ -117,7 +117,12 @@ def modern(annotation: Any) -> Any:
 
     Recursive and generic ones, and those inside a class, are left; pydantic's refusal says what to do.
     """
-    return annotation if PYDANTIC_TAKES_TYPED_DICT else _modern(annotation, ())
+    if PYDANTIC_TAKES_TYPED_DICT:
+        return annotation
+    try:
+        return _modern(annotation, ())
+    except Exception:  # noqa: BLE001 - its own annotations cannot be resolved; pydantic says so in its way
+        return annotation
 
 
 def _modern(annotation: Any, within: tuple[Any, ...]) -> Any:

@@ -17,23 +17,24 @@ from cellblock.upstream.redaction import REDACTED, Redactor
 MAX_CHARS: Final = 2_000
 """Of an exception's text: it ends up in a model's context."""
 
+_MAX_FRAMES: Final = 10
+"""Of a traceback in the log, the innermost."""
+
 _MAX_READ: Final = 20_000
 """Characters that are looked at; longer texts are cut before the patterns see them."""
 
-_SECRET_WORD: Final = r"[\w-]*(?:api[_-]?key|token|secret|passw(?:or)?d|pwd|credential|authorization)[\w-]*"
+_WORD: Final = r"[\w-]*(?:api[_-]?key|secret|passw(?:or)?d|pwd|credential|authorization"
+_VALUE: Final = rf"(?!{re.escape(REDACTED)})[\"']?[^\s\"'&,;)}}\]]{{3,}}"
 
 _PATTERNS: Final = (
     # user:password@ of any URL
     (re.compile(r"\b([a-z][a-z0-9+.-]{1,20}://)[^\s/?#@\"']{1,500}@", re.I), rf"\1{REDACTED}@"),
     # Authorization: Bearer abc
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}", re.I), rf"\1 {REDACTED}"),
-    # password=abc, "api_key": "abc"
-    (
-        re.compile(
-            rf"\b({_SECRET_WORD}[\"']?\s?[=:]\s?)(?!{re.escape(REDACTED)})[\"']?[^\s\"'&,;)}}\]]{{3,}}", re.I
-        ),
-        rf"\1{REDACTED}",
-    ),
+    # password=abc, "token": "abc"
+    (re.compile(rf"\b({_WORD}|token)[\w-]*(?:[\"']\s?:|[\"']?\s?=)\s?){_VALUE}", re.I), rf"\1{REDACTED}"),
+    # password: abc, but not a parser's "unexpected token: abc"
+    (re.compile(rf"\b({_WORD})[\w-]*:\s?){_VALUE}", re.I), rf"\1{REDACTED}"),
     # a JSON Web Token; keys with a well-known beginning
     (re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*"), REDACTED),
     (re.compile(r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|xox[abp]|glpat|AKIA)[-_]?[A-Za-z0-9_-]{16,}"), REDACTED),
@@ -67,6 +68,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def safe_traceback(error: BaseException) -> str:
-    """Where an exception was raised, for the log: file names and lines, and its description."""
-    frames = "".join(traceback.format_tb(error.__traceback__)[-10:])
-    return f"{frames}{describe_exception(error)}"
+    """Where an exception was raised, for the log: file names and lines without their source, and its description."""
+    frames = traceback.extract_tb(error.__traceback__)[-_MAX_FRAMES:]
+    places = "".join(f"  {frame.filename}:{frame.lineno} in {frame.name}\n" for frame in frames)
+    return places + describe_exception(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, cast
 
 import mcp_types as types
@@ -48,7 +49,7 @@ class ResultForm:
         """
         if isinstance(value, types.CallToolResult):
             if not value.is_error:
-                self._check(value.structured_content)
+                self._checked(value.structured_content)
             return value
         if self.schema is None:
             content = _as_content(value)
@@ -57,13 +58,17 @@ class ResultForm:
         data: Any = self._dumped(value)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
-        self._check(data)
-        return cast("Any", data)
+        return self._checked(data)
 
-    def _check(self, data: Any) -> None:
+    def _checked(self, data: Any) -> Any:
         violation = self._validator.check(data) if self._validator is not None else None
-        if violation is not None:
-            raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
+        if violation is None or self._validator is None:
+            return data
+        # JSON has no NaN: null stands for it, where the schema allows null.
+        finite = _finite(data)
+        if self._validator.check(finite) is None:
+            return finite
+        raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
 
     def _dumped(self, value: Any) -> Any:
         adapter = self._adapter or _ANY
@@ -91,6 +96,17 @@ class ResultForm:
             certainty=Certainty.COMPLETED,
             summary="the result does not fit the tool's output schema",
         )
+
+
+def _finite(value: Any) -> Any:
+    """JSON data with null for NaN and infinities; pydantic has capped its depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def _as_content(value: Any) -> types.CallToolResult | None:
