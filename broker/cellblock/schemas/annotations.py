@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from typing_extensions import TypedDict, is_typeddict
+from typing_extensions import Format, TypedDict, get_annotations, is_typeddict
 
 PYDANTIC_TAKES_TYPED_DICT: Final = sys.version_info >= (3, 12)
 """Before 3.12 pydantic refuses `typing.TypedDict`, for it does not keep the bases of generic ones."""
@@ -61,7 +61,7 @@ class Hints:
     def __init__(self, function: Callable[..., Any], namespace: Mapping[str, Any] | None = None) -> None:
         self._target = annotated_function(function)
         self._names = {**(namespace or {}), **_closure(self._target)}
-        self._raw: dict[str, Any] = dict(getattr(self._target, "__annotations__", None) or {})
+        self._raw = _written(self._target)
         self._resolved: dict[str, Any] | None = None
         try:
             self._resolved = get_type_hints(self._target, localns=self._names, include_extras=True)
@@ -164,6 +164,14 @@ def _typed_dict(old: Any, within: tuple[Any, ...]) -> Any:
     if config is not None:
         new.__pydantic_config__ = config
     return new
+
+
+def _written(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations as they are written; what cannot be resolved is text, or a forward reference."""
+    try:
+        return dict(get_annotations(function, format=Format.FORWARDREF))
+    except Exception:  # noqa: BLE001 - of an odd callable; then nothing is known of its types
+        return {}
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:

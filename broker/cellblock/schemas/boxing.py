@@ -53,37 +53,40 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
     }
 
 
+def marked_field(schema: object) -> str | None:
+    """The property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
+    properties = _properties(schema)
+    mark: object = cast("Mapping[str, Any]", schema).get(BOX_KEY) if properties is not None else None
+    if properties is None or not isinstance(mark, Mapping):
+        return None
+    field: object = cast("Mapping[str, Any]", mark).get("field")
+    return field if isinstance(field, str) and field in properties else None
+
+
 def boxed_field(schema: object) -> str | None:
     """The property that holds the value of a boxed schema, or None for a schema that is not boxed.
 
     Three conventions are known: `x-dedalus-box`, FastMCP's `x-fastmcp-wrap-result`, and that of the MCP SDK for
     Python, an object titled `…Output` whose only property is a required `result`.
     """
-    if not isinstance(schema, Mapping):
+    properties = _properties(schema)
+    if properties is None:
         return None
     known = cast("Mapping[str, Any]", schema)
-    properties: object = known.get("properties")
-    if not isinstance(properties, Mapping):
+    if BOX_KEY in known:
+        return marked_field(schema)
+    if list(properties) != [BOX_FIELD]:
         return None
-    names = list(cast("Mapping[str, Any]", properties))
-    mark: object = known.get(BOX_KEY)
-    if isinstance(mark, Mapping):
-        field: object = cast("Mapping[str, Any]", mark).get("field")
-        return field if isinstance(field, str) and field in names else None
-    if names != [BOX_FIELD]:
-        return None
-    if known.get(_FASTMCP_KEY) is True:
-        return BOX_FIELD
     title: object = known.get("title")
     by_sdk = (
         isinstance(title, str) and title.endswith(_SDK_TITLE_END) and known.get("required") == [BOX_FIELD]
     )
-    return BOX_FIELD if by_sdk else None
+    return BOX_FIELD if known.get(_FASTMCP_KEY) is True or by_sdk else None
 
 
 def box(schema: object, value: Any) -> Any:
-    """The value in the box that its schema describes, or the value itself; an object of the box is made anew."""
-    field = boxed_field(schema)
+    """The value in the box that its schema marks, or the value itself."""
+    field = marked_field(schema)
     return value if field is None else {field: value}
 
 
@@ -104,6 +107,13 @@ def unbox_schema(schema: Mapping[str, Any]) -> Any:
     if isinstance(inner, Mapping) and "$defs" in schema:
         return {**cast("Mapping[str, Any]", inner), "$defs": schema["$defs"]}
     return cast("Any", inner)
+
+
+def _properties(schema: object) -> Mapping[str, Any] | None:
+    if not isinstance(schema, Mapping):
+        return None
+    properties: object = cast("Mapping[str, Any]", schema).get("properties")
+    return cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else None
 
 
 def _is_object(schema: object, root: object, left: int) -> bool:

@@ -104,11 +104,13 @@ def mark_of(function: object) -> ToolMark | None:
 
 def _namespace(function: object, depth: int) -> Mapping[str, Any] | None:
     """The names that text annotations of a nested function need and that only its definition can see."""
-    texts = [text for text in getattr(function, "__annotations__", {}).values() if isinstance(text, str)]
-    if not texts or "<locals>" not in getattr(function, "__qualname__", ""):
+    if "<locals>" not in getattr(function, "__qualname__", ""):
         return None
+    texts: list[str] = []
     try:
-        get_type_hints(function)
+        texts = [text for text in getattr(function, "__annotations__", {}).values() if isinstance(text, str)]
+        if texts:
+            get_type_hints(function)
     except NameError:
         names = sys._getframe(depth).f_locals  # pyright: ignore[reportPrivateUsage]
         words = set(re.findall(r"\w+", " ".join(texts)))

@@ -9,7 +9,7 @@ import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.errors import Certainty, ToolCallError
-from cellblock.schemas.boxing import BOX_FIELD, boxed_field
+from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.safe_text import safe_text
 
@@ -33,7 +33,7 @@ class ResultForm:
         self.schema = schema
         self._adapter = adapter
         self._name = name
-        self._field = boxed_field(schema)
+        self._field = marked_field(schema)
         self._validator = (
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )

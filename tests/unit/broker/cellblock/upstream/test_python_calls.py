@@ -349,6 +349,18 @@ async def test_an_explicit_output_schema_is_checked(call: Call) -> None:
     def whole() -> types.CallToolResult:
         return types.CallToolResult(content=[], structured_content={"a": []})
 
+    @tool(
+        output_schema={
+            "type": "object",
+            "title": "LooksLikeABoxOutput",
+            "properties": {"result": {"type": "integer"}},
+            "required": ["result"],
+        }
+    )
+    def own_box() -> Any:
+        return {"result": 1}
+
+    assert await call(own_box) == {"result": 1}
     assert read_tool(give).output_schema == schema
     assert await call(give) == {"a": 1}
     assert await call(boxed) == {"result": [1]}
