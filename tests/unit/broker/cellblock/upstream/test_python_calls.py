@@ -65,7 +65,6 @@ async def test_a_function_that_takes_too_long_is_given_up(brief: PythonCalls) ->
     assert caught.value.certainty is Certainty.NOT_STARTED
     release.set()
     await until(lambda: brief.busy_threads == 0, "the thread is free")
-    assert await within(brief.call(read_tool(lambda: 1), {})) == {"result": 1}
 
 
 async def test_a_function_that_swallows_its_cancellation_does_not_hold_the_call(brief: PythonCalls) -> None:
