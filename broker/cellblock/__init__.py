@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ToolCallError,
     )
     from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
-    from cellblock.upstream.python_tools import tool
+    from cellblock.upstream.tool_mark import tool
 
 __version__ = "0.1.0"
 
@@ -70,7 +70,7 @@ _WHERE: Final = {
     "TraceEntry": "cellblock.execution.response",
     "Usage": "cellblock.execution.response",
     "load_settings": "cellblock.config",
-    "tool": "cellblock.upstream.python_tools",
+    "tool": "cellblock.upstream.tool_mark",
 }
 
 

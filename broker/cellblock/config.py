@@ -91,7 +91,8 @@ class UpstreamSettings(_Section):
     """From starting a server to the end of its tool list; `npx` may download first."""
 
     call_timeout_ms: Positive = 30_000
-    """One tool call. The SDK's client waits for ever when an answer cannot be parsed."""
+    """One tool call, of an upstream or of a Python tool. The SDK's client waits for ever when an answer cannot be
+    parsed."""
 
     startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
     """How long the first run waits for servers that are still connecting."""
@@ -112,6 +113,10 @@ class UpstreamSettings(_Section):
 
     max_pages: Positive = 500
     """Pages of one tool list: cursors without end stop here."""
+
+    tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Python tools that are not async and run at the same time, over all runs; each is a thread of the broker. One
+    that never returns keeps its thread."""
 
     max_tools: Positive = 2_000
     """Tools taken from one server; a paginator without end stops here."""
@@ -283,7 +288,8 @@ class CellblockSettings(_Section):
     """Where logs and stores live; the platform's state directory when absent."""
 
     tools: list[str] = []
-    """Python modules (`package.module`) whose `@tool()` functions become the server `local`."""
+    """What becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or single
+    functions (`package.module:function`)."""
 
 
 class ServerConfig(BaseModel):

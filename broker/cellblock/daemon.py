@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import shutil
@@ -35,9 +34,9 @@ from cellblock.schemas.store import FILE_NAME
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
-from cellblock.upstream.python_tools import MARK
 from cellblock.upstream.registry import Registry
 from cellblock.upstream.review import Reviewer
+from cellblock.upstream.tool_modules import load_tools
 from cellblock_worker import protocol
 from cellblock_worker.host import HostConfig
 
@@ -72,7 +71,7 @@ class Broker:
 
     def __init__(self, settings: Settings, *, tools: Sequence[Callable[..., Any]] = ()) -> None:
         self._settings = settings
-        self._tools = [*tools, *_tools_of_modules(settings.cellblock.tools)]
+        self._tools = load_tools(settings.cellblock.tools, tools)
         self._stack = contextlib.AsyncExitStack()
         self._executor: Executor | None = None
         self._registry: Registry | None = None
@@ -349,20 +348,3 @@ def _alive(pid: int) -> bool:
     except OSError:
         return True
     return True
-
-
-def _tools_of_modules(names: Sequence[str]) -> list[Callable[..., Any]]:
-    found: list[Callable[..., Any]] = []
-    for name in names:
-        try:
-            module = importlib.import_module(name)
-        except ImportError as error:
-            raise ConfigError(
-                f"cellblock.tools: the module {name} cannot be imported: {error}.",
-                hint="Install it into Cellblock's environment, or correct its name.",
-            ) from None
-        marked = [value for value in vars(module).values() if callable(value) and hasattr(value, MARK)]
-        if not marked:
-            raise ConfigError(f"cellblock.tools: {name} has no @tool() function.", hint="Mark its functions.")
-        found += marked
-    return found

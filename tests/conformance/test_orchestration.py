@@ -48,7 +48,7 @@ async def test_values_go_from_one_server_to_another(broker: Broker) -> None:
     response = await run(
         broker,
         f"""{CONTRACT}{PLAIN}{LOCAL}
-        const sum = await local.add({{ a: 20, b: 22 }});
+        const {{ result: sum }} = await local.add({{ a: 20, b: 22 }});
         const echoed = JSON.parse(await plain.echo({{ sum }}));
         const {{ arguments: got }} = await contract.echo(echoed);
         const loud = await local.shout({{ text: `${{await contract.one_text()}} ${{JSON.stringify(got)}}` }});

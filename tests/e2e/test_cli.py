@@ -223,7 +223,7 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
     config = write_config(tmp_path, {}, tools=["my_tools"])
     code = """
         import { double } from "@codemode/servers/local";
-        globalThis.__codemode_result__ = await double({ n: 21 });
+        globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
     outcome = command("run", "-", "--config", config, code=code, env={"PYTHONPATH": str(tmp_path)})
     assert outcome.returncode == 0, outcome.stderr

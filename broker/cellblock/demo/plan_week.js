@@ -9,7 +9,7 @@ const plan = await Promise.all(
   [...byPerson].map(async ([person, theirs]) => {
     const { hours } = await local.capacity({ person });
     const wanted = theirs.reduce((sum, issue) => sum + (issue.estimate_hours ?? 2), 0);
-    const done = await local.finish_date({ start: "2025-06-02", hours: wanted });
+    const { result: done } = await local.finish_date({ start: "2025-06-02", hours: wanted });
     return { person, issues: theirs.length, wanted, hours, fits: wanted <= hours, done };
   }),
 );

@@ -77,11 +77,15 @@ class InputValidator:
     Args:
         schema: The upstream's JSON Schema; never changed, and assumed never to change. None accepts anything.
         label: Names the schema in the log.
+        subject: What is checked, for the log.
     """
 
-    def __init__(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> None:
+    def __init__(
+        self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool", subject: str = "an input"
+    ) -> None:
         self._schema = schema
         self._label = label
+        self._subject = subject
         self._compiled = False
         self._warned = False
         self._draft = Draft.DRAFT_2020_12
@@ -108,7 +112,7 @@ class InputValidator:
         try:
             return self._check(self._full, value)
         except (NotCheckable, ValueError) as error:
-            self._warn(f"an input of {self._label} was not checked against its schema: {error}")
+            self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
             return None
 
     # ---- checking --------------------------------------------------------------------------------------
@@ -194,7 +198,9 @@ class InputValidator:
                 self._bare = root
         except (NotCheckable, ValueError) as error:
             reason = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
-            self._warn(f"the inputs of {self._label} are not checked against its schema: {reason[:300]}")
+            self._warn(
+                f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
+            )
             self._full = self._cost = None
 
     def _made(self, dropped: frozenset[str]) -> jsonschema_rs.Validator:
@@ -270,7 +276,7 @@ def _measure(value: Any) -> list[_Level]:
                 squares += len(items) ** 2
                 below += items
             if count + len(below) > MAX_VALUES:
-                raise NotCheckable(f"the input has over {MAX_VALUES} values")
+                raise NotCheckable(f"it has over {MAX_VALUES} values")
         # A key is matched both by its object's patterns and, as a value, by propertyNames.
         levels.append(_Level(len(level), chars + keys, squares))
         level = below

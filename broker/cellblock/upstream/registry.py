@@ -13,7 +13,8 @@ from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
-from cellblock.upstream.python_tools import PythonTool, call_tool, read_tool
+from cellblock.upstream.python_calls import PythonCalls
+from cellblock.upstream.python_tools import PythonTool, read_tool
 from cellblock.upstream.review import Review, Reviewer
 from cellblock.upstream.session import State, UpstreamSession
 
@@ -61,6 +62,7 @@ class Registry:
         self._reviewer = reviewer
         self._refine = refine
         self._local: dict[str, PythonTool] = {}
+        self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=settings.tool_threads)
         for function in tools:
             python_tool = read_tool(function)
             if python_tool.name in self._local:
@@ -122,7 +124,7 @@ class Registry:
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
-        await asyncio.gather(*(session.close() for session in self.sessions.values()))
+        await asyncio.gather(self._python.close(), *(session.close() for session in self.sessions.values()))
 
     def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
         """How to call one tool: an async function of the input that gives a `CallToolResult` or plain data.
@@ -134,7 +136,7 @@ class Registry:
             python_tool = self._local.get(tool.tool_name)
             if python_tool is None:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
-            return lambda arguments: call_tool(python_tool, arguments)
+            return lambda arguments: self._python.call(python_tool, arguments)
         session = self.sessions[server.config_name]
         bound = self._settings.call_timeout_ms / 1000
         return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound)
@@ -207,6 +209,7 @@ class Registry:
                     tool_name=name,
                     export_name=export,
                     description=self._local[name].description,
+                    annotations=self._local[name].annotations,
                     input_schema=self._local[name].input_schema,
                     output_schema=self._local[name].output_schema,
                 ),

@@ -19,7 +19,11 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
-from cellblock.upstream.python_tools import MARK, PERMISSIVE_SCHEMA, call_tool, read_tool, tool
+from cellblock.schemas.boxing import unbox
+from cellblock.schemas.signatures import PERMISSIVE_SCHEMA
+from cellblock.upstream.python_calls import PythonCalls
+from cellblock.upstream.python_tools import read_tool
+from cellblock.upstream.tool_mark import MARK, tool
 
 BOUND = 10.0
 
@@ -44,8 +48,18 @@ class Options(TypedDict, total=False):
 
 
 async def call(function: Callable[..., Any], /, **arguments: Any) -> Any:
-    async with asyncio.timeout(BOUND):
-        value = await call_tool(read_tool(function), arguments)
+    """What a script gets, taken out of its box."""
+    python_tool = read_tool(function)
+    return unbox(python_tool.output_schema, await called(function, **arguments))
+
+
+async def called(function: Callable[..., Any], /, **arguments: Any) -> Any:
+    """What a script gets."""
+    calls = PythonCalls(bound=BOUND, threads=4)
+    try:
+        value = await calls.call(read_tool(function), arguments)
+    finally:
+        await calls.close()
     json.dumps(value, allow_nan=True)
     return value
 
@@ -86,10 +100,11 @@ def test_schemas_of_a_signature() -> None:
     assert schema["properties"]["query"] == {"type": "string", "description": "What to find"}
     assert schema["properties"]["limit"]["type"] == "integer"
     # pydantic titles every node; a property of that name stays.
-    assert schema["$defs"]["Options"]["properties"] == {"title": {"type": "string"}}
-    assert "title" not in schema and "title" not in schema["$defs"]["Person"]
+    assert schema["properties"]["options"]["properties"] == {"title": {"type": "string"}}
+    assert "title" not in schema and "title" not in schema["properties"]["person"]
+    assert "$defs" not in schema
     output = made.output_schema
-    assert output is not None and output["type"] == "array"
+    assert output is not None and output["properties"]["result"]["type"] == "array"
 
 
 def test_functions_without_types_have_a_schema_that_lets_everything_in() -> None:

@@ -1,0 +1,139 @@
+"""Boxing: what a tool returns that is no object travels as the one property of an object.
+
+MCP's structured content has to be an object. A schema that was boxed says so with the extension `x-dedalus-box`,
+which names the property, so that whoever reads it can take the value out again (`unbox`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+BOX_KEY: Final = "x-dedalus-box"
+"""The extension of a boxed schema: `{"field": "result"}`."""
+
+BOX_FIELD: Final = "result"
+"""The property that holds the value."""
+
+_FASTMCP_KEY: Final = "x-fastmcp-wrap-result"
+"""FastMCP's own extension for the same, `true`."""
+
+_SDK_TITLE_END: Final = "Output"
+"""The MCP SDK for Python marks nothing, but titles a box after the function: `addOutput`."""
+
+_OBJECT_KEYWORDS: Final = ("properties", "patternProperties", "additionalProperties", "propertyNames")
+
+_MAX_REFERENCES: Final = 20
+"""A chain of references longer than this is a circle."""
+
+
+def describes_object(schema: Mapping[str, Any] | bool) -> bool:
+    """Whether every value that fits the schema is an object, as far as its root says."""
+    return _is_object(schema, schema, _MAX_REFERENCES)
+
+
+def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
+    """The schema of the boxed value; the schema itself (a copy) when it describes an object already.
+
+    Definitions move to the new root, where references look for them.
+    """
+    if describes_object(schema):
+        return dict(cast("Mapping[str, Any]", schema))
+    inner: Any = schema
+    definitions: dict[str, Any] = {}
+    if isinstance(schema, Mapping):
+        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {
+        "type": "object",
+        "properties": {BOX_FIELD: inner},
+        "required": [BOX_FIELD],
+        BOX_KEY: {"field": BOX_FIELD},
+        **definitions,
+    }
+
+
+def marked_field(schema: object) -> str | None:
+    """The property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
+    properties = _properties(schema)
+    mark: object = cast("Mapping[str, Any]", schema).get(BOX_KEY) if properties is not None else None
+    if properties is None or not isinstance(mark, Mapping):
+        return None
+    field: object = cast("Mapping[str, Any]", mark).get("field")
+    return field if isinstance(field, str) and field in properties else None
+
+
+def boxed_field(schema: object) -> str | None:
+    """The property that holds the value of a boxed schema, or None for a schema that is not boxed.
+
+    Three conventions are known: `x-dedalus-box`, FastMCP's `x-fastmcp-wrap-result`, and that of the MCP SDK for
+    Python, an object titled `…Output` whose only property is a required `result`.
+    """
+    properties = _properties(schema)
+    if properties is None:
+        return None
+    known = cast("Mapping[str, Any]", schema)
+    if BOX_KEY in known:
+        return marked_field(schema)
+    if list(properties) != [BOX_FIELD]:
+        return None
+    title: object = known.get("title")
+    by_sdk = (
+        isinstance(title, str) and title.endswith(_SDK_TITLE_END) and known.get("required") == [BOX_FIELD]
+    )
+    return BOX_FIELD if known.get(_FASTMCP_KEY) is True or by_sdk else None
+
+
+def box(schema: object, value: Any) -> Any:
+    """The value in the box that its schema marks, or the value itself."""
+    field = marked_field(schema)
+    return value if field is None else {field: value}
+
+
+def unbox(schema: object, value: Any) -> Any:
+    """The value out of the box that its schema describes; anything else comes back as it is. Never raises."""
+    field = boxed_field(schema)
+    if field is None or not isinstance(value, Mapping) or field not in value:
+        return cast("Any", value)
+    return cast("Mapping[str, Any]", value)[field]
+
+
+def unbox_schema(schema: Mapping[str, Any]) -> Any:
+    """The schema of what `unbox` gives, for declarations; definitions move with it."""
+    field = boxed_field(schema)
+    if field is None:
+        return schema
+    inner: Any = schema["properties"][field]
+    if isinstance(inner, Mapping) and "$defs" in schema:
+        return {**cast("Mapping[str, Any]", inner), "$defs": schema["$defs"]}
+    return cast("Any", inner)
+
+
+def _properties(schema: object) -> Mapping[str, Any] | None:
+    if not isinstance(schema, Mapping):
+        return None
+    properties: object = cast("Mapping[str, Any]", schema).get("properties")
+    return cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else None
+
+
+def _is_object(schema: object, root: object, left: int) -> bool:
+    if not isinstance(schema, Mapping) or left == 0:
+        return False
+    known = cast("Mapping[str, Any]", schema)
+    stated: object = known.get("type")
+    if stated is not None:
+        return stated == "object"
+    if any(keyword in known for keyword in _OBJECT_KEYWORDS):
+        return True
+    for keyword in ("anyOf", "oneOf"):
+        choices: object = known.get(keyword)
+        if isinstance(choices, list) and choices:
+            return all(_is_object(choice, root, left - 1) for choice in cast("list[object]", choices))
+    reference: object = known.get("$ref")
+    if isinstance(reference, str) and isinstance(root, Mapping):
+        whole = cast("Mapping[str, Any]", root)
+        definitions: object = whole.get("$defs")
+        name = reference.removeprefix("#/$defs/")
+        if isinstance(definitions, Mapping) and name != reference:
+            return _is_object(cast("Mapping[str, Any]", definitions).get(name), whole, left - 1)
+    return False

@@ -1,0 +1,224 @@
+"""From a Python signature to JSON Schemas: what a tool takes and what it gives (Schema Inference specification).
+
+Everything here happens once, when a tool is registered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NotRequired, cast
+
+import jsonschema_rs
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12
+
+from cellblock.errors import ConfigError
+from cellblock.schemas.annotations import Hints, Unresolved, annotated_function, names_content
+from cellblock.schemas.boxing import box_schema, describes_object
+from cellblock.schemas.pydantic_schema import input_json_schema, output_json_schema
+
+logger = logging.getLogger("cellblock.schemas")
+
+PERMISSIVE_SCHEMA: Final[dict[str, Any]] = {"type": "object", "additionalProperties": True}
+"""Input schema of a function whose signature says nothing that JSON Schema can."""
+
+_VARIADIC: Final = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+    inspect.Parameter.POSITIONAL_ONLY: "positional-only ",
+}
+
+
+class NoSchema(Exception):
+    """A signature, or a part of it, cannot be put into JSON Schema; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputForm:
+    """How a tool's input is described and read.
+
+    Attributes:
+        schema: The JSON Schema that is declared.
+        adapter: Makes Python values of the input; None passes them as they are.
+        whole: Name of the one parameter that the whole input is, for a flattened tool.
+    """
+
+    schema: dict[str, Any]
+    adapter: TypeAdapter[Any] | None = None
+    whole: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """How a tool's value is described and made plain.
+
+    Attributes:
+        schema: The JSON Schema that is declared, boxed where the value is no object; None for none.
+        adapter: Checks the value against the return annotation and dumps it; None where there is no annotation.
+    """
+
+    schema: dict[str, Any] | None = None
+    adapter: TypeAdapter[Any] | None = None
+
+
+def read_input(
+    function: Callable[..., Any],
+    hints: Hints,
+    *,
+    label: str,
+    explicit: Mapping[str, Any] | None = None,
+    flatten: bool = False,
+) -> InputForm:
+    """The input of a function.
+
+    Args:
+        function: Anything that can be called.
+        hints: Its annotations.
+        label: The tool's name, for messages.
+        explicit: A schema to declare instead of the inferred one.
+        flatten: Declare the properties of the only parameter's type as the input's own.
+
+    Raises:
+        ConfigError: `explicit` is no schema of an object, or `flatten` does not fit the signature.
+    """
+    if explicit is not None:
+        explicit = _checked(explicit, label, "input_schema")
+        if not describes_object(explicit):
+            raise ConfigError(
+                f"The input_schema of {label} describes no object.",
+                hint="Describe the tool's parameters as properties of an object.",
+            )
+    try:
+        form = _flat_input(function, hints, label) if flatten else _input(function, hints)
+    except NoSchema as error:
+        if flatten:
+            raise ConfigError(
+                f"{label} cannot be flattened: {error}.", hint="Leave `flatten` out, or change the parameter."
+            ) from None
+        if explicit is None:
+            logger.warning("%s takes any object, unchecked: %s", label, error)
+        form = InputForm(dict(PERMISSIVE_SCHEMA))
+    if explicit is not None:
+        return InputForm(dict(explicit), form.adapter, form.whole)
+    return form
+
+
+def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None = None) -> OutputForm:
+    """The output of a function; the arguments are those of `read_input`.
+
+    Raises:
+        ConfigError: `explicit` is no JSON Schema.
+    """
+    schema: dict[str, Any] | None = None
+    adapter: TypeAdapter[Any] | None = None
+    try:
+        annotation = hints.get("return")
+        if "return" in hints and not names_content(annotation):
+            adapter = TypeAdapter(annotation)
+            made = output_json_schema(adapter)
+            schema = box_schema(made) if _says_something(made) else None
+    except Exception as error:  # noqa: BLE001 - a type's own hooks may raise anything
+        adapter = None
+        if explicit is None:
+            logger.warning("%s has no output schema: %s", label, _first_line(error))
+    if explicit is not None:
+        schema = box_schema(_checked(explicit, label, "output_schema"))
+    return OutputForm(schema, adapter)
+
+
+def _input(function: Callable[..., Any], hints: Hints) -> InputForm:
+    fields: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for parameter in _parameters(function):
+        annotation = _hint(hints, parameter.name)
+        if isinstance(parameter.default, FieldInfo):
+            # `limit: int = Field(10, ge=1)`: pydantic reads the rest, and fills the default in.
+            annotation = Annotated[annotation, parameter.default]
+        elif parameter.default is not parameter.empty:
+            annotation = NotRequired[annotation]
+            defaults[parameter.name] = parameter.default
+        fields[parameter.name] = annotation
+    name = getattr(annotated_function(function), "__name__", "tool")
+    typed: Any = TypedDict(f"{name}_input", fields)  # pyright: ignore
+    typed.__pydantic_config__ = ConfigDict(extra="forbid")
+    adapter, schema = _adapted(typed)
+    properties = cast("dict[str, dict[str, Any]]", schema.setdefault("properties", {}))
+    for name, shown in properties.items():
+        shown.setdefault("description", f"Parameter {name}")
+        if name in defaults and "default" not in shown:
+            _show_default(shown, defaults[name])
+    return InputForm({**schema, "additionalProperties": False}, adapter)
+
+
+def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> InputForm:
+    parameters = _parameters(function)
+    if len(parameters) != 1:
+        raise NoSchema(f"it has {len(parameters)} parameters, not one")
+    [parameter] = parameters
+    adapter, schema = _adapted(_hint(hints, parameter.name))
+    if schema.get("type") != "object" or "properties" not in schema:
+        raise NoSchema(f"{parameter.name} is no class with fields")
+    for name, shown in cast("dict[str, dict[str, Any]]", schema["properties"]).items():
+        shown.setdefault("description", f"Parameter {name}")
+    return InputForm({**schema, "additionalProperties": False}, adapter, whole=parameter.name)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError) as error:
+        raise NoSchema(f"its signature cannot be read: {error}") from None
+    for parameter in signature.parameters.values():
+        if parameter.kind in _VARIADIC:
+            raise NoSchema(f"{_VARIADIC[parameter.kind]}{parameter.name} has no place in a schema")
+    return list(signature.parameters.values())
+
+
+def _hint(hints: Hints, name: str) -> Any:
+    try:
+        return hints.get(name)
+    except Unresolved as error:
+        raise NoSchema(_first_line(error)) from None
+
+
+def _adapted(annotation: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        return adapter, input_json_schema(adapter)
+    except Exception as error:
+        raise NoSchema(_first_line(error)) from error
+
+
+def _show_default(shown: dict[str, Any], default: Any) -> None:
+    # A default without a JSON form is the function's own and stays in Python.
+    with contextlib.suppress(Exception):
+        shown["default"] = json.loads(json.dumps(to_jsonable_python(default), allow_nan=False))
+
+
+def _says_something(schema: dict[str, Any]) -> bool:
+    """Whether a schema says more than a description."""
+    return any(key not in ("description", "$defs") for key in schema)
+
+
+def _checked(schema: Mapping[str, Any], label: str, which: str) -> dict[str, Any]:
+    try:
+        made = copy.deepcopy(dict(schema))
+        jsonschema_rs.meta.validate(made)
+    except Exception as error:  # noqa: BLE001 - what cannot be copied is no schema either
+        raise ConfigError(
+            f"The {which} of {label} is no JSON Schema: {_first_line(error)}.", hint=f"Correct the {which}."
+        ) from None
+    return made
+
+
+def _first_line(error: BaseException) -> str:
+    """Of pydantic's long explanations the first sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,120 @@
+"""What a Python tool returned, as what a script gets: plain JSON data that fits the tool's output schema."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, cast
+
+import mcp_types as types
+from pydantic import TypeAdapter, ValidationError
+
+from cellblock.errors import Certainty, ToolCallError
+from cellblock.schemas.boxing import BOX_FIELD, marked_field
+from cellblock.schemas.validation import InputValidator
+from cellblock.upstream.safe_text import safe_text
+
+_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+_Block = (
+    types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
+)
+
+
+class ResultForm:
+    """How the value of one tool is normalised and checked; made once, at registration.
+
+    Args:
+        schema: The declared output schema, boxed where the value is no object; None for none.
+        adapter: Of the return annotation; None where there is none that pydantic takes.
+        name: The tool's, for messages.
+    """
+
+    def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
+        self.schema = schema
+        self._adapter = adapter
+        self._name = name
+        self._field = marked_field(schema)
+        self._validator = (
+            InputValidator(schema, label=name, subject="a result") if schema is not None else None
+        )
+
+    def plain(self, value: Any) -> Any:
+        """JSON data for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
+
+        dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
+        is no object is boxed.
+
+        Raises:
+            ToolCallError: The value has no JSON form, or does not fit the tool's return annotation or output schema.
+        """
+        if isinstance(value, types.CallToolResult):
+            if not value.is_error:
+                self._checked(value.structured_content)
+            return value
+        if self.schema is None:
+            content = _as_content(value)
+            if content is not None:
+                return content
+        data: Any = self._dumped(value)
+        if self._field is not None or (self.schema is None and not isinstance(data, dict)):
+            data = {self._field or BOX_FIELD: data}
+        return self._checked(data)
+
+    def _checked(self, data: Any) -> Any:
+        violation = self._validator.check(data) if self._validator is not None else None
+        if violation is None or self._validator is None:
+            return data
+        # JSON has no NaN: null stands for it, where the schema allows null.
+        finite = _finite(data)
+        if self._validator.check(finite) is None:
+            return finite
+        raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
+
+    def _dumped(self, value: Any) -> Any:
+        adapter = self._adapter or _ANY
+        try:
+            if self._adapter is not None:
+                value = adapter.validate_python(value)
+            # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
+            return adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            path = "".join(f"/{part}" for part in first["loc"])
+            raise self._misfit(path, safe_text(first["msg"])) from None
+        except Exception as error:  # noqa: BLE001 - pydantic and a type's own serialisers raise several kinds
+            raise ToolCallError(
+                f"{self._name} returned a {type(value).__name__}, which has no JSON form: {safe_text(str(error))}",
+                hint="Report this to the tool's authors.",
+                certainty=Certainty.COMPLETED,
+                summary="the result has no JSON form",
+            ) from None
+
+    def _misfit(self, path: str, what: str) -> ToolCallError:
+        return ToolCallError(
+            f"{self._name} returned a value that does not fit what it declares, at {path or 'its root'}: {what}.",
+            hint="The tool has run; report this to its authors.",
+            certainty=Certainty.COMPLETED,
+            summary="the result does not fit the tool's output schema",
+        )
+
+
+def _finite(value: Any) -> Any:
+    """JSON data with null for NaN and infinities; pydantic has capped its depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _as_content(value: Any) -> types.CallToolResult | None:
+    """MCP content that a tool made itself; the rules of section 5.3.2 then say what a script gets."""
+    if isinstance(value, _Block):
+        return types.CallToolResult(content=[value])
+    if isinstance(value, list | tuple) and value:
+        blocks = list(cast("list[Any]", value))
+        if all(isinstance(block, _Block) for block in blocks):
+            return types.CallToolResult(content=blocks)
+    return None

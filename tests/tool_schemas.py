@@ -1,0 +1,59 @@
+"""What tests of tool schemas share: the tool of a function, parts of its schemas, and what a call of it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+
+from cellblock.upstream.python_calls import PythonCalls
+from cellblock.upstream.python_tools import PythonTool, read_tool
+
+BOXED_STRING = {
+    "type": "object",
+    "properties": {"result": {"type": "string"}},
+    "required": ["result"],
+    "x-dedalus-box": {"field": "result"},
+}
+
+
+def made(function: Callable[..., Any]) -> PythonTool:
+    """The tool, whose schemas must be valid ones."""
+    python_tool = read_tool(function)
+    for schema in (python_tool.input_schema, python_tool.output_schema):
+        if schema is not None:
+            jsonschema.Draft202012Validator.check_schema(schema)
+    return python_tool
+
+
+def properties(function: Callable[..., Any]) -> dict[str, Any]:
+    """The properties of an input without descriptions, as most examples show them."""
+    shown = made(function).input_schema["properties"]
+    return {name: {key: part[key] for key in part if key != "description"} for name, part in shown.items()}
+
+
+def output(function: Callable[..., Any]) -> Any:
+    """The output schema without `required`, as the examples of objects show it."""
+    return _without_required(made(function).output_schema)
+
+
+def _without_required(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_required(part) for part in schema]
+    if isinstance(schema, dict):
+        return {key: _without_required(part) for key, part in schema.items() if key != "required"}
+    return schema
+
+
+async def gives(function: Callable[..., Any], /, **arguments: Any) -> Any:
+    """The structured content of a call, which must fit the output schema."""
+    calls = PythonCalls(bound=20, threads=1)
+    python_tool = made(function)
+    try:
+        value = await calls.call(python_tool, arguments)
+    finally:
+        await calls.close()
+    if python_tool.output_schema is not None:
+        jsonschema.Draft202012Validator(python_tool.output_schema).validate(value)
+    return value
