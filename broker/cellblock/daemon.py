@@ -20,13 +20,14 @@ from typing import Any, Final
 import zmq
 
 from cellblock.catalog.model import Catalog
-from cellblock.config import Settings, load_settings
+from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.transport.router import RouterLink
+from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.python_tools import MARK
 from cellblock.upstream.registry import Registry
 from cellblock_worker import protocol
@@ -109,6 +110,7 @@ class Broker:
         *,
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
+        typecheck: TypecheckMode | None = None,
         observer: Observer = NOBODY,
     ) -> RunResponse:
         """Runs one script.
@@ -118,6 +120,7 @@ class Broker:
             limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; unknown keys are
                 ignored.
             requested_capabilities: Server ids that the script will want.
+            typecheck: When the script is type-checked; None: as configured.
             observer: Told console entries and tool calls while they happen.
 
         Raises:
@@ -128,6 +131,8 @@ class Broker:
             request["limits"] = limits
         if requested_capabilities is not None:
             request["requestedCapabilities"] = list(requested_capabilities)
+        if typecheck is not None:
+            request["typecheck"] = typecheck
         return await self.run_request(request, observer=observer)
 
     async def run_request(self, request: Mapping[str, Any], *, observer: Observer = NOBODY) -> RunResponse:
@@ -218,7 +223,13 @@ class Broker:
         stack.callback(silence.cancel)
         await _host_started(pool, host, log_dir / "host.log")
         self._pool = pool
-        self._executor = Executor(section, pool, self._registry)
+        checker = None
+        if section.typecheck != "off":
+            checker = TypeChecker(section.isolation)
+            stack.push_async_callback(checker.close)
+            if section.typecheck == "before":
+                checker.warm_up()
+        self._executor = Executor(section, pool, self._registry, checker)
         stack.push_async_callback(self._stop_executor, self._executor)
 
     async def _stop_executor(self, executor: Executor) -> None:

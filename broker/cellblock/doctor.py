@@ -10,6 +10,7 @@ from typing import Any, Final
 from cellblock import __version__
 from cellblock.daemon import Broker
 from cellblock.errors import HostUnavailable
+from cellblock.typecheck import compiler
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
@@ -23,6 +24,7 @@ class Report:
     versions: dict[str, str]
     state_dir: str
     isolation: str
+    typecheck: str = ""
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     servers: dict[str, str] = field(default_factory=dict[str, str])
@@ -42,6 +44,7 @@ class Report:
             "isolation": self.isolation,
             "layers": self.layers,
             "missing": self.missing,
+            "typecheck": self.typecheck,
             "servers": self.servers,
             "problems": self.problems,
         }
@@ -58,6 +61,7 @@ class Report:
         ]
         lines += [f"  in force  {layer}" for layer in self.layers]
         lines += [f"  missing   {layer}" for layer in self.missing]
+        lines += ["", f"Type checking of scripts: {self.typecheck}"]
         if self.servers:
             lines += ["", "Servers", *(f"  {name}: {state}" for name, state in self.servers.items())]
         lines += ["", "Problems" if self.problems else "No problems found."]
@@ -74,6 +78,7 @@ async def examine(broker: Broker) -> Report:
     settings = broker.settings
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
     report = Report(versions, str(settings.state_dir), settings.cellblock.isolation)
+    report.typecheck = _typecheck(settings.cellblock.typecheck)
     try:
         async with broker:
             await broker.settled()
@@ -94,6 +99,15 @@ async def examine(broker: Broker) -> Report:
     except HostUnavailable as error:
         report.problems.append(str(error))
     return report
+
+
+def _typecheck(mode: str) -> str:
+    if mode == "off":
+        return "off, by the configuration"
+    absent = compiler.why_absent()
+    if absent is not None:
+        return f"off: {absent}. {compiler.FIX}"
+    return f"{mode} (TypeScript {compiler.version()})"
 
 
 def _deno_version(binary: str) -> str:
