@@ -25,6 +25,9 @@ logger = logging.getLogger("cellblock.typecheck")
 MAX_SCRIPT_BYTES: Final = 256 * 1024
 """A larger script is not checked: finding which complaints count would take longer than a run may wait."""
 
+INLINE_CHARS: Final = 8 * 1024
+"""A script up to this is judged at once, in 2 ms; a larger one in a thread, so that the loop is not held."""
+
 MAX_SHOWN: Final = 10
 """Type errors of one response; they end up in a model's context, and the first ones are what matters."""
 
@@ -97,7 +100,8 @@ class TypeChecker:
 
     def warm_up(self) -> None:
         """Starts the compiler in the background. Needs no answer: a check starts what is not there."""
-        if self._session is None and self._starting is None and not self._closed and self.unavailable is None:
+        lost = self._session is None or self._session.session.lost is not None
+        if lost and self._starting is None and not self._closed and self.unavailable is None:
             self._starting = asyncio.create_task(self._start(), name="typecheck start")
             self._starting.add_done_callback(self._started)
 
@@ -162,13 +166,19 @@ class TypeChecker:
     # ---- inside: one check ---------------------------------------------------------------------------
 
     async def _checked(self, code: str, typescript: bool, catalog: Catalog, names: frozenset[str]) -> Checked:
-        declarations = await asyncio.to_thread(self._declarations.of, catalog, names)
+        self.warm_up()
+        declarations = self._declarations.known(catalog, names)
+        if declarations is None:
+            declarations = await asyncio.to_thread(self._declarations.of, catalog, names)
         warm = await self._warm()
         self._set_idle_timer(None)
         done = False
         try:
             report = await warm.diagnostics(code, declarations, typescript)
-            counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
+            if len(code) < INLINE_CHARS:
+                counted = judge(report, code, declarations, typescript=typescript)
+            else:
+                counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
             faults: list[TypeFault] = []
             for complaint, places in _distinct(counted)[:MAX_SHOWN]:
                 members = await warm.members(complaint, typescript) if complaint.code in MEMBER else []

@@ -25,7 +25,7 @@ PARSE_BOUND_SECONDS: Final = 0.3
 
 MEMBER: Final = frozenset({2339, 2551})
 EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
-NAME: Final = frozenset({2304, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
+NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
 ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
 
 _ON_TYPE: Final = re.compile(r"Property '(.*?)' does not exist on type '(.*?)'\.", re.DOTALL)
@@ -147,7 +147,10 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
         name, receiver = match[1], match[2]
     elif number in NAME:
         quoted = _QUOTED.search(message)
-        name = quoted[1] if quoted else name
+        is_module = name[:1] in ('"', "'", "`")
+        if is_module and not re.search(r"\brequire\s*\(\s*$", source.code[max(0, first - 100) : first]):
+            return None  # An import: the plan, or the script's own exception, tells it better.
+        name = "require" if is_module else quoted[1] if quoted else name
         if re.search(rf"\btypeof\s+{re.escape(name)}\b", source.code):
             return None
     elif number in ARGUMENT and not _argument_counts(number, message, node, source):
@@ -204,7 +207,9 @@ def _looked_at_first(node: Node) -> bool:
     if here.parent is not None and here.parent.type in ("member_expression", "subscript_expression"):
         here = here.parent
     around = here.parent
-    while around is not None and around.type in ("parenthesized_expression", "non_null_expression"):
+    while around is not None and (
+        around.type in ("parenthesized_expression", "non_null_expression") or _is_last_of_choice(here, around)
+    ):
         here, around = around, around.parent
     if around is None:
         return False
@@ -226,6 +231,15 @@ def _looked_at_first(node: Node) -> bool:
             return True
         case _:
             return False
+
+
+def _is_last_of_choice(node: Node, around: Node) -> bool:
+    """Whether it is the right side of `a ?? b` or `a || b`, which may be the left side of another."""
+    if around.type != "binary_expression":
+        return False
+    operator, right = around.child_by_field_name("operator"), around.child_by_field_name("right")
+    chosen = operator is not None and operator.type in ("??", "||")
+    return chosen and right is not None and right.id == node.id
 
 
 # ---- arguments of tools ------------------------------------------------------------------------------------
