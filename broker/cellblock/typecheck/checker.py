@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal
 
 from cellblock.catalog.model import Catalog
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import Declarations, TooLarge
-from cellblock.typecheck.hints import MAX_NAMED, hint_of, message_of
+from cellblock.typecheck.documents import WarmSession
+from cellblock.typecheck.hints import hint_of, message_of
 from cellblock.typecheck.session import CompilerSession, SessionLost
 from cellblock.typecheck.verdict import MEMBER, Complaint, judge
 
@@ -39,10 +40,6 @@ IDLE_SECONDS: Final = 300.0
 
 MAX_CHECKS: Final = 1_000
 """Checks of one process: whatever it keeps of scripts that are gone goes with it."""
-
-_MAX_MEMBERS: Final = 500
-_FIELD_KINDS: Final = (5, 10)
-"""`Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +75,8 @@ class TypeChecker:
         self._folder = folder
         self._declarations = Declarations()
         self._turn = asyncio.Lock()
-        self._session: _WarmSession | None = None
-        self._starting: asyncio.Task[_WarmSession] | None = None
+        self._session: WarmSession | None = None
+        self._starting: asyncio.Task[WarmSession] | None = None
         self._wrapping: bool | None = False if isolation == "off" else None
         self._idle: asyncio.TimerHandle | None = None
         self._dying: set[asyncio.Task[None]] = set()
@@ -206,7 +203,7 @@ class TypeChecker:
         if self._session is not None and not self._turn.locked():
             self._retire(self._session, "it was idle")
 
-    def _retire(self, warm: _WarmSession, why: str) -> None:
+    def _retire(self, warm: WarmSession, why: str) -> None:
         """Kills a compiler; the next check starts another."""
         if self._session is warm:
             self._session = None
@@ -218,7 +215,7 @@ class TypeChecker:
 
     # ---- inside: the compiler's life -----------------------------------------------------------------
 
-    async def _warm(self) -> _WarmSession:
+    async def _warm(self) -> WarmSession:
         if self._session is not None and self._session.session.lost is not None:
             self._session = None
         if self._session is not None:
@@ -229,7 +226,7 @@ class TypeChecker:
         # A caller that gives up does not stop the start: the next one finds it warm.
         return await asyncio.shield(self._starting)
 
-    def _started(self, task: asyncio.Task[_WarmSession]) -> None:
+    def _started(self, task: asyncio.Task[WarmSession]) -> None:
         self._starting = None
         if task.cancelled():
             return
@@ -240,7 +237,7 @@ class TypeChecker:
             self._session = task.result()
             self._set_idle_timer(IDLE_SECONDS)
 
-    async def _start(self) -> _WarmSession:
+    async def _start(self) -> WarmSession:
         if self._wrapping is not False and compiler.can_wrap():
             try:
                 warm = await self._started_session(wrapped=True)
@@ -257,7 +254,7 @@ class TypeChecker:
             self._wrapping = False
         return warm
 
-    async def _started_session(self, *, wrapped: bool) -> _WarmSession:
+    async def _started_session(self, *, wrapped: bool) -> WarmSession:
         try:
             session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
         except OSError as error:
@@ -266,7 +263,7 @@ class TypeChecker:
         try:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
-                warm = _WarmSession(session)
+                warm = WarmSession(session)
                 declarations = await asyncio.to_thread(self._declarations.of, Catalog(), ())
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
                 await warm.diagnostics("", declarations, False)
@@ -277,78 +274,6 @@ class TypeChecker:
         finally:
             if not ready:
                 await asyncio.shield(session.killed("it did not start"))
-
-
-class _WarmSession:
-    """A session with the documents that are open in it."""
-
-    def __init__(self, session: CompilerSession) -> None:
-        self.session = session
-        self.checks = 0
-        self._open: dict[str, str] = {}
-        self._version = 0
-
-    async def diagnostics(self, code: str, declarations: str, typescript: bool) -> list[Any]:
-        """The compiler's report on a script. Raises SessionLost."""
-        self.checks += 1
-        project = _project(typescript)
-        self._put(f"{project}/types.d.ts", declarations)
-        script = f"{project}/script.{project}"
-        self._put(script, code)
-        params = {"textDocument": {"uri": self._uri(script)}}
-        report: object = await self.session.request("textDocument/diagnostic", params)
-        items = cast("Mapping[str, object]", report).get("items") if isinstance(report, dict) else None
-        if not isinstance(items, list):
-            raise SessionLost("it gave no diagnostic report")
-        return cast("list[Any]", items)
-
-    async def members(self, complaint: Complaint, typescript: bool) -> list[str]:
-        """The names of what could stand where a member is that is not there, data before methods."""
-        project = _project(typescript)
-        line, character = complaint.position
-        params: dict[str, Any] = {
-            "textDocument": {"uri": self._uri(f"{project}/script.{project}")},
-            "position": {"line": line, "character": character},
-        }
-        answer: object = await self.session.request("textDocument/completion", params)
-        items = cast("Mapping[str, object]", answer).get("items") if isinstance(answer, dict) else None
-        if not isinstance(items, list):
-            return []
-        data: list[str] = []
-        others: list[str] = []
-        for item in cast("list[dict[str, Any]]", items)[:_MAX_MEMBERS]:
-            label = item.get("label")
-            if isinstance(label, str) and label != complaint.name:
-                (data if item.get("kind") in _FIELD_KINDS else others).append(label.removesuffix("?")[:100])
-        return data + others[: max(_MAX_MEMBERS, MAX_NAMED) - len(data)]
-
-    def _put(self, name: str, text: str) -> None:
-        """Opens a document, or replaces its text when that is another one."""
-        held = self._open.get(name)
-        if held == text:
-            return
-        self._open[name] = text
-        self._version += 1
-        if held is None:
-            language = "javascript" if name.endswith(".js") else "typescript"
-            document = {
-                "uri": self._uri(name),
-                "languageId": language,
-                "version": self._version,
-                "text": text,
-            }
-            self.session.notify("textDocument/didOpen", {"textDocument": document})
-        else:
-            document = {"uri": self._uri(name), "version": self._version}
-            changes = {"textDocument": document, "contentChanges": [{"text": text}]}
-            self.session.notify("textDocument/didChange", changes)
-
-    def _uri(self, name: str) -> str:
-        return f"{self.session.workspace_uri}/{name}"
-
-
-def _project(typescript: bool) -> str:
-    return "ts" if typescript else "js"
 
 
 def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:

@@ -1,3 +1,6 @@
+// deno-lint-ignore-file no-explicit-any no-var
+// Each part is one global; those of the table without a part here are declared as `any`.
+
 //= console
 interface Console {
   debug(...data: any[]): void;
