@@ -72,7 +72,9 @@ def fetch(deno: Path, environment: Mapping[str, str], out: Path) -> None:
     if name is None:
         raise Unavailable(f"no TypeScript compiler is pinned for {sys.platform} on {platform.machine()}")
     with tempfile.TemporaryDirectory(prefix="cellblock-typescript-") as work:
-        env = {"DENO_DIR": str(Path(work) / "deno_dir"), **environment}
+        # Deno trusts only its own certificates by default; npm behind a company's CA needs the system's too.
+        usual = {"DENO_DIR": str(Path(work) / "deno_dir"), "DENO_TLS_CA_STORE": "mozilla,system"}
+        env = {**usual, **environment, "DENO_NO_UPDATE_CHECK": "1", "DENO_NO_PROMPT": "1", "NO_COLOR": "1"}
         package = f"@typescript/typescript-{name}"
         command = ["cache", "--quiet", "--no-config", "--no-lock", f"npm:{package}@{VERSION}"]
         try:

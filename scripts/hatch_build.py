@@ -39,7 +39,7 @@ class BundleHook(BuildHookInterface[Any]):
         except typescript.Unavailable as error:
             # Only type checking is off then; `cellblock doctor` says so.
             self.app.display_warning(f"Scripts will not be type-checked: {error}")
-        else:
+        if (root / typescript.OUT / typescript.COMPILER).is_file():
             # The compiler is a program of this platform, and so is a wheel that holds it.
             tag = re.sub(r"[^A-Za-z0-9]", "_", sysconfig.get_platform())
             build_data["pure_python"] = False

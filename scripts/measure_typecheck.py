@@ -107,6 +107,15 @@ def show(name: str, figures: list[float], target: float | None, unit: float) -> 
     print(f"{name:8} p50 {middle:7.1f} ms  p90 {p90:7.1f} ms  {middle / unit:6.1f} yardsticks  {against}")
 
 
+def _processes(checker: TypeChecker) -> list[psutil.Process]:
+    outer = psutil.Process(checker.pid)
+    return [outer, *outer.children(recursive=True)]
+
+
+def _cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+
+
 async def measure(runs: int) -> None:
     """Prints a table."""
     unit = median(yardstick() for _ in range(50))
@@ -122,11 +131,16 @@ async def measure(runs: int) -> None:
         show("  cold", cold, COLD_TARGET_MS, unit)
         checker = TypeChecker()
         await check(checker, catalog, 0)
+        processes = _processes(checker)
+        own, theirs = time.process_time(), _cpu_seconds(processes)
         warm = [await check(checker, catalog, 1 + number) for number in range(runs * 5)]
+        own, theirs = time.process_time() - own, _cpu_seconds(processes) - theirs
         show("  warm", warm, WARM_TARGET_MS, unit)
-        if checker.pid is not None:
-            processes = [psutil.Process(checker.pid), *psutil.Process(checker.pid).children()]
-            print(f"  resident after it: {max(p.memory_info().rss for p in processes) / 2**20:.0f} MiB")
+        each = 1000 / len(warm)
+        print(
+            f"  CPU of a warm check: broker {own * each:.1f} ms, compiler {theirs * each:.1f} ms (all its threads)"
+        )
+        print(f"  resident after it: {max(p.memory_info().rss for p in processes) / 2**20:.0f} MiB")
         await checker.close()
 
 

@@ -14,6 +14,7 @@ from cellblock.typecheck import compiler
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
+TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
 
@@ -96,6 +97,8 @@ async def examine(broker: Broker) -> Report:
             if response.result != PROBE_RESULT:
                 found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
                 report.problems.append(f"A script that only computes does not run: {found}")
+            if compiler.why_absent() is None and settings.cellblock.typecheck != "off":
+                report.typecheck += await _failed_check(broker)
     except HostUnavailable as error:
         report.problems.append(str(error))
     return report
@@ -108,6 +111,13 @@ def _typecheck(mode: str) -> str:
     if absent is not None:
         return f"off: {absent}. {compiler.FIX}"
     return f"{mode} (TypeScript {compiler.version()})"
+
+
+async def _failed_check(broker: Broker) -> str:
+    """What goes wrong when a script with a type error is checked, or nothing."""
+    response = await broker.run(TYPE_PROBE, typecheck="before")
+    missed = next((found for found in response.diagnostics if found.code == "TYPECHECK_UNAVAILABLE"), None)
+    return f", but a trial failed: {missed.message}" if missed else ""
 
 
 def _deno_version(binary: str) -> str:

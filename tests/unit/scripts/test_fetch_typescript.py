@@ -114,6 +114,7 @@ def test_the_hook_goes_on_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
             {
                 "OUT": Path("ts"),
                 "Unavailable": Unavailable,
+                "COMPILER": "tsc",
                 "fetch": staticmethod(refuse),
             },
         ),
