@@ -61,7 +61,9 @@ class TypeErrors:
             return response
         checked = await self._check(plan, catalog, wait_for_start=False)
         if checked.gave_up is None:
-            found = _diagnostics(checked, "warning")
+            # The engine has told a missing export already, at the same place.
+            told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
+            found = [fault for fault in _diagnostics(checked, "warning") if fault.path not in told]
         else:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
             found = [self._notice(checked.gave_up)] if asked else []

@@ -142,7 +142,7 @@ class TypeChecker:
             return Checked(gave_up=f"the compiler was lost: {error}")
         except TooLarge as error:
             return Checked(gave_up=str(error))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             # Parsing beyond its bound, or a report of another shape than the protocol's.
             logger.info("a script could not be type-checked: %r", error)
             return Checked(gave_up="the compiler's report cannot be read")

@@ -141,7 +141,8 @@ class CompilerSession:
         if "method" in message:
             if number is not None:
                 # Everything that it asks is optional: registrations and settings.
-                items = message.get("params", {}).get("items")
+                params: object = message.get("params")
+                items = cast("dict[str, object]", params).get("items") if isinstance(params, dict) else None
                 nothing = [None] * len(cast("list[Any]", items)) if isinstance(items, list) else None
                 self._send({"id": number, "result": nothing})
             return
