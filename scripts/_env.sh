@@ -96,7 +96,8 @@ except BlockingIOError:
   exec 9<&-
 }
 
-VENV_INPUTS=("$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scripts/hatch_build.py")
+VENV_INPUTS=("$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scripts/hatch_build.py"
+  "$ROOT/scripts/fetch_typescript.py")
 
 venv_is_current() {
   [ -x "$VENV/bin/cellblock" ] && [ -f "$VENV/stamp" ] &&

@@ -64,6 +64,11 @@ def make_parser() -> argparse.ArgumentParser:
     for name, (_, meaning) in LIMIT_OPTIONS.items():
         run.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=meaning)
     run.add_argument(
+        "--typecheck",
+        choices=["off", "after", "before"],
+        help="type-check after a failure, or before the start (default: as configured)",
+    )
+    run.add_argument(
         "--require",
         action="append",
         default=[],
@@ -203,7 +208,9 @@ async def _run(parsed: argparse.Namespace) -> int:
         await broker.settled()
         _require(broker, parsed.require)
         try:
-            response = await broker.run(code, limits=limits, requested_capabilities=parsed.require)
+            response = await broker.run(
+                code, limits=limits, requested_capabilities=parsed.require, typecheck=parsed.typecheck
+            )
         except InvalidRequest as error:
             raise UsageError(str(error)) from None
     sys.stdout.write(json.dumps(response.as_json(), ensure_ascii=False, indent=2) + "\n")

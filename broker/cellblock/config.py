@@ -23,6 +23,8 @@ MIB = 1024 * 1024
 
 Positive = Annotated[int, Field(ge=1)]
 
+TypecheckMode = Literal["off", "after", "before"]
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -277,6 +279,14 @@ class CellblockSettings(_Section):
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
     start without."""
+
+    typecheck: TypecheckMode = "after"
+    """When a script is checked against what is known of tools: `after` it has failed, to say more; `before` it starts,
+    and then type errors refuse it; `off` starts no compiler at all. A request may choose its own."""
+
+    typecheck_timeout_ms: Positive = 500
+    """Longest that a response waits for a type check, in milliseconds. A warm one takes 5 ms; `before` also waits for
+    the compiler's own start."""
 
     max_code_bytes: Positive = MIB
     """Largest script, in UTF-8 bytes."""

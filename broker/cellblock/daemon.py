@@ -20,7 +20,7 @@ import zmq
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.config import Settings, load_settings
+from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
@@ -33,6 +33,7 @@ from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
+from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.registry import Registry
 from cellblock.upstream.review import Reviewer
@@ -123,6 +124,7 @@ class Broker:
         *,
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
+        typecheck: TypecheckMode | None = None,
         observer: Observer = NOBODY,
         client: str = DEFAULT_CLIENT,
     ) -> RunResponse:
@@ -133,6 +135,7 @@ class Broker:
             limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; unknown keys are
                 ignored.
             requested_capabilities: Server ids that the script will want.
+            typecheck: When the script is type-checked; None: as configured.
             observer: Told console entries and tool calls while they happen.
             client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
 
@@ -144,6 +147,8 @@ class Broker:
             request["limits"] = limits
         if requested_capabilities is not None:
             request["requestedCapabilities"] = list(requested_capabilities)
+        if typecheck is not None:
+            request["typecheck"] = typecheck
         return await self.run_request(request, observer=observer, client=client)
 
     async def run_request(
@@ -277,7 +282,15 @@ class Broker:
             stack.callback(remote.close)
             pool.use(remote)
         self._pool = pool
-        self._executor = Executor(section, pool, self._registry, learner=self._learner, outputs=self._outputs)
+        checker = None
+        if section.typecheck != "off":
+            checker = TypeChecker(section.isolation)
+            stack.push_async_callback(checker.close)
+            if section.typecheck == "before":
+                checker.warm_up()
+        self._executor = Executor(
+            section, pool, self._registry, checker=checker, learner=self._learner, outputs=self._outputs
+        )
         stack.push_async_callback(self._stop_executor, self._executor)
 
     def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:

@@ -10,9 +10,11 @@ from typing import Any, Final
 from cellblock import __version__
 from cellblock.daemon import Broker
 from cellblock.errors import HostUnavailable
+from cellblock.typecheck import compiler
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
+TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
 
@@ -24,6 +26,7 @@ class Report:
     versions: dict[str, str]
     state_dir: str
     isolation: str
+    typecheck: str = ""
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     servers: dict[str, str] = field(default_factory=dict[str, str])
@@ -44,6 +47,7 @@ class Report:
             "isolation": self.isolation,
             "layers": self.layers,
             "missing": self.missing,
+            "typecheck": self.typecheck,
             "servers": self.servers,
             "warnings": self.warnings,
             "problems": self.problems,
@@ -61,6 +65,7 @@ class Report:
         ]
         lines += [f"  in force  {layer}" for layer in self.layers]
         lines += [f"  missing   {layer}" for layer in self.missing]
+        lines += ["", f"Type checking of scripts: {self.typecheck}"]
         if self.servers:
             lines += ["", "Servers", *(f"  {name}: {state}" for name, state in self.servers.items())]
         if self.warnings:
@@ -79,6 +84,7 @@ async def examine(broker: Broker) -> Report:
     settings = broker.settings
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
     report = Report(versions, str(settings.state_dir), settings.cellblock.isolation)
+    report.typecheck = _typecheck(settings.cellblock.typecheck)
     try:
         async with broker:
             await broker.settled()
@@ -98,9 +104,27 @@ async def examine(broker: Broker) -> Report:
             if response.result != PROBE_RESULT:
                 found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
                 report.problems.append(f"A script that only computes does not run: {found}")
+            if compiler.why_absent() is None and settings.cellblock.typecheck != "off":
+                report.typecheck += await _failed_check(broker)
     except HostUnavailable as error:
         report.problems.append(str(error))
     return report
+
+
+def _typecheck(mode: str) -> str:
+    if mode == "off":
+        return "off, by the configuration"
+    absent = compiler.why_absent()
+    if absent is not None:
+        return f"off: {absent}. {compiler.FIX}"
+    return f"{mode} (TypeScript {compiler.version()})"
+
+
+async def _failed_check(broker: Broker) -> str:
+    """What goes wrong when a script with a type error is checked, or nothing."""
+    response = await broker.run(TYPE_PROBE, typecheck="before")
+    missed = next((found for found in response.diagnostics if found.code == "TYPECHECK_UNAVAILABLE"), None)
+    return f", but a trial failed: {missed.message}" if missed else ""
 
 
 def _deno_version(binary: str) -> str:

@@ -21,6 +21,7 @@ def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
     assert report["ok"] is True and report["problems"] == []
     assert report["versions"]["Deno"].startswith("2.")
     assert report["stateDir"] == str(tmp_path / "state")
+    assert report["typecheck"].startswith(("after (TypeScript ", "off: the build has brought no"))
     if sys.platform.startswith("linux"):
         assert any(layer.startswith("kernel: RLIMIT_DATA") for layer in report["layers"])
 
@@ -37,10 +38,11 @@ def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
 
 def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"cellblock": {"isolation": "off"}}), encoding="utf-8")
+    config.write_text(json.dumps({"cellblock": {"isolation": "off", "typecheck": "off"}}), encoding="utf-8")
     done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
     assert done.returncode == 0
     assert "isolation = off" in done.stdout
+    assert "Type checking of scripts: off, by the configuration" in done.stdout
     assert "missing   namespaces: switched off" in done.stdout
 
 

@@ -18,9 +18,11 @@ from cellblock.execution.plan import capability_warnings, make_plan
 from cellblock.execution.request import read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
+from cellblock.execution.type_errors import TypeErrors
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.pool import Pool
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.typecheck.checker import TypeChecker
 
 REFRESH_BOUND_SECONDS: Final = 5.0
 """How long a run waits for a tool list that was announced as changed; then it takes the one that is known."""
@@ -57,6 +59,7 @@ class Executor:
         upstreams: Gives the catalog and reaches the tools.
         learner: Shown the results of tool calls.
         outputs: What is known about outputs, for discovery.
+        checker: Checks scripts; None where that is switched off.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Executor:
         pool: Pool,
         upstreams: Upstreams,
         *,
+        checker: TypeChecker | None = None,
         learner: ResultObserver | None = None,
         outputs: OutputLookup = stated_output,
     ) -> None:
@@ -75,6 +79,7 @@ class Executor:
         self._learner = learner
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
+        self._types = TypeErrors(settings, checker)
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
 
     async def close(self) -> None:
@@ -117,6 +122,12 @@ class Executor:
             # ZeroMQ would cut the host off, and with it every other run that it has.
             message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
             return _refused("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.", warnings)
+        typecheck = self._types.mode(request)
+        if typecheck == "before":
+            errors, notices = await self._types.before(plan, catalog)
+            warnings += notices
+            if errors:
+                return RunResponse(logs=[], diagnostics=[*errors, *warnings])
         run = Run(
             plan,
             request.limits,
@@ -137,6 +148,8 @@ class Executor:
         except HostUnavailable as error:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
         response = await self._watched(run, run.execute(lease, queued_at))
+        if typecheck == "after" and not response.ok:
+            response = await self._types.after(response, request, plan, catalog)
         if warnings:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response

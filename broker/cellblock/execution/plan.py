@@ -33,6 +33,8 @@ class Plan:
     script: Script
     body: bytes
     errors: tuple[Diagnostic, ...]
+    code: str = ""
+    """The agent's own source."""
 
 
 def make_plan(code: str, catalog: Catalog, urls: ModuleUrls) -> Plan:
@@ -88,7 +90,7 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls) -> Plan:
         "modules": modules,
         "refused": refused,
     }
-    return Plan(script, json.dumps(start).encode(), tuple(errors))
+    return Plan(script, json.dumps(start).encode(), tuple(errors), code)
 
 
 def imported_exports(script: Script, catalog: Catalog) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from cellblock.config import CellblockSettings
+from cellblock.config import CellblockSettings, TypecheckMode
 from cellblock.errors import InvalidRequest
 from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
@@ -29,11 +29,15 @@ class RequestBody(BaseModel):
     requested_capabilities: list[str] | None = Field(default=None)
     """Server ids that the script will want (section 3.2.3)."""
 
+    typecheck: TypecheckMode | None = None
+    """Cellblock's own: when this script is type-checked; the configuration says it where this does not."""
+
 
 _HINTS = {
     "code": "Give the script as the string `code`.",
     "limits": 'Give `limits` as an object such as {"timeoutMs": 1000}.',
     "requestedCapabilities": "Give `requestedCapabilities` as an array of server ids.",
+    "typecheck": 'Give `typecheck` as "off", "after" or "before".',
 }
 
 
@@ -45,6 +49,7 @@ class RunRequest:
     limits: Limits
     requested: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
+    typecheck: TypecheckMode | None = None
 
 
 def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequest:
@@ -65,7 +70,8 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
             hint="Move data out of the script: let it fetch what it needs through tools.",
         )
     limits, warnings = resolve_limits(body.limits, settings.limits)
-    return RunRequest(body.code, limits, tuple(body.requested_capabilities or ()), tuple(warnings))
+    requested = tuple(body.requested_capabilities or ())
+    return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck)
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:

@@ -41,6 +41,11 @@ INPUT_SCHEMA: dict[str, Any] = {
             "items": {"type": "string"},
             "description": "Ids of servers that the script wants.",
         },
+        "typecheck": {
+            "type": "string",
+            "enum": ["off", "after", "before"],
+            "description": "Type-check: after a failure, or before the start, when type errors refuse the script.",
+        },
     },
     "required": ["code"],
     "additionalProperties": False,

@@ -1,0 +1,287 @@
+"""The one way to the compiler: checks scripts one after another in a process that is kept warm.
+
+The process is started when it is first wanted, killed when a check takes longer than its bound, replaced when it has
+died or has served `MAX_CHECKS`, and stopped when nothing was asked for `IDLE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from cellblock.catalog.model import Catalog
+from cellblock.typecheck import compiler
+from cellblock.typecheck.ambient import Declarations, TooLarge
+from cellblock.typecheck.documents import WarmSession
+from cellblock.typecheck.hints import hint_of, message_of
+from cellblock.typecheck.session import CompilerSession, SessionLost
+from cellblock.typecheck.verdict import MEMBER, Complaint, judge
+
+logger = logging.getLogger("cellblock.typecheck")
+
+MAX_SCRIPT_BYTES: Final = 256 * 1024
+"""A larger script is not checked: finding which complaints count would take longer than a run may wait."""
+
+INLINE_CHARS: Final = 8 * 1024
+"""A script up to this is judged at once, in 2 ms; a larger one in a thread, so that the loop is not held."""
+
+MAX_SHOWN: Final = 10
+"""Type errors of one response; they end up in a model's context, and the first ones are what matters."""
+
+START_BOUND_SECONDS: Final = 10.0
+"""From spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
+
+IDLE_SECONDS: Final = 300.0
+"""A warm compiler holds about 40 MiB; starting another costs a check 0.1 s."""
+
+MAX_CHECKS: Final = 1_000
+"""Checks of one process: whatever it keeps of scripts that are gone goes with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFault:
+    """One type error of a script, in the agent's terms. `line` and `column` count from 1."""
+
+    message: str
+    hint: str | None
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check found; `gave_up` says why there was none, and then nothing is known."""
+
+    faults: tuple[TypeFault, ...] = ()
+    gave_up: str | None = None
+
+
+class TypeChecker:
+    """Owns at most one compiler.
+
+    Args:
+        isolation: Whether bubblewrap must, may or must not be around it.
+        folder: Where the build has put the compiler.
+    """
+
+    def __init__(
+        self, isolation: Literal["required", "auto", "off"] = "auto", *, folder: Path = compiler.FOLDER
+    ) -> None:
+        self._isolation = isolation
+        self._folder = folder
+        self._declarations = Declarations()
+        self._turn = asyncio.Lock()
+        self._session: WarmSession | None = None
+        self._starting: asyncio.Task[WarmSession] | None = None
+        self._wrapping: bool | None = False if isolation == "off" else None
+        self._idle: asyncio.TimerHandle | None = None
+        self._dying: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be checked here, or None."""
+        absent = compiler.why_absent(self._folder)
+        if absent is None and self._isolation == "required" and not compiler.can_wrap():
+            return "isolation is required, and there is no bubblewrap for the compiler"
+        return absent
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the warm compiler's outermost process, or None when there is none."""
+        return self._session.session.pid if self._session is not None else None
+
+    def warm_up(self) -> None:
+        """Starts the compiler in the background. Needs no answer: a check starts what is not there."""
+        lost = self._session is None or self._session.session.lost is not None
+        if lost and self._starting is None and not self._closed and self.unavailable is None:
+            self._starting = asyncio.create_task(self._start(), name="typecheck start")
+            self._starting.add_done_callback(self._started)
+
+    async def check(
+        self,
+        code: str,
+        *,
+        typescript: bool,
+        catalog: Catalog,
+        imports: Iterable[str],
+        bound_seconds: float,
+        wait_for_start: bool = False,
+    ) -> Checked:
+        """Checks one script. Never raises for what the script or a server says.
+
+        Args:
+            code: The agent's source.
+            typescript: Whether it is TypeScript and no JavaScript.
+            catalog: What is known of tools.
+            imports: Specifiers that the script imports.
+            bound_seconds: The longest that a caller wants to wait; a compiler at work on this script is killed then.
+            wait_for_start: Whether a cold start is waited for on top of that, within `START_BOUND_SECONDS`.
+        """
+        absent = self.unavailable
+        if absent is not None or self._closed:
+            return Checked(gave_up=f"{absent or 'Cellblock is closing'}")
+        text = code.encode("utf-8", "replace").decode()
+        if len(text.encode()) > MAX_SCRIPT_BYTES:
+            return Checked(gave_up=f"the script is over {MAX_SCRIPT_BYTES} bytes")
+        names = frozenset(imports)
+        try:
+            if wait_for_start:
+                async with asyncio.timeout(START_BOUND_SECONDS):
+                    await self._warm()
+            async with asyncio.timeout(bound_seconds):
+                async with self._turn:
+                    return await self._checked(text, typescript, catalog, names)
+        except TimeoutError:
+            return Checked(gave_up=f"it took over {bound_seconds:g} s")
+        except SessionLost as error:
+            return Checked(gave_up=f"the compiler was lost: {error}")
+        except TooLarge as error:
+            return Checked(gave_up=str(error))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            # Parsing beyond its bound, or a report of another shape than the protocol's.
+            logger.info("a script could not be type-checked: %r", error)
+            return Checked(gave_up="the compiler's report cannot be read")
+
+    async def close(self) -> None:
+        """Kills the compiler and waits for its end, within bounds."""
+        self._closed = True
+        self._set_idle_timer(None)
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+            await asyncio.sleep(0)  # for its callback
+        if self._session is not None:
+            self._retire(self._session, "Cellblock is closing")
+        if self._dying:
+            await asyncio.wait(self._dying)
+
+    # ---- inside: one check ---------------------------------------------------------------------------
+
+    async def _checked(self, code: str, typescript: bool, catalog: Catalog, names: frozenset[str]) -> Checked:
+        self.warm_up()
+        declarations = self._declarations.known(catalog, names)
+        if declarations is None:
+            declarations = await asyncio.to_thread(self._declarations.of, catalog, names)
+        warm = await self._warm()
+        self._set_idle_timer(None)
+        done = False
+        try:
+            report = await warm.diagnostics(code, declarations, typescript)
+            if len(code) < INLINE_CHARS:
+                counted = judge(report, code, declarations, typescript=typescript)
+            else:
+                counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
+            faults: list[TypeFault] = []
+            for complaint, places in _distinct(counted)[:MAX_SHOWN]:
+                members = await warm.members(complaint, typescript) if complaint.code in MEMBER else []
+                message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
+                hint = hint_of(complaint, members, catalog, names)
+                faults.append(TypeFault(message, hint, complaint.line, complaint.column))
+            done = True
+            return Checked(tuple(faults))
+        finally:
+            if not done:
+                # Cancelled, or lost: what it is busy with must not be the next one's.
+                self._retire(warm, "a check took too long")
+            elif warm.checks >= MAX_CHECKS:
+                self._retire(warm, "it has served long enough")
+            self._set_idle_timer(IDLE_SECONDS)
+
+    def _set_idle_timer(self, seconds: float | None) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if seconds is not None and self._session is not None:
+            self._idle = asyncio.get_running_loop().call_later(seconds, self._stop_idle)
+
+    def _stop_idle(self) -> None:
+        if self._session is not None and not self._turn.locked():
+            self._retire(self._session, "it was idle")
+
+    def _retire(self, warm: WarmSession, why: str) -> None:
+        """Kills a compiler; the next check starts another."""
+        if self._session is warm:
+            self._session = None
+        task = asyncio.create_task(warm.session.killed(why), name="typecheck stop")
+        # At once, and not when the task gets its turn: no one may ask it any more.
+        warm.session.kill(why)
+        self._dying.add(task)
+        task.add_done_callback(self._dying.discard)
+
+    # ---- inside: the compiler's life -----------------------------------------------------------------
+
+    async def _warm(self) -> WarmSession:
+        if self._session is not None and self._session.session.lost is not None:
+            self._session = None
+        if self._session is not None:
+            return self._session
+        self.warm_up()
+        if self._starting is None:
+            raise SessionLost("there is none")
+        # A caller that gives up does not stop the start: the next one finds it warm.
+        return await asyncio.shield(self._starting)
+
+    def _started(self, task: asyncio.Task[WarmSession]) -> None:
+        self._starting = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.info("the TypeScript compiler did not start: %s", error)
+        else:
+            self._session = task.result()
+            self._set_idle_timer(IDLE_SECONDS)
+
+    async def _start(self) -> WarmSession:
+        if self._wrapping is not False and compiler.can_wrap():
+            try:
+                warm = await self._started_session(wrapped=True)
+            except SessionLost:
+                # Where bubblewrap has worked once, a failure is none of its own, and no reason to go without.
+                if self._isolation == "required" or self._wrapping:
+                    raise
+            else:
+                self._wrapping = True
+                return warm
+        warm = await self._started_session(wrapped=False)
+        if self._wrapping is None:
+            logger.info("the TypeScript compiler runs without bubblewrap")
+            self._wrapping = False
+        return warm
+
+    async def _started_session(self, *, wrapped: bool) -> WarmSession:
+        try:
+            session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
+        except OSError as error:
+            raise SessionLost(f"it cannot be started: {error}") from None
+        ready = False
+        try:
+            async with asyncio.timeout(START_BOUND_SECONDS):
+                await session.initialize()
+                warm = WarmSession(session)
+                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), ())
+                # The first check reads the declarations of the language: 40 ms that no script should wait for.
+                await warm.diagnostics("", declarations, False)
+            ready = True
+            return warm
+        except TimeoutError:
+            raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
+        finally:
+            if not ready:
+                await asyncio.shield(session.killed("it did not start"))
+
+
+def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
+    """Each complaint once, at its first place, with the number of its places."""
+    first: dict[tuple[int, str], Complaint] = {}
+    places: dict[tuple[int, str], int] = {}
+    for complaint in complaints:
+        key = (complaint.code, complaint.message)
+        first.setdefault(key, complaint)
+        places[key] = places.get(key, 0) + 1
+    return [(complaint, places[key]) for key, complaint in first.items()]

@@ -1,0 +1,124 @@
+"""Where the native TypeScript compiler is, and how its process is started: confined, with an empty environment.
+
+The compiler reads hostile text: the script, and what upstream servers say of their tools. Under bubblewrap its root
+holds the compiler, the declarations of the language and two settings files, read-only, without a network. Elsewhere
+the settings alone keep it from other files: it resolves no import and no reference (`noResolve`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cellblock_worker import bubblewrap, confinement
+
+FOLDER: Final = Path(__file__).parent / "_typescript"
+"""Filled by the build (`scripts/fetch_typescript.py`)."""
+
+WORKSPACE: Final = Path(__file__).parent / "workspace"
+"""One project for JavaScript and one for TypeScript; the script and the declarations never are on disk."""
+
+BINARY: Final = "tsc"
+
+MEMORY_BOUND_BYTES: Final = 1024 * 1024 * 1024
+"""RLIMIT_DATA. Go's heap grows in arenas of 64 MiB; a usual check has 40 MiB resident."""
+
+SOFT_MEMORY_BYTES: Final = 384 * 1024 * 1024
+"""Where Go's collector begins to work hard (GOMEMLIMIT), well below the kernel's bound."""
+
+CPU_BOUND_SECONDS: Final = 600
+"""RLIMIT_CPU of one process, which is replaced long before (`checker.MAX_CHECKS`): a backstop behind the timer."""
+
+FIX: Final = (
+    "Install Cellblock again where npm can be reached, or run scripts/fetch_typescript in a checkout."
+)
+
+_INSIDE: Final = "/typescript"
+_WORKSPACE_INSIDE: Final = "/workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one compiler. `fds` must stay open in the child and be closed here after the spawn."""
+
+    argv: list[str]
+    workspace_uri: str
+    env: dict[str, str]
+    fds: tuple[int, ...] = ()
+    wrapped: bool = False
+    preexec: Callable[[], None] | None = None
+
+    def close(self) -> None:
+        """Closes this side's copies of the descriptors."""
+        for fd in self.fds:
+            os.close(fd)
+
+
+def version(folder: Path = FOLDER) -> str | None:
+    """The version of the compiler that the build has put into `folder`, or None when it has not."""
+    try:
+        info: object = json.loads((folder / "BUILD.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    usable = os.access(folder / BINARY, os.X_OK)
+    return str(info.get("typescript")) if usable and isinstance(info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def why_absent(folder: Path = FOLDER) -> str | None:
+    """Why there is no compiler, or None when there is one."""
+    if version(folder) is not None:
+        return None
+    return f"the build has brought no TypeScript compiler for {sys.platform} on {platform.machine()}"
+
+
+def can_wrap() -> bool:
+    """Whether there is a bubblewrap to try."""
+    return sys.platform.startswith("linux") and bubblewrap.find_binary() is not None
+
+
+def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
+    """How to start the compiler as a language server on its standard streams. Raises OSError."""
+    env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
+    if not wrapped:
+        argv = [str(folder / BINARY), "--lsp", "--stdio"]
+        return Launch(argv, WORKSPACE.as_uri(), env, preexec=_child_setup())
+    binary = bubblewrap.find_binary()
+    if binary is None:
+        raise FileNotFoundError("there is no bwrap")
+    inside = f"{_INSIDE}/{BINARY}"
+    arguments = [
+        *bubblewrap.NAMESPACES,
+        *("--ro-bind", str(folder), _INSIDE, "--ro-bind", str(WORKSPACE), _WORKSPACE_INSIDE),
+        # The compiler asks for its own path; there is no /proc.
+        *("--symlink", inside, "/proc/self/exe"),
+        *("--remount-ro", "/", inside, "--lsp", "--stdio"),
+    ]
+    filter_fd = bubblewrap.open_filter()
+    if filter_fd is None:
+        return Launch([binary, *arguments], f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
+    argv = [binary, "--seccomp", str(filter_fd), *arguments]
+    return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, (filter_fd,), wrapped=True)
+
+
+def limit(pid: int) -> None:
+    """Puts the kernel's bounds on a live compiler: memory, CPU, files, core dumps. No-op where there is no prlimit."""
+    if not sys.platform.startswith("linux"):
+        return
+    confinement.limit_at_boot(pid)
+    try:
+        resource.prlimit(pid, resource.RLIMIT_DATA, (MEMORY_BOUND_BYTES, MEMORY_BOUND_BYTES))
+        resource.prlimit(pid, resource.RLIMIT_CPU, (CPU_BOUND_SECONDS, CPU_BOUND_SECONDS + 1))
+    except ProcessLookupError:
+        return
+
+
+def _child_setup() -> Callable[[], None] | None:
+    # Started once and kept, so that the slow fork of a preexec does not matter as it does for workers.
+    return confinement.die_with_parent if sys.platform.startswith("linux") else None

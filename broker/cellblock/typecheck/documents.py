@@ -1,0 +1,85 @@
+"""The documents of a warm compiler: a script and its declarations, in a project for each of the two languages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from cellblock.typecheck.session import CompilerSession, SessionLost
+from cellblock.typecheck.verdict import Complaint
+
+_MAX_MEMBERS: Final = 500
+_FIELD_KINDS: Final = (5, 10)
+"""`Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
+
+
+class WarmSession:
+    """A session, and which text each of its documents has."""
+
+    def __init__(self, session: CompilerSession) -> None:
+        self.session = session
+        self.checks = 0
+        self._open: dict[str, str] = {}
+        self._version = 0
+
+    async def diagnostics(self, code: str, declarations: str, typescript: bool) -> list[Any]:
+        """The compiler's report on a script. Raises SessionLost."""
+        self.checks += 1
+        project = _project(typescript)
+        self._put(f"{project}/types.d.ts", declarations)
+        script = f"{project}/script.{project}"
+        self._put(script, code)
+        params = {"textDocument": {"uri": self._uri(script)}}
+        report: object = await self.session.request("textDocument/diagnostic", params)
+        items = cast("Mapping[str, object]", report).get("items") if isinstance(report, dict) else None
+        if not isinstance(items, list):
+            raise SessionLost("it gave no diagnostic report")
+        return cast("list[Any]", items)
+
+    async def members(self, complaint: Complaint, typescript: bool) -> list[str]:
+        """The names of what could stand where a member is that is not there, data before methods."""
+        project = _project(typescript)
+        line, character = complaint.position
+        params: dict[str, Any] = {
+            "textDocument": {"uri": self._uri(f"{project}/script.{project}")},
+            "position": {"line": line, "character": character},
+        }
+        answer: object = await self.session.request("textDocument/completion", params)
+        items = cast("Mapping[str, object]", answer).get("items") if isinstance(answer, dict) else None
+        if not isinstance(items, list):
+            return []
+        data: list[str] = []
+        others: list[str] = []
+        for item in cast("list[dict[str, Any]]", items)[:_MAX_MEMBERS]:
+            label = item.get("label")
+            if isinstance(label, str) and label != complaint.name:
+                (data if item.get("kind") in _FIELD_KINDS else others).append(label.removesuffix("?")[:100])
+        return data + others
+
+    def _put(self, name: str, text: str) -> None:
+        """Opens a document, or replaces its text when that is another one."""
+        held = self._open.get(name)
+        if held == text:
+            return
+        self._open[name] = text
+        self._version += 1
+        if held is None:
+            language = "javascript" if name.endswith(".js") else "typescript"
+            document = {
+                "uri": self._uri(name),
+                "languageId": language,
+                "version": self._version,
+                "text": text,
+            }
+            self.session.notify("textDocument/didOpen", {"textDocument": document})
+        else:
+            document = {"uri": self._uri(name), "version": self._version}
+            changes = {"textDocument": document, "contentChanges": [{"text": text}]}
+            self.session.notify("textDocument/didChange", changes)
+
+    def _uri(self, name: str) -> str:
+        return f"{self.session.workspace_uri}/{name}"
+
+
+def _project(typescript: bool) -> str:
+    return "ts" if typescript else "js"

@@ -1,0 +1,163 @@
+"""Owns one compiler process: spawn, initialise, ask, kill. Knows the protocol, not what is checked with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, cast
+
+from cellblock.typecheck import compiler
+from cellblock.typecheck.lsp import Decoder, FramingError, encode
+from cellblock_worker import bubblewrap
+from cellblock_worker.deno_process import DenoProcess
+
+logger = logging.getLogger("cellblock.typecheck")
+
+MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""What may wait for a compiler that does not read: the largest script and declarations fit several times."""
+
+EXIT_BOUND_SECONDS: Final = 5.0
+"""From SIGKILL to the reaped process; it takes milliseconds."""
+
+
+class SessionLost(Exception):
+    """The compiler has died, was killed, or broke the protocol; the text says which."""
+
+
+class CompilerSession:
+    """A running language server. Implements `ProcessEvents`.
+
+    Args:
+        launch: How to start it; its descriptors are closed here.
+
+    Raises:
+        OSError: It cannot be spawned.
+    """
+
+    def __init__(self, launch: compiler.Launch) -> None:
+        self._wrapped = launch.wrapped
+        self.workspace_uri = launch.workspace_uri
+        self._decoder = Decoder()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._last_id = 0
+        self._lost: str | None = None
+        self._exited = asyncio.Event()
+        try:
+            self._process = DenoProcess(
+                launch.argv,
+                launch.env,
+                self,
+                preexec=launch.preexec,
+                pass_fds=launch.fds,
+                max_unsent_bytes=MAX_UNSENT_BYTES,
+            )
+        finally:
+            launch.close()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child; under bubblewrap, of the process that watches over the compiler."""
+        return self._process.pid
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing more can be asked, or None while it runs."""
+        return self._lost
+
+    async def initialize(self) -> None:
+        """The protocol's handshake, and the kernel's bounds, before any text of others is sent. Raises SessionLost."""
+        capabilities: dict[str, Any] = {
+            "textDocument": {"diagnostic": {"relatedInformationSupport": False}},
+            "workspace": {"configuration": False},
+        }
+        params = {"processId": None, "rootUri": self.workspace_uri, "capabilities": capabilities}
+        await self.request("initialize", params)
+        worker = bubblewrap.inner_pid(self.pid) if self._wrapped else self.pid
+        if worker is None:
+            self.kill("it has no process to put bounds on")
+            raise SessionLost(self._lost)
+        compiler.limit(worker)
+        self.notify("initialized", {})
+
+    async def request(self, method: str, params: dict[str, Any]) -> Any:
+        """Asks, and waits for the answer without a bound of its own. Raises SessionLost."""
+        if self._lost is not None:
+            raise SessionLost(self._lost)
+        self._last_id += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[self._last_id] = answer
+        number = self._last_id
+        try:
+            self._send({"id": number, "method": method, "params": params})
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Tells, without an answer. Nothing happens when it is lost."""
+        self._send({"method": method, "params": params})
+
+    def kill(self, why: str) -> None:
+        """SIGKILL; whoever waits for an answer gets SessionLost. Harmless when it is gone."""
+        self._lose(why)
+        self._process.kill()
+
+    async def killed(self, why: str) -> None:
+        """Kills, and waits until the process is reaped, within `EXIT_BOUND_SECONDS`."""
+        self.kill(why)
+        try:
+            await asyncio.wait_for(self._exited.wait(), EXIT_BOUND_SECONDS)
+        except TimeoutError:
+            logger.warning("the TypeScript compiler %d is not reaped", self.pid)
+
+    # ---- what the process tells (ProcessEvents) ------------------------------------------------------
+
+    def on_output(self, data: bytes) -> None:
+        """Bytes of the compiler's stdout."""
+        if self._lost is not None:
+            return
+        try:
+            for message in self._decoder.feed(data):
+                self._hear(message)
+        except FramingError as error:
+            self.kill(str(error))
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """The compiler is reaped."""
+        self._exited.set()
+        if self._lost is None:
+            said = self._process.stderr_tail.decode("utf-8", "replace").strip()[:300]
+            logger.info("the TypeScript compiler ended with code %d: %s", returncode, said)
+            self._lose(f"it ended with code {returncode}")
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._lost is None and not self._process.write(encode(message)):
+            self.kill("it does not read")
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        number: object = message.get("id")
+        if "method" in message:
+            if number is not None:
+                # Everything that it asks is optional: registrations and settings.
+                params: object = message.get("params")
+                items = cast("dict[str, object]", params).get("items") if isinstance(params, dict) else None
+                nothing = [None] * len(cast("list[Any]", items)) if isinstance(items, list) else None
+                self._send({"id": number, "result": nothing})
+            return
+        answer = self._waiting.get(number) if isinstance(number, int) else None
+        if answer is None or answer.done():
+            return
+        error: object = message.get("error")
+        if error is not None:
+            answer.set_exception(SessionLost(f"it answered with an error: {str(error)[:300]}"))
+        else:
+            answer.set_result(message.get("result"))
+
+    def _lose(self, why: str) -> None:
+        if self._lost is None:
+            self._lost = why
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(SessionLost(self._lost))

@@ -1,0 +1,39 @@
+"""Framing of the language server protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock.typecheck.lsp import MAX_HEADER_BYTES, MAX_MESSAGE_BYTES, Decoder, FramingError, encode
+
+
+def test_messages_come_whole_however_they_are_cut() -> None:
+    sent = encode({"id": 1, "result": "é\ud800"}) + encode({"method": "x"})
+    decoder, found = Decoder(), []
+    for index in range(len(sent)):
+        found += decoder.feed(sent[index : index + 1])
+    assert found == Decoder().feed(sent)
+    assert [message.get("id") for message in found] == [1, None]
+    assert found[0]["result"] == "é\ud800"
+
+
+def test_other_header_lines_are_read_over() -> None:
+    assert Decoder().feed(b"Content-Type: x\r\ncontent-length: 2\r\n\r\n{}") == [{}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"X" * MAX_HEADER_BYTES,
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 1e3\r\n\r\n",
+        b"Hello\r\n\r\n",
+        b"Content-Length: %d\r\n\r\n" % (MAX_MESSAGE_BYTES + 1),
+        b"Content-Length: 2\r\n\r\n[]",
+        b"Content-Length: 2\r\n\r\n{]",
+        b"Content-Length: 100000\r\n\r\n" + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(FramingError):
+        Decoder().feed(data)
