@@ -203,6 +203,7 @@ class Broker:
                 max_message_bytes=section.max_message_bytes,
                 isolation=section.isolation,
                 max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
+                total_memory_bytes=section.pool.total_memory_bytes,
             )
 
         def on_exit(identity: bytes, why: str) -> None:

@@ -41,7 +41,7 @@ def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
     done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
     assert done.returncode == 0
     assert "isolation = off" in done.stdout
-    assert "missing   namespaces: switched off" in done.stdout
+    assert "missing   namespaces and cgroup: switched off" in done.stdout
 
 
 def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:

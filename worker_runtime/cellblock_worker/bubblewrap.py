@@ -128,9 +128,13 @@ def _libraries(binary: str) -> list[str]:
 
 
 def inner_pid(pid: int) -> int | None:
-    """Host pid of the process that bwrap has become the monitor of, or None when there is none."""
+    """Host pid of the process that bwrap has become the monitor of, or None when there is none.
+
+    Raises:
+        OSError: It cannot be found out.
+    """
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return int(children[0]) if children else None

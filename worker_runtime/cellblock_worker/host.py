@@ -47,6 +47,7 @@ class HostConfig(BaseModel):
     """What the broker tells a host at its start, one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
+    `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -58,6 +59,7 @@ class HostConfig(BaseModel):
     boot_parallel: int = Field(ge=1)
     max_message_bytes: int = Field(ge=1024)
     max_old_space_mb: int = Field(ge=16)
+    total_memory_bytes: int | None = Field(default=None, ge=1)
     isolation: confinement.Isolation = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
@@ -89,6 +91,7 @@ class Host:
         self._boot_not_before = 0.0
         self._warm_target = config.warm
         self._stopping = False
+        self._cut = False
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -98,6 +101,7 @@ class Host:
             dealer,
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
             on_message=self._on_broker_parts,
+            on_disconnected=self._on_disconnected,
         )
 
     def warm_up(self) -> None:
@@ -137,6 +141,16 @@ class Host:
         self._socket.close(linger_ms=FAREWELL_MS)
         self.stopped.set()
 
+    def _on_disconnected(self) -> None:
+        """What was on the wire is lost, and nobody can say what it was: this host must end, and another begin."""
+        if self._stopping:
+            return
+        logger.error("the connection to the broker was cut")
+        # Before the workers are killed: ZeroMQ would connect again and tell their ends as if nothing were missing.
+        self._cut = True
+        self._socket.close()
+        self._stop_task = self._loop.create_task(self.stop())
+
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
 
     def worker_ready(self, worker: Worker) -> None:
@@ -167,7 +181,7 @@ class Host:
             self._booting -= 1
             if self._stopping:
                 return
-            self._boot_failed(f"worker {worker.pid} did not boot")
+            self._boot_failed(f"worker {worker.pid} did not boot: {worker.detail}")
         self._balance()
 
     # ---- what the broker says ------------------------------------------------------------------------
@@ -270,6 +284,8 @@ class Host:
         self._relay(token, pack_header(message.model_dump()), body)
 
     def _relay(self, token: bytes, raw_header: bytes, body: bytes) -> None:
+        if self._cut:
+            return
         try:
             self._socket.send((token, raw_header, body))
         except PeerUnreachable as error:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 SEND_HIGH_WATER_MARK: Final = 10_000
 """Messages ZeroMQ queues for one peer before a send would block."""
@@ -39,6 +40,8 @@ class LoopSocket:
         socket: Not yet bound or connected; the safe options are set here.
         max_message_bytes: ZMQ_MAXMSGSIZE; a peer that sends more is disconnected by ZeroMQ.
         on_message: Called with the parts of each message, from the loop.
+        on_disconnected: Called from the loop after an established connection was lost. ZeroMQ connects again by
+            itself, and says nothing of the messages that were lost with it.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class LoopSocket:
         *,
         max_message_bytes: int,
         on_message: Callable[[list[bytes]], None],
+        on_disconnected: Callable[[], None] | None = None,
     ) -> None:
         self._socket = socket
         self._on_message = on_message
@@ -61,6 +65,11 @@ class LoopSocket:
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._look)
+        self._monitor: zmq.Socket[bytes] | None = None
+        if on_disconnected is not None:
+            self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            self._monitor_fd = int(self._monitor.getsockopt(zmq.FD))
+            self._loop.add_reader(self._monitor_fd, self._look_at_monitor, on_disconnected)
 
     def bind(self, endpoint: str) -> None:
         """Binds. Raises zmq.ZMQError."""
@@ -85,8 +94,23 @@ class LoopSocket:
     def close(self, *, linger_ms: int = 0) -> None:
         """Closes the socket. What ZeroMQ has not sent yet is lost after `linger_ms` milliseconds."""
         if not self._socket.closed:
+            if self._monitor is not None:
+                self._loop.remove_reader(self._monitor_fd)
+                self._socket.disable_monitor()
             self._loop.remove_reader(self._fd)
             self._socket.close(linger=linger_ms)
+
+    def _look_at_monitor(self, on_disconnected: Callable[[], None]) -> None:
+        lost = False
+        # Edge-triggered like every ZeroMQ FD: read until nothing is left.
+        while self._monitor is not None and not self._monitor.closed:
+            try:
+                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+            lost = lost or event["event"] == zmq.EVENT_DISCONNECTED
+        if lost:
+            on_disconnected()
 
     def _keep(self, parts: Sequence[bytes]) -> None:
         if len(self._backlog) >= BACKLOG_CAP:

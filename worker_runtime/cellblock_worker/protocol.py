@@ -148,6 +148,7 @@ EndReason = Literal[
     "timeout",
     "cpu",
     "memory",
+    "total_memory",
     "cancelled",
     "protocol",
     "crashed",
