@@ -24,6 +24,7 @@ from cellblock.config import Settings, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.machine import check_descriptors, unavailable
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.transport.router import RouterLink
@@ -38,6 +39,8 @@ HOST_START_BOUND_SECONDS: Final = 15.0
 """From starting the worker host to its `Hello`; it takes about 0.3 s."""
 
 SILENCE_CHECK_SECONDS: Final = 1.0
+
+SOCKET_NAME: Final = "hosts.sock"
 
 SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
@@ -86,11 +89,15 @@ class Broker:
         """Starts the worker host and begins to connect to every server.
 
         Raises:
-            HostUnavailable: The worker host did not start.
+            HostUnavailable: The worker host did not start, or the machine has no file descriptor or disk space left.
             ConfigError: The state directory cannot be used, or two tools share a name.
         """
         async with contextlib.AsyncExitStack() as stack:
-            await self._start(stack)
+            try:
+                check_descriptors()
+                await self._start(stack)
+            except (OSError, zmq.ZMQError) as error:
+                raise unavailable(error) from None
             self._stack = stack.pop_all()
         return self
 
@@ -184,16 +191,26 @@ class Broker:
 
         socket_dir = _socket_dir(state_dir)
         stack.callback(shutil.rmtree, socket_dir, ignore_errors=True)
-        endpoint = f"ipc://{socket_dir}/hosts.sock"
+        endpoint = f"ipc://{socket_dir}/{SOCKET_NAME}"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
-        pool = Pool(section.pool, lambda identity, _why: host.replace(identity))
+        def on_failed(identity: bytes, _why: str) -> None:
+            host.replace(identity)
+
+        def on_greeted(identity: bytes) -> None:
+            host.greeted(identity)
+
+        pool = Pool(section.pool, on_failed, on_greeted)
         link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
         stack.callback(link.close)
         pool.use(link)
 
         def make_config(identity: str) -> HostConfig:
+            if not Path(socket_dir, SOCKET_NAME).is_socket():
+                # Someone cleaned up: a host could never connect again.
+                _make_private(socket_dir)
+                link.bind_again()
             return HostConfig(
                 connect=endpoint,
                 identity=identity,
@@ -218,6 +235,7 @@ class Broker:
         silence = asyncio.create_task(_watch_silence(pool))
         stack.callback(silence.cancel)
         await _host_started(pool, host, log_dir / "host.log")
+        host.established()
         self._pool = pool
         self._executor = Executor(section, pool, self._registry)
         stack.push_async_callback(self._stop_executor, self._executor)
@@ -241,8 +259,9 @@ async def _host_started(pool: Pool, host: LocalHost, log_file: Path) -> None:
                 f"The worker host refuses to serve: {host.refusal}.", hint="Run `cellblock doctor`."
             )
         if asyncio.get_running_loop().time() > deadline:
+            why = f": {host.last_failure}" if host.last_failure else ""
             raise HostUnavailable(
-                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s.",
+                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s{why}.",
                 hint=f"See {log_file}.",
             )
         await asyncio.sleep(0.01)

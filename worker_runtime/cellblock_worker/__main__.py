@@ -24,7 +24,10 @@ from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+
+logger = logging.getLogger("cellblock.host")
 
 
 async def serve(config: HostConfig) -> None:
@@ -92,6 +95,9 @@ def main() -> int:
         with contextlib.suppress(OSError):
             os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
         return EXIT_REFUSED
+    except OSError as error:
+        logger.error("the host cannot start now: %s", error)
+        return EXIT_FAILED
     finally:
         if membership is not None:
             membership.leave()

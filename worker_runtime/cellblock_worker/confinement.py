@@ -115,6 +115,8 @@ def use_isolation(isolation: Isolation) -> None:
 
     Raises:
         IsolationUnavailable: It is required, and cannot be had.
+        OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
+            what it offers, and must not make a weaker choice.
     """
     _choice.wrapper, _choice.missing = None, ()
     if isolation == "off":
@@ -221,7 +223,7 @@ def limit_at_boot(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
+            _lower(pid, resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
         # Some kernels do not let an unprivileged host do this to a process in another user namespace.
         with (
             contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError),
@@ -246,11 +248,19 @@ def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
     if not _LINUX:
         return False
     ceiling = read_data_bytes(pid) + memory_bytes
-    resource.prlimit(pid, resource.RLIMIT_DATA, (ceiling, ceiling))
+    _lower(pid, resource.RLIMIT_DATA, ceiling, ceiling)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
-    resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
+    _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
     return True
+
+
+def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
+    """Puts a limit on a process, or leaves the one it has where that is lower: nobody may raise it."""
+    _, most = resource.prlimit(pid, limit)
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.prlimit(pid, limit, (soft, hard))
 
 
 def read_data_bytes(pid: int) -> int:
