@@ -71,6 +71,8 @@ class LoopSocket:
             self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             self._monitor_fd = int(self._monitor.getsockopt(zmq.FD))
             self._loop.add_reader(self._monitor_fd, self._look_at_monitor, on_disconnected)
+            # Until it has been looked at once, its FD says nothing.
+            self._loop.call_soon(self._look_at_monitor, on_disconnected)
 
     def bind(self, endpoint: str) -> None:
         """Binds. Raises zmq.ZMQError."""
@@ -110,11 +112,12 @@ class LoopSocket:
     def _look_at_monitor(self, on_disconnected: Callable[[], None]) -> None:
         lost = False
         # Edge-triggered like every ZeroMQ FD: read until nothing is left.
-        while self._monitor is not None and not self._monitor.closed:
-            try:
-                event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                break
+        while (
+            (monitor := self._monitor)
+            and not monitor.closed
+            and int(monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN
+        ):
+            event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
             lost = lost or event["event"] == zmq.EVENT_DISCONNECTED
         if lost:
             on_disconnected()
