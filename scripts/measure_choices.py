@@ -21,7 +21,7 @@ from pathlib import Path
 import zmq
 import zmq.asyncio
 
-from cellblock_worker import confinement
+from cellblock_worker import cgroup, confinement
 from cellblock_worker.loop_socket import LoopSocket
 
 MESSAGES = 2_000
@@ -104,6 +104,43 @@ def isolation(rounds: int) -> None:
         rounds,
         {"isolation off": lambda: spawn("off"), "bubblewrap and seccomp": lambda: spawn("required")},
     )
+
+
+def groups(rounds: int) -> None:
+    """A cgroup that workers are born in, against one more for each worker: made, entered, removed."""
+    caps = cgroup.Caps(2 << 30, 1000)
+    membership = cgroup.enter(caps)
+    moves: list[float] = []
+    try:
+        if not membership.paths:
+            print(f"cgroups: none can be made here ({membership.missing[0]})")
+            return
+        argv = ["sleep", "60"]
+
+        def spawn(own_groups: bool) -> float:
+            started = time.perf_counter()
+            paths = [path / "worker" for path in membership.paths] if own_groups else []
+            for path in paths:
+                path.mkdir()
+            with subprocess.Popen(argv) as process:
+                moving = time.perf_counter()
+                for path in paths:
+                    (path / "cgroup.procs").write_text(str(process.pid))
+                moves.append(time.perf_counter() - moving)
+                process.kill()
+                process.wait()
+            for path in paths:
+                path.rmdir()
+            return time.perf_counter() - started
+
+        compare(
+            f"spawn to reaped of `sleep`, in {len(membership.paths)} cgroup(s)",
+            rounds * 5,
+            {"born in the host's group": lambda: spawn(False), "a group of its own": lambda: spawn(True)},
+        )
+        print(f"  {'longest that a move held the host':45} {max(moves) * 1000:9.2f} ms")
+    finally:
+        membership.leave()
 
 
 def first_import(rounds: int) -> None:
@@ -226,6 +263,7 @@ def main() -> int:
     spawning(rounds)
     boot(rounds)
     isolation(rounds)
+    groups(rounds)
     first_import(max(5, rounds // 3))
     sockets(rounds)
     return 0

@@ -85,6 +85,10 @@ class PoolSettings(_Section):
     queue_wait_ms: Positive = 30_000
     """Longest wait for a place, in milliseconds; then the run is refused."""
 
+    total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
+    """Memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers one. When
+    absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
+
 
 class UpstreamSettings(_Section):
     """Bounds of what upstream servers may take, in milliseconds and bytes."""
@@ -278,7 +282,8 @@ class CellblockSettings(_Section):
     schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
-    start without."""
+    start without. A cgroup around all workers together is used with both where there is one, and demanded by neither:
+    what one worker may take is kept without it. `off` uses neither namespaces nor cgroup."""
 
     typecheck: TypecheckMode = "after"
     """When a script is checked against what is known of tools: `after` it has failed, to say more; `before` it starts,

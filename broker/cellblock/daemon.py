@@ -24,6 +24,7 @@ from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.machine import check_descriptors, unavailable
 from cellblock.outputs import KnownOutputs, ToolRefiner
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
@@ -50,6 +51,8 @@ SILENCE_CHECK_SECONDS: Final = 1.0
 
 LEARN_BOUND_SECONDS: Final = 5.0
 """Longest wait for the store of observed schemas; it opens in milliseconds."""
+
+SOCKET_NAME: Final = "hosts.sock"
 
 SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
@@ -101,11 +104,15 @@ class Broker:
         """Starts the worker host and begins to connect to every server.
 
         Raises:
-            HostUnavailable: The worker host did not start.
+            HostUnavailable: The worker host did not start, or the machine has no file descriptor or disk space left.
             ConfigError: The state directory cannot be used, or two tools share a name.
         """
         async with contextlib.AsyncExitStack() as stack:
-            await self._start(stack)
+            try:
+                check_descriptors()
+                await self._start(stack)
+            except (OSError, zmq.ZMQError) as error:
+                raise unavailable(error) from None
             self._stack = stack.pop_all()
         return self
 
@@ -235,24 +242,32 @@ class Broker:
 
         socket_dir = _socket_dir(state_dir)
         stack.callback(shutil.rmtree, socket_dir, ignore_errors=True)
-        endpoint = f"ipc://{socket_dir}/hosts.sock"
+        endpoint = f"ipc://{socket_dir}/{SOCKET_NAME}"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
         remote: CurveLink | None = None
 
-        def on_host_failed(identity: bytes, why: str) -> None:
+        def on_failed(identity: bytes, why: str) -> None:
             if remote is not None and remote.reaches(identity):
                 remote.dismiss(identity, why)
             else:
                 host.replace(identity)
 
-        pool = Pool(section.pool, on_host_failed)
+        def on_greeted(identity: bytes) -> None:
+            if remote is None or not remote.reaches(identity):
+                host.greeted(identity)
+
+        pool = Pool(section.pool, on_failed, on_greeted)
         link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
         stack.callback(link.close)
         pool.use(link)
 
         def make_config(identity: str) -> HostConfig:
+            if not Path(socket_dir, SOCKET_NAME).is_socket():
+                # Someone cleaned up: a host could never connect again.
+                _make_private(socket_dir)
+                link.bind_again()
             return HostConfig(
                 connect=endpoint,
                 identity=identity,
@@ -262,6 +277,7 @@ class Broker:
                 max_message_bytes=section.max_message_bytes,
                 isolation=section.isolation,
                 max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
+                total_memory_bytes=section.pool.total_memory_bytes,
             )
 
         def on_exit(identity: bytes, why: str) -> None:
@@ -277,6 +293,7 @@ class Broker:
             self._host = host
             host.start()
             await _host_started(pool, host, log_dir / "host.log")
+            host.established()
         if section.hosts.listen is not None:
             remote = self._remote = listen_for_hosts(section, pool)
             stack.callback(remote.close)
@@ -318,8 +335,9 @@ async def _host_started(pool: Pool, host: LocalHost, log_file: Path) -> None:
                 f"The worker host refuses to serve: {host.refusal}.", hint="Run `cellblock doctor`."
             )
         if asyncio.get_running_loop().time() > deadline:
+            why = f": {host.last_failure}" if host.last_failure else ""
             raise HostUnavailable(
-                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s.",
+                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s{why}.",
                 hint=f"See {log_file}.",
             )
         await asyncio.sleep(0.01)

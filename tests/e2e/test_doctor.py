@@ -43,7 +43,7 @@ def test_isolation_that_is_off_is_said_to_be_missing(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "isolation = off" in done.stdout
     assert "Type checking of scripts: off, by the configuration" in done.stdout
-    assert "missing   namespaces: switched off" in done.stdout
+    assert "missing   namespaces and cgroup: switched off" in done.stdout
 
 
 def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ async def test_a_remote_host_runs_a_real_script_and_its_death_is_told_and_mended
         assert broker.hosts_endpoint is not None and broker.host_pid is None
         first = await start_host(broker.hosts_endpoint)
         await hosts(broker, {first.pid})
-        assert succeeded(await within(broker.run(call.format("far")))) == "far"
+        assert succeeded(await within(broker.run(call.format("far")))) == {"result": "far"}
         argv = psutil.Process(first.pid).cmdline()
         assert not [word for word in argv if keys.host.secret.hex() in word]
 

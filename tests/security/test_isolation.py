@@ -116,7 +116,8 @@ async def test_the_host_says_which_layers_are_in_force(required: Broker) -> None
     [hello] = required.hosts
     assert any(layer.startswith("namespaces: ") for layer in hello.layers)
     assert any(layer.startswith("seccomp: ") for layer in hello.layers)
-    assert hello.missing == []
+    # A cgroup is not to be had everywhere, and not demanded.
+    assert [text for text in hello.missing if not text.startswith("cgroup")] == []
 
 
 async def test_off_runs_without_and_says_so(tmp_path: Path) -> None:

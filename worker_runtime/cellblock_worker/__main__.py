@@ -7,6 +7,7 @@ means that the broker is gone, and so must everything here be.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -17,13 +18,17 @@ from typing import Final
 import zmq
 from pydantic import ValidationError
 
-from cellblock_worker.confinement import IsolationUnavailable, die_with_parent, use_isolation
+from cellblock_worker import cgroup
+from cellblock_worker.confinement import IsolationUnavailable, die_with_parent, use_cgroup, use_isolation
 from cellblock_worker.endpoints import EndpointError
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
+EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+
+logger = logging.getLogger("cellblock.host")
 
 
 async def serve(config: HostConfig) -> None:
@@ -85,16 +90,37 @@ def main() -> int:
     )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    membership = _enter_cgroup(config) if config.isolation != "off" else None
     try:
+        use_cgroup(membership)
         use_isolation(config.isolation)
         asyncio.run(serve(config))
     except EndpointError as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
     except (IsolationUnavailable, SelfTestFailed) as error:
-        sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")
+        # Past the buffers of sys.stderr: on a full disk they would fail once more at the exit, and change its code.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
         return EXIT_REFUSED
+    except OSError as error:
+        logger.error("the host cannot start now: %s", error)
+        return EXIT_FAILED
+    finally:
+        if membership is not None:
+            membership.leave()
     return 0
+
+
+def _enter_cgroup(config: HostConfig) -> cgroup.Membership:
+    caps = cgroup.caps_for(
+        capacity=config.capacity,
+        warm=config.warm,
+        boot_parallel=config.boot_parallel,
+        memory_bytes=config.max_old_space_mb * cgroup.MIB,
+        total_bytes=config.total_memory_bytes,
+    )
+    return cgroup.enter(caps)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The system's `bwrap` is preferred, as distributions may give it rights that othe
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
@@ -44,6 +45,10 @@ NAMESPACES: Final = (
 )
 
 
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What a machine says that has no descriptor, process or memory left at the moment."""
+
+
 class Finding(NamedTuple):
     """Whether bubblewrap can be used here: the argument prefix, or why not."""
 
@@ -71,6 +76,9 @@ def try_out(deno: str, bundle: str) -> Finding:
     Args:
         deno: Path of the Deno binary.
         bundle: Directory with the boot script.
+
+    Raises:
+        OSError: The machine is at its end for now, so the trial says nothing.
     """
     if not sys.platform.startswith("linux"):
         return Finding(None, "bubblewrap exists on Linux only", None)
@@ -89,9 +97,14 @@ def try_out(deno: str, bundle: str) -> Finding:
             timeout=TRIAL_BOUND_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
         return Finding(None, f"{binary} cannot be run: {error}", binary)
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()[:300]
+        for number in EXHAUSTED:
+            if said.endswith(os.strerror(number)):
+                raise OSError(number, said)
         return Finding(None, f"{binary} failed: {said or done.returncode}", binary)
     return Finding(prefix, "", binary)
 
@@ -128,9 +141,13 @@ def _libraries(binary: str) -> list[str]:
 
 
 def inner_pid(pid: int) -> int | None:
-    """Host pid of the process that bwrap has become the monitor of, or None when there is none."""
+    """Host pid of the process that bwrap has become the monitor of, or None when there is none.
+
+    Raises:
+        OSError: It cannot be found out.
+    """
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return int(children[0]) if children else None

@@ -2,8 +2,8 @@
 
 Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
 where the machine offers it (see `bubblewrap`); PDEATHSIG and no_new_privs (through bubblewrap, else `setpriv`, else by
-the child itself before exec); core, file-size, open-file and CPU limits, and the memory limit put on the live process.
-Not covered: cgroups.
+the child itself before exec); core, file-size, open-file and CPU limits, and the memory limit put on the live process;
+a cgroup around all workers together (see `cgroup`), which the host's process has entered before it starts any.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final, Literal
 import deno
 
 from cellblock_worker import bubblewrap
+from cellblock_worker.cgroup import Membership
 
 BUNDLE_DIR: Final = Path(__file__).parent / "_bundle"
 BOOT_SCRIPT: Final = "boot.js"
@@ -32,7 +33,8 @@ SELFTEST_SCRIPT: Final = "selftest.js"
 IMPORT_MAP: Final = "node_blocked.json"
 
 Isolation = Literal["required", "auto", "off"]
-"""Whether bubblewrap must, may or must not be around each worker."""
+"""Whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either; where
+it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
 
 DENO_FLAGS: Final = (
     "run",
@@ -58,6 +60,9 @@ MAX_OPEN_FILES: Final = 128
 
 CPU_BACKSTOP_SECONDS: Final = 1
 """RLIMIT_CPU counts whole seconds; sampling ends the run earlier, this catches a host that cannot sample."""
+
+OOM_SCORE_ADJ: Final = 1000
+"""When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG: Final = 1
@@ -99,6 +104,7 @@ class _Choice:
     wrapper: tuple[str, ...] | None = None
     filtered: bool = False
     missing: tuple[str, ...] = ()
+    cgroup: Membership | None = None
 
 
 _choice: Final = _Choice()
@@ -109,10 +115,12 @@ def use_isolation(isolation: Isolation) -> None:
 
     Raises:
         IsolationUnavailable: It is required, and cannot be had.
+        OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
+            what it offers, and must not make a weaker choice.
     """
     _choice.wrapper, _choice.missing = None, ()
     if isolation == "off":
-        _choice.missing = ("namespaces: switched off; set isolation to auto or required",)
+        _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
         return
     found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR))
     if found.prefix is None:
@@ -127,6 +135,19 @@ def use_isolation(isolation: Isolation) -> None:
         _choice.missing = (f"seccomp: no filter for {platform.machine()}",)
     else:
         os.close(filter_fd)
+
+
+def use_cgroup(membership: Membership | None) -> None:
+    """Names the cgroups that this process, and so every worker that it starts, is in. The caller owns them."""
+    _choice.cgroup = membership
+
+
+def why_killed() -> str | None:
+    """What a worker's unexplained SIGKILL was for, if the kernel has killed one for memory; each kill is told once."""
+    if _choice.cgroup is None or not _choice.cgroup.claim_oom_kill():
+        return None
+    mib = _choice.cgroup.caps.memory_bytes // (1024 * 1024)
+    return f"all workers together reached their {mib} MiB, or the machine ran out of memory"
 
 
 def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
@@ -192,13 +213,23 @@ def die_with_parent() -> None:
 
 
 def limit_at_boot(pid: int) -> None:
-    """Puts the limits that never change on a live worker: no core dump, no file growth, few open files."""
+    """Puts the limits that never change on a live worker: no core dump, no file growth, few open files.
+
+    Raises:
+        OSError: They could not be put on a process that is still there.
+    """
     if _LINUX:
         # The process may be dead already; its owner learns that from its pidfd.
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
+            _lower(pid, resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
+        # Some kernels do not let an unprivileged host do this to a process in another user namespace.
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError),
+            open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file,  # noqa: PTH123
+        ):
+            file.write(str(OOM_SCORE_ADJ).encode())
 
 
 def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
@@ -209,18 +240,27 @@ def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
 
     Returns:
         Whether the kernel keeps the memory limit; if not, the caller must sample.
+
+    Raises:
+        OSError: They could not be put on: the worker is gone, or this process has no file descriptor left.
+        ValueError: The worker is a zombie.
     """
     if not _LINUX:
         return False
-    try:
-        ceiling = read_data_bytes(pid) + memory_bytes
-        resource.prlimit(pid, resource.RLIMIT_DATA, (ceiling, ceiling))
-        seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
-        # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
-        resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
-    except (OSError, ValueError):
-        return False
+    ceiling = read_data_bytes(pid) + memory_bytes
+    _lower(pid, resource.RLIMIT_DATA, ceiling, ceiling)
+    seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
+    # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
+    _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
     return True
+
+
+def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
+    """Puts a limit on a process, or leaves the one it has where that is lower: nobody may raise it."""
+    _, most = resource.prlimit(pid, limit)
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.prlimit(pid, limit, (soft, hard))
 
 
 def read_data_bytes(pid: int) -> int:
@@ -251,12 +291,16 @@ def layers_in_force() -> list[str]:
         )
         if _choice.filtered:
             layers.append("seccomp: no sockets, tracing, mounting, keys, BPF, io_uring, modules")
+    if _choice.cgroup is not None:
+        layers += _choice.cgroup.in_force
     return layers
 
 
 def layers_missing() -> list[str]:
     """The layers that a worker does not get, each with the reason and the way to get it."""
     missing = list(_choice.missing)
+    if _choice.cgroup is not None:
+        missing += _choice.cgroup.missing
     if not _LINUX:
         missing.append("kernel limits: this system has no prlimit; memory is sampled instead")
     return missing

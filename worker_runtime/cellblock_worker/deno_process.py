@@ -81,17 +81,22 @@ class DenoProcess:
         self._stdin = self._popen.stdin.fileno()
         self._stdout = self._popen.stdout.fileno()
         self._stderr_fd = self._popen.stderr.fileno()
+        self._inner_pidfd = -1
+        self._pidfd = -1
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._pidfd = os.pidfd_open(self.pid)
+            except OSError:
+                # No descriptor left. Nobody would watch over this child: it must not outlive this call.
+                self._discard()
+                raise
+            self._loop.add_reader(self._pidfd, self._reap)
+        else:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
         for fd in (self._stdin, self._stdout, self._stderr_fd):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._stdout, self._read_stdout)
         self._loop.add_reader(self._stderr_fd, self._read_stderr)
-        self._inner_pidfd = -1
-        self._pidfd = -1
-        if hasattr(os, "pidfd_open"):
-            self._pidfd = os.pidfd_open(self.pid)
-            self._loop.add_reader(self._pidfd, self._reap)
-        else:
-            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
 
     @property
     def stderr_tail(self) -> bytes:
@@ -142,6 +147,17 @@ class DenoProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+
+    def _discard(self) -> None:
+        """Kills and reaps a child that has only just been spawned; SIGKILL takes it within microseconds."""
+        self._popen.kill()
+        self._popen.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if stream is not None:
+                stream.close()
 
     def _flush(self) -> None:
         try:
@@ -213,7 +229,5 @@ class DenoProcess:
         self._loop.remove_writer(self._stdin)
         self._unsent.clear()
         self._stdin = -1
-        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            if stream is not None:
-                stream.close()
+        self._close_pipes()
         self._events.on_exit(*self._status)

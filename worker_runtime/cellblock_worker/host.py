@@ -53,6 +53,7 @@ class HostConfig(BaseModel):
     """What the broker tells a host at its start, one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
+    `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -64,6 +65,7 @@ class HostConfig(BaseModel):
     boot_parallel: int = Field(ge=1)
     max_message_bytes: int = Field(ge=1024)
     max_old_space_mb: int = Field(ge=16)
+    total_memory_bytes: int | None = Field(default=None, ge=1)
     isolation: confinement.Isolation = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
@@ -82,7 +84,7 @@ class Host:
         config: From the broker.
         context: The ZeroMQ context to make the DEALER in; the caller terminates it.
         keys: For a broker on the network.
-        on_wire: Told what becomes of the connection.
+        on_wire: Told what becomes of the connection; None: the host ends when it is cut.
 
     Raises:
         EndpointError: The broker is on the network, and there are no keys.
@@ -108,6 +110,7 @@ class Host:
         self._warm_target = config.warm
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
+        self._cut = False
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
         self.stopped = asyncio.Event()
@@ -119,7 +122,7 @@ class Host:
         except ValueError:
             dealer.close()
             raise
-        self._wire = watch(dealer, on_wire) if on_wire is not None else None
+        self._wire = watch(dealer, on_wire or self._on_wire)
         self._socket = LoopSocket(
             dealer,
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
@@ -171,9 +174,18 @@ class Host:
                 async with asyncio.timeout(STOP_BOUND_SECONDS):
                     await self._all_gone.wait()
         self._socket.close(linger_ms=FAREWELL_MS)
-        if self._wire is not None:
-            self._wire.close()
+        self._wire.close()
         self.stopped.set()
+
+    def _on_wire(self, event: zmq.Event, _value: int) -> None:
+        """What was on the wire is lost, and nobody can say what it was: this host must end, and another begin."""
+        if event is not zmq.Event.DISCONNECTED or self._stopping:
+            return
+        logger.error("the connection to the broker was cut")
+        # Before the workers are killed: ZeroMQ would connect again and tell their ends as if nothing were missing.
+        self._cut = True
+        self._socket.close()
+        self._stop_task = self._loop.create_task(self.stop())
 
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
 
@@ -205,7 +217,7 @@ class Host:
             self._booting -= 1
             if self._stopping:
                 return
-            self._boot_failed(f"worker {worker.pid} did not boot")
+            self._boot_failed(f"worker {worker.pid} did not boot: {worker.detail}")
         self._balance()
 
     # ---- what the broker says ------------------------------------------------------------------------
@@ -323,6 +335,8 @@ class Host:
         self._relay(token, pack_header(message.model_dump()), body)
 
     def _relay(self, token: bytes, raw_header: bytes, body: bytes) -> None:
+        if self._cut:
+            return
         try:
             self._socket.send((token, raw_header, body))
         except PeerUnreachable as error:

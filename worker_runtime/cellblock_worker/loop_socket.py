@@ -9,6 +9,7 @@ read until nothing is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -67,6 +68,12 @@ class LoopSocket:
     def bind(self, endpoint: str) -> None:
         """Binds. Raises zmq.ZMQError."""
         self._socket.bind(endpoint)
+        self._look_soon()
+
+    def unbind(self, endpoint: str) -> None:
+        """Stops listening there. Harmless when it does not."""
+        with contextlib.suppress(zmq.ZMQError):
+            self._socket.unbind(endpoint)
         self._look_soon()
 
     def connect(self, endpoint: str) -> None:

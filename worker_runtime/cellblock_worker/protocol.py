@@ -152,6 +152,7 @@ EndReason = Literal[
     "timeout",
     "cpu",
     "memory",
+    "total_memory",
     "cancelled",
     "protocol",
     "crashed",

@@ -33,12 +33,19 @@ CPU_SAMPLE_MIN_SECONDS: Final = 0.01
 CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
 
+BLIND_PAUSE_SECONDS: Final = 0.1
+"""Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
+
 MAX_NOTICES: Final = 200
 
 SHELL_SIGNAL_BASE: Final = 128
 """bubblewrap exits with this plus the number of the signal that killed what it watched over."""
 
 OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
+
+
+def _is_gone(error: OSError) -> bool:
+    return isinstance(error, ProcessLookupError | FileNotFoundError)
 
 
 class WorkerOwner(Protocol):
@@ -112,6 +119,11 @@ class Worker:
         """Process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
         return self._inner_pid or self._process.pid
 
+    @property
+    def detail(self) -> str:
+        """Why it ended, as far as it is known; empty until then."""
+        return self._detail
+
     def lease(self, token: bytes, run: protocol.Run, body: bytes) -> None:
         """Gives the warm worker its one run; its clock starts here."""
         self.state = advance(self.state, Event.LEASE)
@@ -122,8 +134,13 @@ class Worker:
             self._cpu_at_lease = read_cpu_seconds(self.pid)
             cpu_ceiling = self._cpu_at_lease + run.cpu_ms / 1000
             self._kernel_limits = confinement.limit_at_lease(self.pid, run.memory_bytes, cpu_ceiling)
-        except (OSError, ValueError):
-            # Died while warm; the exit that is on its way ends the run as crashed.
+        except OSError as error:
+            if not _is_gone(error):
+                # It is there, but this machine does not let it be limited: it must not run.
+                self.kill("boot_failed", f"the run's limits cannot be put on a worker: {error.strerror}")
+            # Else it died while warm; the exit that is on its way ends the run as crashed.
+            return
+        except ValueError:
             return
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         self._bound(run.timeout_ms / 1000, "timeout", f"over timeoutMs = {run.timeout_ms}")
@@ -198,22 +215,23 @@ class Worker:
         if message.protocol != protocol.PROTOCOL_VERSION:
             raise FrameError(f"worker speaks protocol {message.protocol}, host {protocol.PROTOCOL_VERSION}")
         self.state = advance(self.state, Event.READY)
-        self.was_ready = True
         self._cancel_timers()
-        if self._wrapped:
-            self._find_deno()
-        confinement.limit_at_boot(self.pid)
+        try:
+            if self._wrapped:
+                self._find_deno()
+            confinement.limit_at_boot(self.pid)
+        except OSError as error:
+            # Without its own pid or its limits it must not serve, whether it is gone or the machine is at its end.
+            self.kill("boot_failed", f"a worker cannot be limited: {error.strerror or error}")
+            return
+        self.was_ready = True
         self._owner.worker_ready(self)
 
     def _find_deno(self) -> None:
         inner = bubblewrap.inner_pid(self._process.pid)
-        try:
-            if inner is None:
-                raise ProcessLookupError
-            self._process.adopt(inner)
-        except OSError:
-            # Said ready and is gone: its exit, which is on its way, ends it.
-            return
+        if inner is None:
+            raise ProcessLookupError("bubblewrap has no child")
+        self._process.adopt(inner)
         self._inner_pid = inner
 
     def _on_log(self, message: protocol.Log, frame: Frame) -> None:
@@ -249,7 +267,11 @@ class Worker:
             return
         try:
             usage = read_usage(self.pid)
-        except (OSError, ValueError):
+        except OSError as error:
+            if not _is_gone(error):
+                self._cannot_watch(error)
+            return
+        except ValueError:
             return
         left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._cpu_at_lease)
         if left <= 0:
@@ -263,9 +285,23 @@ class Worker:
             pause = CPU_SAMPLE_MIN_SECONDS
         self._timers.append(self._loop.call_later(pause, self._watch_cpu))
 
+    def _cannot_watch(self, error: OSError) -> None:
+        """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""
+        if self._kernel_limits:
+            self._timers.append(self._loop.call_later(BLIND_PAUSE_SECONDS, self._watch_cpu))
+        else:
+            self.kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
+
     def _why_it_died(self, returncode: int) -> tuple[protocol.EndReason, str]:
+        killed_for = (
+            confinement.why_killed()
+            if returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
+            else None
+        )
         if self.state is State.BOOTING:
-            return "boot_failed", f"exit code {returncode} before Ready"
+            return "boot_failed", killed_for or f"exit code {returncode} before Ready"
+        if killed_for is not None:
+            return "total_memory", killed_for
         if returncode in (-signal.SIGXCPU, SHELL_SIGNAL_BASE + signal.SIGXCPU):
             return "cpu", f"over maxCpuMs = {self._run.cpu_ms if self._run else 0}"
         if any(mark in self._process.stderr_tail for mark in OUT_OF_MEMORY_MARKS):

@@ -34,6 +34,15 @@ def query_limit(maximum: int) -> Diagnostic:
     )
 
 
+def _lost(why: str, certain: str) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="HOST_LOST",
+        message=f"The worker host was lost: {why}. {certain}",
+        hint="Check what the completed calls did, then run the script again.",
+    )
+
+
 def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: bool) -> Diagnostic:
     """Why a run ended that did not finish.
 
@@ -41,16 +50,11 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
         ended: The host's last word on the run.
         lost: Why the host is gone, if it is.
         limits: The run's limits.
-        started: Whether the worker is known to have had the script.
+        started: Whether a worker is known to have been given the script.
     """
     if lost is not None:
         certain = "The script may have run in part." if started else "The script may or may not have started."
-        return Diagnostic(
-            severity="error",
-            code="HOST_LOST",
-            message=f"The worker host was lost: {lost}. {certain}",
-            hint="Check what the completed calls did, then run the script again.",
-        )
+        return _lost(lost, certain)
     match ended.reason:
         case "timeout":
             return limit_diagnostic(
@@ -67,6 +71,12 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 f"The script used up its memory: maxMemoryBytes = {limits.max_memory_bytes}.",
                 "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
             )
+        case "total_memory":
+            return limit_diagnostic(
+                "The machine had no memory left, although the script was within its own maxMemoryBytes: "
+                f"{ended.detail}.",
+                "Run it again when fewer scripts run, or have pool.total_memory_bytes raised or pool.capacity lowered.",
+            )
         case "protocol":
             return Diagnostic(
                 severity="error",
@@ -74,6 +84,8 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 message=f"The worker broke the protocol and was killed: {ended.detail}.",
                 hint="Use only the documented modules and globals; keep inputs and results smaller.",
             )
+        case "host_stopping" if started:
+            return _lost("it was stopped", "The script may have run in part.")
         case "boot_failed" | "host_stopping":
             return Diagnostic(
                 severity="error",

@@ -85,6 +85,7 @@ class Run:
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
         self._failed = False
+        self._leased = False
         self._settled = False
         self._aborted = False
         self._last_id = 0
@@ -134,6 +135,7 @@ class Run:
                 self._end()
             case protocol.Leased():
                 if self._move(Event.LEASED):
+                    self._leased = True
                     bound = self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS
                     self._set_timer(bound, self._host_silent, "it let a run pass its deadline")
             case protocol.Log():
@@ -353,11 +355,7 @@ class Run:
         )
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
-        return ending(ended, self._lost, self._limits, started=self._state_reached_worker)
-
-    @property
-    def _state_reached_worker(self) -> bool:
-        return bool(self._logs or self._calls.calls) or (self._ended is not None and self._ended.wall_ms > 0)
+        return ending(ended, self._lost, self._limits, started=self._leased)
 
     def _with_certainty(self, diagnostic: Diagnostic) -> Diagnostic:
         counts = self._calls.counts()

@@ -18,6 +18,7 @@ from cellblock.frontend.context import declarations_in_budget, resource_uri, ser
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
+from cellblock.frontend.stdout import StdoutLines
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -142,9 +143,17 @@ async def serve_stdio(service: RunService, *, version: str) -> None:
     """Serves one MCP client over this process's stdin and stdout until it closes stdin."""
     server = make_server(service, version=version)
     lines = await StdinLines.open()
+    # Who cannot be answered any more need not be listened to.
+    output = await StdoutLines.open(on_lost=lines.close if lines else lambda: None)
     try:
-        async with stdio_server(stdin=lines.as_file() if lines else None) as (read, write):
+        async with stdio_server(
+            stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
+        ) as (read, write):
             await server.run(read, write, server.create_initialization_options())
+            if output is not None:
+                output.say_farewell()
     finally:
+        if output is not None:
+            output.close()
         if lines is not None:
             lines.close()

@@ -10,7 +10,9 @@ import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+from zmq import ZMQError
 
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 
@@ -18,6 +20,9 @@ logger = logging.getLogger("cellblock.pool")
 
 STOP_BOUND_SECONDS: Final = 5.0
 """From closing the lifeline to SIGKILL; the host itself allows its workers 3 s."""
+
+HELLO_BOUND_SECONDS: Final = 30.0
+"""From the start of a host to its hello, which takes about 0.5 s; its self-test alone may take 20 s."""
 
 RESTART_FIRST_SECONDS: Final = 0.1
 RESTART_MAX_SECONDS: Final = 5.0
@@ -31,6 +36,8 @@ PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY
 
 class LocalHost:
     """Keeps one worker host process running until `stop`, or until one refuses to serve (`refusal` says why).
+
+    A refusal ends it only before `established`: later the machine is known to be fit, and what it lacks may come back.
 
     Args:
         make_config: Gives the configuration of the next process from its fresh identity.
@@ -55,7 +62,10 @@ class LocalHost:
         self._identity = b""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._established = False
+        self._greeted = False
         self.refusal: str | None = None
+        self.last_failure = ""
 
     @property
     def pid(self) -> int | None:
@@ -65,6 +75,15 @@ class LocalHost:
     def start(self) -> None:
         """Starts the process and the task that watches it."""
         self._task = asyncio.create_task(self._keep_running(), name="local worker host")
+
+    def established(self) -> None:
+        """A host of this machine has served."""
+        self._established = True
+
+    def greeted(self, identity: bytes) -> None:
+        """The process with this identity has said hello."""
+        if identity == self._identity:
+            self._greeted = True
 
     def replace(self, identity: bytes) -> None:
         """SIGKILL to the process with this identity, if it is the current one; another follows."""
@@ -98,15 +117,18 @@ class LocalHost:
             identity = secrets.token_bytes(16)
             self._identity = identity
             self._on_starting(identity)
+            self._greeted = False
             try:
                 code = await self._run_once(identity)
-                if code == EXIT_REFUSED:
+                if code == EXIT_REFUSED and not self._established:
                     self.refusal = self._last_words()
                 why = f"the worker host exited with code {code}"
-            except OSError as error:
+            except (OSError, ZMQError, RuntimeError) as error:
+                # RuntimeError: no thread could be started to wait for the process.
                 why = f"the worker host cannot be started: {error}"
             if self._stopping:
                 return
+            self.last_failure = why
             logger.error("%s; see %s", why, self._log_file)
             self._on_exit(identity, why)
             if self.refusal is not None:
@@ -126,7 +148,13 @@ class LocalHost:
     async def _run_once(self, identity: bytes) -> int:
         config = self._make_config(identity.hex())
         environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
-        with self._log_file.open("ab") as log:
+        with contextlib.ExitStack() as stack:
+            log: IO[bytes] | int = asyncio.subprocess.DEVNULL
+            try:
+                log = stack.enter_context(self._log_file.open("ab"))
+            except OSError as error:
+                # A full disk must not keep runs from being served: the log is what can be done without.
+                logger.warning("the worker host has no log: %s", error)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
@@ -141,4 +169,18 @@ class LocalHost:
         assert self._process.stdin is not None
         # The first line is the configuration; the pipe then stays open as the host's lifeline.
         self._process.stdin.write(config.model_dump_json().encode() + b"\n")
-        return await self._process.wait()
+        return await self._exit_of(self._process)
+
+    async def _exit_of(self, process: asyncio.subprocess.Process) -> int:
+        """Waits for the exit; a process that does not greet in time is killed, since nobody else watches it yet."""
+        overdue = asyncio.get_running_loop().call_later(HELLO_BOUND_SECONDS, self._no_hello, process)
+        try:
+            return await process.wait()
+        finally:
+            overdue.cancel()
+
+    def _no_hello(self, process: asyncio.subprocess.Process) -> None:
+        if not self._greeted:
+            logger.error("the worker host did not say hello within %g s", HELLO_BOUND_SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()

@@ -55,9 +55,16 @@ class Pool:
     Args:
         settings: Sizes of the pool and its queue.
         on_host_failed: Told the identity of a host that must be replaced, and why.
+        on_host_greeted: Told the identity of a host that may get runs now.
     """
 
-    def __init__(self, settings: PoolSettings, on_host_failed: Callable[[bytes, str], None]) -> None:
+    def __init__(
+        self,
+        settings: PoolSettings,
+        on_host_failed: Callable[[bytes, str], None],
+        on_host_greeted: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
+        self._on_host_greeted = on_host_greeted
         self._settings = settings
         self._on_host_failed = on_host_failed
         self._hosts: dict[bytes, _Host] = {}
@@ -196,6 +203,7 @@ class Pool:
             # Let go while its greeting was on the way.
             return
         self._hosts[identity] = _Host(identity, link, capacity=hello.capacity, hello=hello)
+        self._on_host_greeted(identity)
         self._let_in()
 
     def _free_host(self) -> _Host | None:

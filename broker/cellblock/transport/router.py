@@ -36,7 +36,13 @@ class RouterLink:
         self._socket = LoopSocket(
             router, max_message_bytes=max_message_bytes + MAX_HEADER_BYTES, on_message=self._on_parts
         )
+        self._endpoint = endpoint
         self._socket.bind(endpoint)
+
+    def bind_again(self) -> None:
+        """Makes the endpoint anew after its file was removed; connected hosts stay. Raises zmq.ZMQError."""
+        self._socket.unbind(self._endpoint)
+        self._socket.bind(self._endpoint)
 
     def expect(self, host: bytes) -> None:
         """Accepts messages under this identity from now on; all others are dropped."""

@@ -101,10 +101,11 @@ async def test_failures_and_results_of_any_bytes_end_in_a_response(
         ("timeout", "SANDBOX_LIMIT", "SandboxLimitError"),
         ("cpu", "SANDBOX_LIMIT", "SandboxLimitError"),
         ("memory", "SANDBOX_LIMIT", "SandboxLimitError"),
+        ("total_memory", "SANDBOX_LIMIT", "SandboxLimitError"),
         ("protocol", "PROTOCOL_VIOLATION", None),
         ("crashed", "WORKER_CRASHED", None),
         ("boot_failed", "WORKER_UNAVAILABLE", None),
-        ("host_stopping", "WORKER_UNAVAILABLE", None),
+        ("host_stopping", "HOST_LOST", None),
         ("cancelled", "CANCELLED", None),
         ("finished", "WORKER_CRASHED", None),
     ],
@@ -124,6 +125,21 @@ async def test_every_end_without_an_outcome_has_its_diagnostic(
     assert (found.severity, found.code, found.error_class) == ("error", code, error_class)
     assert found.hint and response.result is None
     assert [log.message for log in response.logs] == ["kept"]
+
+
+@pytest.mark.parametrize(("leased", "said"), [(True, "may have run in part"), (False, "it was not started")])
+async def test_a_host_that_stops_says_whether_the_script_may_have_run(
+    leased: bool, said: str, make_world: MakeWorld
+) -> None:
+    async def play(run: HostedRun) -> None:
+        if leased:
+            run.leased()
+        run.ended("host_stopping")
+
+    world = make_world()
+    await world.host(play)
+    (found,) = (await world.run()).diagnostics
+    assert said in found.message
 
 
 async def test_a_kill_says_what_is_certain_of_the_calls(make_world: MakeWorld) -> None:

@@ -1,0 +1,82 @@
+"""The cap over all workers together, kept by the real kernel; skipped where no cgroup can be made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock import Broker, Observer
+from cellblock_worker.cgroup import HOST_PREFIX, MIB
+from cellblock_worker.cgroup_layout import read_memberships
+from cellblock_worker.confinement import OOM_SCORE_ADJ
+from support import alive, error_of, settings, succeeded, until, warmed, within, workers_of
+
+TOTAL_BYTES = 320 * MIB
+HOLD = """
+    const pieces = [];
+    for (let piece = 0; piece < 200; piece++) pieces.push(new Uint8Array(1 << 20).fill(1));
+    console.log("held");
+    for (;;) await new Promise((resolve) => setTimeout(resolve, 1000));
+"""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A broker whose workers may have less together than each alone."""
+    pool = {"warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
+    async with Broker(settings(tmp_path, pool=pool)) as started:
+        [hello] = started.hosts
+        if not any(text.startswith("cgroup") and "memory" in text for text in hello.layers):
+            pytest.skip(f"no memory cgroup can be made here: {hello.missing}")
+        yield started
+
+
+def groups_of(pid: int) -> set[str]:
+    """The last parts of the paths of the groups that a process is in."""
+    memberships = read_memberships(Path(f"/proc/{pid}/cgroup").read_text())
+    return {path.rpartition("/")[2] for path in memberships.values()}
+
+
+async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: Broker) -> None:
+    await warmed(broker)
+    host = broker.host_pid
+    assert host is not None
+    ours = {name for name in groups_of(host) if name.startswith(HOST_PREFIX)}
+    assert ours
+    for worker in workers_of(host):
+        assert ours <= groups_of(worker.pid)
+        # Whatever must die first is a worker.
+        score = Path(f"/proc/{worker.pid}/oom_score_adj")
+        await until(lambda score=score: score.read_text().strip() == str(OOM_SCORE_ADJ), "the worker's score")
+    assert not ours & groups_of(psutil.Process().pid)
+
+
+async def test_memory_past_the_total_ends_one_run_as_the_machines_fault_and_no_other(broker: Broker) -> None:
+    """Each stays within its own limit; the second is too much for both."""
+    assert broker.host_pid is not None
+    host = psutil.Process(broker.host_pid)
+    held = asyncio.Event()
+    first = asyncio.create_task(broker.run(HOLD, observer=Observer(on_log=lambda _: held.set())))
+    await within(held.wait())
+    second = asyncio.create_task(broker.run(HOLD))
+    done, going_on = await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    assert len(done) == len(going_on) == 1
+    found = error_of(done.pop().result(), "SANDBOX_LIMIT")
+    assert found.error_class == "SandboxLimitError"
+    assert "within its own maxMemoryBytes" in found.message and "320 MiB" in found.message
+    assert "pool.total_memory_bytes" in found.hint
+    assert alive(host)
+    assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
+    left = going_on.pop()
+    assert not left.done()
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+
+
+async def test_one_run_past_its_own_limit_is_still_the_scripts_fault(broker: Broker) -> None:
+    response = await within(broker.run(HOLD, limits={"maxMemoryBytes": 64 * MIB}))
+    assert "used up its memory" in error_of(response, "SANDBOX_LIMIT").message

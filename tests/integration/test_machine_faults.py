@@ -1,0 +1,350 @@
+"""A machine that fails around a running broker: each run still has one response, each call is made at most once, and
+capacity comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock import Broker, RunResponse
+from cellblock_worker.cgroup import HOST_PREFIX
+from support import (
+    CELLBLOCK,
+    error_of,
+    gone,
+    ledger,
+    plain_server,
+    settings,
+    succeeded,
+    until,
+    warmed,
+    within,
+    workers_of,
+    write_config,
+)
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the faults are made with Linux's means"
+)
+
+TWENTY_CALLS = """
+    import { echo } from "@codemode/servers/plain";
+    for (let number = 0; number < 20; number++) await echo({ number });
+    globalThis.__codemode_result__ = "all";
+"""
+IN_A_CALL = """
+    import { echo, never } from "@codemode/servers/plain";
+    await echo({});
+    await never({});
+"""
+RECOVERY_BOUND_SECONDS = 40.0
+"""Recovery takes under a second on a quiet machine; here it is only asked whether it comes."""
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    config = settings(
+        tmp_path, {"plain": plain_server("--ledger", tmp_path / "ledger.jsonl")}, pool={"warm": 1}
+    )
+    async with Broker(config) as started:
+        await started.settled()
+        yield started
+
+
+def calls(tmp_path: Path, tool: str) -> int:
+    return sum(event.get("tool") == tool for event in ledger(tmp_path / "ledger.jsonl"))
+
+
+def host_of(broker: Broker) -> psutil.Process:
+    assert broker.host_pid is not None
+    return psutil.Process(broker.host_pid)
+
+
+async def works(broker: Broker) -> None:
+    code = "globalThis.__codemode_result__ = 6 * 7;"
+    assert succeeded(await within(broker.run(code), RECOVERY_BOUND_SECONDS)) == 42
+
+
+async def works_again(broker: Broker) -> None:
+    """A script runs, at the latest after some that were told that no worker could be had."""
+
+    async def tries() -> None:
+        while (response := await broker.run("globalThis.__codemode_result__ = 42;")).result != 42:
+            assert response.diagnostics[0].code == "WORKER_UNAVAILABLE", response.as_json()
+            await asyncio.sleep(0.1)
+
+    await within(tries(), RECOVERY_BOUND_SECONDS)
+
+
+# ---- the host, and the wire to it -------------------------------------------------------------------------
+
+
+async def test_a_host_that_is_stopped_for_a_while_loses_and_repeats_nothing(
+    broker: Broker, tmp_path: Path
+) -> None:
+    host = host_of(broker)
+    run = asyncio.create_task(broker.run(TWENTY_CALLS))
+    await until(lambda: calls(tmp_path, "echo") >= 3, "some calls")
+    host.suspend()
+    await asyncio.sleep(1.0)
+    assert not run.done()
+    host.resume()
+    assert succeeded(await within(run)) == "all"
+    assert calls(tmp_path, "echo") == 20
+    assert broker.host_pid == host.pid
+
+
+def wires() -> list[socket.socket]:
+    """Copies of this process's accepted connections from worker hosts; the caller closes them."""
+    found: list[socket.socket] = []
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        try:
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            copy = socket.socket(fileno=os.dup(int(entry.name)))
+        except OSError:
+            continue  # the descriptor of this very listing
+        try:
+            copy.getpeername()
+            ours = copy.family == socket.AF_UNIX and str(copy.getsockname()).endswith("hosts.sock")
+        except OSError:
+            ours = False  # it only listens
+        if ours:
+            found.append(copy)
+        else:
+            copy.close()
+    return found
+
+
+async def test_a_cut_connection_ends_its_runs_once_and_a_new_host_serves(
+    broker: Broker, tmp_path: Path
+) -> None:
+    host = host_of(broker)
+    run = asyncio.create_task(broker.run(IN_A_CALL))
+    await until(lambda: calls(tmp_path, "never") == 1, "a call in flight")
+    processes = [host, *workers_of(host.pid)]
+    cut = wires()
+    assert cut
+    for wire in cut:
+        wire.shutdown(socket.SHUT_RDWR)
+        wire.close()
+    found = error_of(await within(run), "HOST_LOST")
+    assert "1 completed, 1 in flight (may have run), 0 not started" in found.message
+    await gone(processes)
+    await works(broker)
+    assert broker.host_pid != host.pid
+    assert (calls(tmp_path, "echo"), calls(tmp_path, "never")) == (1, 1)
+
+
+async def test_a_socket_file_that_is_removed_is_made_anew_for_the_next_host(broker: Broker) -> None:
+    """As cleaners of temporary directories do."""
+    connected = wires()
+    folder = Path(connected[0].getsockname()).parent
+    for wire in connected:
+        wire.close()
+    shutil.rmtree(folder)
+    await works(broker)  # what is connected stays connected
+    host_of(broker).kill()
+    await until(lambda: not broker.hosts, "the death is noticed")
+    await works(broker)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+# ---- no descriptor, no process, no space ------------------------------------------------------------------
+
+
+async def test_a_host_without_descriptors_says_so_and_serves_again_when_it_has_some(broker: Broker) -> None:
+    await warmed(broker)
+    host = host_of(broker)
+    limits = host.rlimit(psutil.RLIMIT_NOFILE)
+    # The warm worker may still be given limits, or not: a run has its result or is not started.
+    host.rlimit(psutil.RLIMIT_NOFILE, (host.num_fds(), limits[1]))
+    try:
+        responses: list[RunResponse] = [await within(broker.run("globalThis.__codemode_result__ = 1;"))]
+        while responses[-1].ok:
+            assert len(responses) < 10
+            responses.append(await within(broker.run("globalThis.__codemode_result__ = 1;")))
+        found = error_of(responses[-1], "WORKER_UNAVAILABLE")
+        assert "Too many open files" in found.message and "not started" in found.message
+        assert host.is_running() and broker.host_pid == host.pid
+    finally:
+        host.rlimit(psutil.RLIMIT_NOFILE, limits)
+    await works_again(broker)
+    assert broker.host_pid == host.pid
+    await until(lambda: len(workers_of(host.pid)) == 1, "nothing but the warm worker is left")
+
+
+def pids_groups(pid: int) -> list[Path]:
+    """The directory of the pids cgroup that a host has made for itself and is in."""
+    found = [
+        path
+        for root in ("pids", "unified", "")
+        for path in Path("/sys/fs/cgroup", root).rglob(f"{HOST_PREFIX}*")
+    ]
+    return [
+        path
+        for path in found
+        if (path / "pids.max").exists() and str(pid) in (path / "cgroup.procs").read_text().split()
+    ]
+
+
+async def test_a_host_that_cannot_fork_says_so_and_serves_again_when_it_can(broker: Broker) -> None:
+    """RLIMIT_NPROC does not bind root, so it is the host's own cgroup that refuses."""
+    await warmed(broker)
+    host = host_of(broker)
+    groups = pids_groups(host.pid)
+    if not groups:
+        pytest.skip("no pids cgroup can be made here")
+    cap = groups[0] / "pids.max"
+    usual = cap.read_text()
+    cap.write_text("1")
+    try:
+        responses = [await within(broker.run("globalThis.__codemode_result__ = 1;")) for _ in range(2)]
+        found = error_of(responses[-1], "WORKER_UNAVAILABLE")
+        assert "cannot spawn a worker" in found.message and "not started" in found.message
+    finally:
+        cap.write_text(usual)
+    await works_again(broker)
+    assert broker.host_pid == host.pid
+
+
+OUT_OF_DESCRIPTORS = """
+import asyncio, json, os, resource, signal, sys
+from pathlib import Path
+from cellblock import Broker
+from cellblock.config import parse_settings
+
+async def main():
+    config = {"cellblock": {"state_dir": sys.argv[1], "pool": {"warm": 1}}}
+    async with Broker(parse_settings(config)) as broker:
+        run = lambda: broker.run("globalThis.__codemode_result__ = 42")
+        said = [(await run()).result]
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        held = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, usual[1]))
+        try:
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+        # What is there goes on without any descriptor.
+        said.append((await run()).result)
+        os.kill(broker.host_pid, signal.SIGKILL)
+        while broker.hosts:
+            await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(run())
+        await asyncio.sleep(1)
+        said.append(waiting.done())
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        said.append((await waiting).result)
+        print(json.dumps(said))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_broker_without_descriptors_serves_on_and_starts_a_host_when_it_has_some(
+    tmp_path: Path,
+) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [42, 42, False, 42]
+
+
+def run_command(state: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
+    """`cellblock run -` with a state directory, started through another command."""
+    return subprocess.run(
+        [*prefix, str(CELLBLOCK), "run", "-", "--state-dir", str(state)],
+        input="globalThis.__codemode_result__ = 42;",
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path: Path) -> None:
+    done = run_command(tmp_path, "prlimit", "--nofile=20:20")
+    assert done.returncode == 3
+    assert "Too many open files" in done.stderr and "ulimit -n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=64k,nr_inodes="$1" none "$2" || exit 77
+mkdir "$2/logs" "$2/run" && : > "$2/logs/host.log"
+dd if=/dev/zero of="$2/logs/host.log" bs=4096 2> /dev/null
+shift 2
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize(("inodes", "serves"), [("100", True), ("4", False)], ids=["no block", "no inode"])
+def test_a_full_disk(inodes: str, serves: bool) -> None:
+    """Logs are what can be done without; a socket is not, and then it is said."""
+    private = ["unshare", "--mount"]
+    if os.geteuid() != 0:
+        private = ["unshare", "--user", "--map-root-user", "--mount"]
+    # A mount that only the command sees and that ends with it; short enough for a socket inside it.
+    with tempfile.TemporaryDirectory(prefix="cellblock-test-", dir="/tmp") as state:
+        done = run_command(Path(state), *private, "sh", "-c", FULL_DISK, "sh", inodes, state)
+    if done.returncode in (1, 77) and not done.stdout:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    if serves:
+        assert json.loads(done.stdout)["result"] == 42, done.stderr
+    else:
+        assert done.returncode == 3, done.stderr
+        assert "No space left on device" in done.stderr and "Free space" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---- the broker itself ------------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_was_killed_in_a_call_does_not_repeat_it_when_it_is_started_again(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "ledger.jsonl"
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
+    script = tmp_path / "script.js"
+    script.write_text(IN_A_CALL)
+    arguments = [
+        str(CELLBLOCK),
+        "run",
+        str(script),
+        "--config",
+        str(config),
+        "--state-dir",
+        str(tmp_path / "s"),
+    ]
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    try:
+        await until(lambda: calls(tmp_path, "never") == 1, "a call in flight", RECOVERY_BOUND_SECONDS)
+        left = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        output, _ = await within(process.communicate())
+    assert output == b""
+    await gone(left)
+    script.write_text("globalThis.__codemode_result__ = 42;")
+    done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["result"] == 42, done.stderr
+    assert (calls(tmp_path, "echo"), calls(tmp_path, "never")) == (1, 1)

@@ -1,0 +1,127 @@
+"""Clients of `cellblock serve --stdio` that read slowly, or not at all, or vanish with their pipe full."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import CELLBLOCK, descendants, gone, ledger, plain_server, until, within, write_config
+
+RUNS = 4
+BIG = """
+    import { echo } from "@codemode/servers/plain";
+    await echo({ number: NUMBER });
+    globalThis.__codemode_result__ = { number: NUMBER, filler: "x".repeat(100_000) };
+"""
+"""One of these is more than a pipe holds (64 KiB)."""
+
+
+def message(number: int | None, method: str, parameters: dict[str, Any]) -> bytes:
+    said: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": parameters}
+    if number is not None:
+        said["id"] = number
+    return json.dumps(said).encode() + b"\n"
+
+
+@asynccontextmanager
+async def served(tmp_path: Path) -> AsyncIterator[Process]:
+    """A connected server, and runs that have all called their tool; nobody has read an answer yet."""
+    record = tmp_path / "ledger.jsonl"
+    config = write_config(tmp_path, {"plain": plain_server("--ledger", record)})
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK),
+        "serve",
+        "--stdio",
+        "--config",
+        str(config),
+        "--state-dir",
+        str(tmp_path / "s"),
+        stdin=PIPE,
+        stdout=PIPE,
+        limit=1 << 12,
+    )
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        client = {"name": "test", "version": "1"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        process.stdin.write(message(1, "initialize", hello))
+        await within(process.stdout.readuntil(b"\n")) if False else await within(
+            read_line(process, bytearray())
+        )
+        process.stdin.write(message(None, "notifications/initialized", {}))
+        for number in range(RUNS):
+            arguments = {"name": "codemode.run", "arguments": {"code": BIG.replace("NUMBER", str(number))}}
+            process.stdin.write(message(100 + number, "tools/call", arguments))
+        await until(lambda: len(calls(tmp_path)) == RUNS, "every run has called its tool", bound=40)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await within(process.communicate())
+
+
+def calls(tmp_path: Path) -> list[Any]:
+    return [event for event in ledger(tmp_path / "ledger.jsonl") if event.get("tool") == "echo"]
+
+
+async def read_line(process: Process, rest: bytearray) -> bytes:
+    """The next line of stdout, read in small pieces; what follows it stays in `rest`."""
+    assert process.stdout is not None
+    while b"\n" not in rest:
+        piece = await process.stdout.read(4096)
+        assert piece, "stdout has ended"
+        rest += piece
+    line, _, after = bytes(rest).partition(b"\n")
+    rest[:] = after
+    return line
+
+
+async def test_a_client_that_reads_late_gets_every_answer_once(tmp_path: Path) -> None:
+    async with served(tmp_path) as process:
+        await asyncio.sleep(0.5)
+        rest, answered = bytearray(), list[int]()
+        while len(answered) < RUNS:
+            said = json.loads(await within(read_line(process, rest)))
+            if "id" in said:
+                answered.append(said["id"])
+                response = said["result"]["structuredContent"]
+                assert response["result"]["number"] == said["id"] - 100
+        assert sorted(answered) == [100 + number for number in range(RUNS)]
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await within(process.wait()) == 0
+    assert len(calls(tmp_path)) == RUNS
+
+
+@pytest.mark.parametrize("way", ["closes stdin", "SIGTERM", "closes both"])
+async def test_a_client_that_never_reads_cannot_keep_anything_alive(tmp_path: Path, way: str) -> None:
+    """Its pipe is full, so that nothing more can be written to it."""
+    async with served(tmp_path) as process:
+        assert process.stdin is not None and process.stdout is not None
+        left = descendants(process.pid)
+        assert left
+        if way == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdin.close()
+        if way == "closes both":
+            process.stdout._transport.close()  # pyright: ignore
+        code = await exit_code(process)
+        assert code in (0, 128 + signal.SIGTERM)
+        await gone(left)
+    assert list((tmp_path / "s" / "run").glob("*")) == []
+
+
+async def exit_code(process: Process) -> int:
+    """The exit code, without reading what is left in the pipe (`Process.wait` waits for its end)."""
+    await until(lambda: process.returncode is not None, "the server's exit")
+    assert process.returncode is not None
+    return process.returncode
