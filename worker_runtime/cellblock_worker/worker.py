@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from typing import Final, Protocol
 
 from cellblock_worker import bubblewrap, confinement, protocol
+from cellblock_worker.death import MemoryEvidence, cause_of_death
 from cellblock_worker.deno_process import DenoProcess
 from cellblock_worker.frames import (
     MAX_HEADER_BYTES,
@@ -34,11 +34,6 @@ CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
 
 MAX_NOTICES: Final = 200
-
-SHELL_SIGNAL_BASE: Final = 128
-"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
-
-OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
 
 
 class WorkerOwner(Protocol):
@@ -93,6 +88,7 @@ class Worker:
         self.token = b""
         launch = confinement.launch(max_old_space_mb)
         self._wrapped = launch.wrapped
+        self._memory = MemoryEvidence.at_spawn()
         try:
             self._process = DenoProcess(
                 launch.argv,
@@ -167,7 +163,7 @@ class Worker:
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """The process is reaped (ProcessEvents)."""
         if self._reason is None:
-            self._reason, self._detail = self._why_it_died(returncode)
+            self._reason, self._detail = self._why_it_died(returncode, peak_bytes)
         self._cancel_timers()
         self.state = advance(self.state, Event.EXIT)
         if self._run is not None:
@@ -251,6 +247,7 @@ class Worker:
             usage = read_usage(self.pid)
         except (OSError, ValueError):
             return
+        self._memory.sample(usage)
         left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._cpu_at_lease)
         if left <= 0:
             self.kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
@@ -263,14 +260,18 @@ class Worker:
             pause = CPU_SAMPLE_MIN_SECONDS
         self._timers.append(self._loop.call_later(pause, self._watch_cpu))
 
-    def _why_it_died(self, returncode: int) -> tuple[protocol.EndReason, str]:
+    def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
         if self.state is State.BOOTING:
             return "boot_failed", f"exit code {returncode} before Ready"
-        if returncode in (-signal.SIGXCPU, SHELL_SIGNAL_BASE + signal.SIGXCPU):
-            return "cpu", f"over maxCpuMs = {self._run.cpu_ms if self._run else 0}"
-        if any(mark in self._process.stderr_tail for mark in OUT_OF_MEMORY_MARKS):
-            return "memory", f"over maxMemoryBytes = {self._run.memory_bytes if self._run else 0}"
-        return "crashed", f"exit code {returncode}"
+        if self._run is None:
+            return "crashed", f"exit code {returncode}"
+        stderr = self._process.stderr_tail
+        cause = cause_of_death(returncode, stderr, self._memory, self._run.memory_bytes, peak_bytes)
+        if cause == "cpu":
+            return cause, f"over maxCpuMs = {self._run.cpu_ms}"
+        if cause == "memory":
+            return cause, f"over maxMemoryBytes = {self._run.memory_bytes}"
+        return cause, f"exit code {returncode}"
 
     def _usage_now(self) -> Usage | None:
         try:
