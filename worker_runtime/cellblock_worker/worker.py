@@ -19,7 +19,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
-from cellblock_worker.worker_states import MAY_SAY, Event, State, advance
+from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
@@ -32,8 +32,6 @@ CPU_SAMPLE_MIN_SECONDS: Final = 0.01
 
 CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
-
-MAX_NOTICES: Final = 200
 
 
 class WorkerOwner(Protocol):

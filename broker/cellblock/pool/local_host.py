@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cellblock.callbacks import tell
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 
 logger = logging.getLogger("cellblock.pool")
@@ -108,7 +109,7 @@ class LocalHost:
             if self._stopping:
                 return
             logger.error("%s; see %s", why, self._log_file)
-            self._on_exit(identity, why)
+            tell(self._on_exit, identity, why)
             if self.refusal is not None:
                 return
             pause = RESTART_FIRST_SECONDS if loop.time() - started > STABLE_SECONDS else pause * 2

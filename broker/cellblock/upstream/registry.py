@@ -11,6 +11,7 @@ import mcp_types as types
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names, module_paths
+from cellblock.catalog.tool_names import check_tool_name
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.lenience import schemas_of
@@ -52,6 +53,7 @@ class Registry:
         self._local: dict[str, PythonTool] = {}
         for function in tools:
             python_tool = read_tool(function)
+            check_tool_name(python_tool.name)
             if python_tool.name in self._local:
                 raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
             self._local[python_tool.name] = python_tool

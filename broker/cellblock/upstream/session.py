@@ -18,6 +18,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from cellblock.callbacks import tell
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.upstream.lenience import as_arguments
@@ -282,7 +283,7 @@ class UpstreamSession:
             return
         if facts != self.facts:
             self.facts = facts
-            self._on_change()
+            tell(self._on_change)
 
     async def _learn(self, client: Client) -> ServerFacts:
         info = client.server_info
@@ -325,7 +326,7 @@ class UpstreamSession:
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
-        self._on_change()
+        tell(self._on_change)
 
     def _why(self, error: BaseException) -> str:
         return self._redactor.text(_text_of(error))[:MAX_REASON_CHARS]
