@@ -10,8 +10,6 @@ import contextlib
 import importlib
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +24,7 @@ from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
+from cellblock.socket_dir import SocketDir
 from cellblock.transport.router import RouterLink
 from cellblock.upstream.python_tools import MARK
 from cellblock.upstream.registry import Registry
@@ -38,9 +37,6 @@ HOST_START_BOUND_SECONDS: Final = 15.0
 """From starting the worker host to its `Hello`; it takes about 0.3 s."""
 
 SILENCE_CHECK_SECONDS: Final = 1.0
-
-SOCKET_PATH_CAP: Final = 100
-"""sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
 
 MIB: Final = 1024 * 1024
 
@@ -182,9 +178,9 @@ class Broker:
         stack.push_async_callback(self._registry.close)
         self._registry.start()
 
-        socket_dir = _socket_dir(state_dir)
-        stack.callback(shutil.rmtree, socket_dir, ignore_errors=True)
-        endpoint = f"ipc://{socket_dir}/hosts.sock"
+        socket_dir = SocketDir(state_dir)
+        stack.callback(socket_dir.close)
+        endpoint = f"ipc://{socket_dir.path}/hosts.sock"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
@@ -255,34 +251,6 @@ def _make_private(*directories: Path) -> None:
             raise ConfigError(
                 f"The state directory {directory} cannot be made: {error}.", hint="Use another --state-dir."
             ) from None
-
-
-def _socket_dir(state_dir: Path) -> Path:
-    """A fresh 0700 directory for sockets; in the system's temporary directory where the path would be too long."""
-    parent = state_dir / "run"
-    if len(str(parent)) + 40 > SOCKET_PATH_CAP:
-        return Path(tempfile.mkdtemp(prefix="cellblock-"))
-    _make_private(parent)
-    _remove_stale(parent)
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
-
-
-def _remove_stale(parent: Path) -> None:
-    """Removes what brokers that were killed have left."""
-    for directory in parent.iterdir():
-        pid = directory.name.partition("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _tools_of_modules(names: Sequence[str]) -> list[Callable[..., Any]]:
