@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +30,7 @@ from cellblock.pool.pool import Pool
 from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
+from cellblock.socket_dir import SocketDir
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
@@ -53,9 +52,6 @@ LEARN_BOUND_SECONDS: Final = 5.0
 """Longest wait for the store of observed schemas; it opens in milliseconds."""
 
 SOCKET_NAME: Final = "hosts.sock"
-
-SOCKET_PATH_CAP: Final = 100
-"""sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
 
 MIB: Final = 1024 * 1024
 
@@ -240,9 +236,9 @@ class Broker:
         stack.push_async_callback(self._registry.close)
         self._registry.start()
 
-        socket_dir = _socket_dir(state_dir)
-        stack.callback(shutil.rmtree, socket_dir, ignore_errors=True)
-        endpoint = f"ipc://{socket_dir}/{SOCKET_NAME}"
+        socket_dir = SocketDir(state_dir)
+        stack.callback(socket_dir.close)
+        endpoint = f"ipc://{socket_dir.path}/{SOCKET_NAME}"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
 
@@ -264,9 +260,9 @@ class Broker:
         pool.use(link)
 
         def make_config(identity: str) -> HostConfig:
-            if not Path(socket_dir, SOCKET_NAME).is_socket():
+            if not (socket_dir.path / SOCKET_NAME).is_socket():
                 # Someone cleaned up: a host could never connect again.
-                _make_private(socket_dir)
+                socket_dir.restore()
                 link.bind_again()
             return HostConfig(
                 connect=endpoint,
@@ -351,31 +347,3 @@ def _make_private(*directories: Path) -> None:
             raise ConfigError(
                 f"The state directory {directory} cannot be made: {error}.", hint="Use another --state-dir."
             ) from None
-
-
-def _socket_dir(state_dir: Path) -> Path:
-    """A fresh 0700 directory for sockets; in the system's temporary directory where the path would be too long."""
-    parent = state_dir / "run"
-    if len(str(parent)) + 40 > SOCKET_PATH_CAP:
-        return Path(tempfile.mkdtemp(prefix="cellblock-"))
-    _make_private(parent)
-    _remove_stale(parent)
-    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
-
-
-def _remove_stale(parent: Path) -> None:
-    """Removes what brokers that were killed have left."""
-    for directory in parent.iterdir():
-        pid = directory.name.partition("-")[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

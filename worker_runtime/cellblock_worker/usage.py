@@ -13,10 +13,11 @@ _LINUX: Final = sys.platform.startswith("linux")
 
 
 class Usage(NamedTuple):
-    """CPU time of all threads in seconds, and the peak resident set size in bytes."""
+    """CPU time of all threads in seconds, the peak resident set size, and VmData now (0 where there is none)."""
 
     cpu_seconds: float
     peak_bytes: int
+    data_bytes: int = 0
 
 
 def read_cpu_seconds(pid: int) -> float:
@@ -36,9 +37,13 @@ def read_usage(pid: int) -> Usage:
         return _psutil_usage(pid)
     with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
         status = file.read()
-    at = status.find(b"VmHWM:")
-    peak = int(status[at + 6 : status.index(b"kB", at)]) * 1024 if at >= 0 else 0
-    return Usage(read_cpu_seconds(pid), peak)
+    return Usage(read_cpu_seconds(pid), _field(status, b"VmHWM:"), _field(status, b"VmData:"))
+
+
+def _field(status: bytes, name: bytes) -> int:
+    """Bytes of a field that is given in KiB; 0 for a zombie, which has none."""
+    at = status.find(name)
+    return int(status[at + len(name) : status.index(b"kB", at)]) * 1024 if at >= 0 else 0
 
 
 def _psutil_usage(pid: int) -> Usage:

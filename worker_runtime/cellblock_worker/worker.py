@@ -8,6 +8,7 @@ import time
 from typing import Final, Protocol
 
 from cellblock_worker import bubblewrap, confinement, protocol
+from cellblock_worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
 from cellblock_worker.deno_process import DenoProcess
 from cellblock_worker.frames import (
     MAX_HEADER_BYTES,
@@ -19,7 +20,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
-from cellblock_worker.worker_states import MAY_SAY, Event, State, advance
+from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
@@ -35,13 +36,6 @@ CPU_SAMPLE_SHARE: Final = 0.25
 
 BLIND_PAUSE_SECONDS: Final = 0.1
 """Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
-
-MAX_NOTICES: Final = 200
-
-SHELL_SIGNAL_BASE: Final = 128
-"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
-
-OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
 
 
 def _is_gone(error: OSError) -> bool:
@@ -100,6 +94,7 @@ class Worker:
         self.token = b""
         launch = confinement.launch(max_old_space_mb)
         self._wrapped = launch.wrapped
+        self._memory = MemoryEvidence.at_spawn()
         try:
             self._process = DenoProcess(
                 launch.argv,
@@ -184,7 +179,7 @@ class Worker:
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """The process is reaped (ProcessEvents)."""
         if self._reason is None:
-            self._reason, self._detail = self._why_it_died(returncode)
+            self._reason, self._detail = self._why_it_died(returncode, peak_bytes)
         self._cancel_timers()
         self.state = advance(self.state, Event.EXIT)
         if self._run is not None:
@@ -273,6 +268,7 @@ class Worker:
             return
         except ValueError:
             return
+        self._memory.sample(usage)
         left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._cpu_at_lease)
         if left <= 0:
             self.kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
@@ -292,21 +288,22 @@ class Worker:
         else:
             self.kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
 
-    def _why_it_died(self, returncode: int) -> tuple[protocol.EndReason, str]:
-        killed_for = (
-            confinement.why_killed()
-            if returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
-            else None
-        )
+    def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
+        killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
+        killed_for = confinement.why_killed() if killed else None
         if self.state is State.BOOTING:
             return "boot_failed", killed_for or f"exit code {returncode} before Ready"
         if killed_for is not None:
             return "total_memory", killed_for
-        if returncode in (-signal.SIGXCPU, SHELL_SIGNAL_BASE + signal.SIGXCPU):
-            return "cpu", f"over maxCpuMs = {self._run.cpu_ms if self._run else 0}"
-        if any(mark in self._process.stderr_tail for mark in OUT_OF_MEMORY_MARKS):
-            return "memory", f"over maxMemoryBytes = {self._run.memory_bytes if self._run else 0}"
-        return "crashed", f"exit code {returncode}"
+        if self._run is None:
+            return "crashed", f"exit code {returncode}"
+        stderr = self._process.stderr_tail
+        cause = cause_of_death(returncode, stderr, self._memory, self._run.memory_bytes, peak_bytes)
+        if cause == "cpu":
+            return cause, f"over maxCpuMs = {self._run.cpu_ms}"
+        if cause == "memory":
+            return cause, f"over maxMemoryBytes = {self._run.memory_bytes}"
+        return cause, f"exit code {returncode}"
 
     def _usage_now(self) -> Usage | None:
         try:

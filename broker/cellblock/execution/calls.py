@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 import mcp_types as types
 
+from cellblock.callbacks import tell
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import (
@@ -273,7 +274,7 @@ class ToolCalls:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
         if self.on_call is not None:
-            self.on_call(_entry(call))
+            tell(self.on_call, _entry(call))
 
     def _clock(self, step: int) -> None:
         self._running += step

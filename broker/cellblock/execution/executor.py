@@ -14,10 +14,13 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
-from cellblock.execution.plan import capability_warnings, make_plan
+from cellblock.execution.imports import TooComplex
+from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
 from cellblock.execution.request import read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
+from cellblock.execution.source import encoded
+from cellblock.execution.source_apart import Analyst
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.pool import Pool
@@ -76,6 +79,7 @@ class Executor:
         self._pool = pool
         self._upstreams = upstreams
         self._urls = ModuleUrls()
+        self._analyst = Analyst()
         self._learner = learner
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
@@ -115,7 +119,11 @@ class Executor:
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
         catalog = self._upstreams.catalog
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
-        plan = make_plan(request.code, catalog, self._urls)
+        try:
+            plan = await self._plan(request.code, catalog)
+        except OSError as error:
+            message = f"No process can be started to read the script ({error})."
+            return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", warnings)
         if plan.errors:
             return RunResponse(logs=[], diagnostics=[*plan.errors, *warnings])
         if len(plan.body) > (most := self._settings.max_message_bytes):
@@ -153,6 +161,13 @@ class Executor:
         if warnings:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response
+
+    async def _plan(self, code: str, catalog: Catalog) -> Plan:
+        try:
+            found = await self._analyst.find(encoded(code))
+        except TooComplex as error:
+            return refused_plan(str(error))
+        return make_plan(code, catalog, self._urls, found)
 
     async def _watched(self, run: Run, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.

@@ -19,8 +19,9 @@ from cellblock.catalog.modules import (
     fixed_modules,
 )
 from cellblock.catalog.suggest import nearest_names
+from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import SCRIPT_NAME, Script, TooComplex, prepare
+from cellblock.execution.source import SCRIPT_NAME, Script, prepare
 
 MAX_IMPORT_ERRORS: Final = 20
 """Diagnostics of imports that cannot be satisfied; they end up in a model's context."""
@@ -37,8 +38,8 @@ class Plan:
     """The agent's own source."""
 
 
-def make_plan(code: str, catalog: Catalog, urls: ModuleUrls) -> Plan:
-    """Resolves a script's imports against a catalog.
+def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | None = None) -> Plan:
+    """Resolves a script's imports against a catalog. `imports` are what it imports; None to parse it here.
 
     A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
     dynamic one becomes an exception at its place in the script.
@@ -49,9 +50,9 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls) -> Plan:
         return urls.of(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
 
     try:
-        script = prepare(code, url_of, import_url)
+        script = prepare(code, url_of, import_url, imports)
     except TooComplex as error:
-        return Plan(Script(""), b"", (_too_complex(str(error)),))
+        return refused_plan(str(error))
     modules: dict[str, str] = {}
     refused: dict[str, dict[str, Any]] = {}
     errors: list[Diagnostic] = []
@@ -114,13 +115,15 @@ def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
     return {tool.export_name: tool for server in servers if server is not None for tool in server.withheld}
 
 
-def _too_complex(why: str) -> Diagnostic:
-    return Diagnostic(
+def refused_plan(why: str) -> Plan:
+    """Of a script that is too complex to be run."""
+    error = Diagnostic(
         severity="error",
         code="SCRIPT_TOO_COMPLEX",
         message=f"The script was not started: {why}.",
-        hint="Write a shorter script; let it fetch data through tools.",
+        hint="Write a shorter, flatter script; let it fetch data through tools.",
     )
+    return Plan(Script(""), b"", (error,))
 
 
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from cellblock.callbacks import tell
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
@@ -22,6 +23,8 @@ from cellblock.execution.states import Event, State, advance
 from cellblock.pool.lease import Lease
 from cellblock.schemas.cache import ValidatorCache
 from cellblock_worker import protocol
+from cellblock_worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker_states import MAX_NOTICES
 
 logger = logging.getLogger("cellblock.execution")
 
@@ -33,6 +36,10 @@ HOST_GRACE_SECONDS: Final = 3.0
 
 KILL_BOUND_SECONDS: Final = 4.0
 """From asking for a worker's death to `Ended`; the host itself allows 2 s."""
+
+LOG_NOTE_BYTES: Final = 1024
+"""What a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap; who sends
+more lies."""
 
 MAX_QUERIES: Final = 1_000
 """Discovery requests of one run."""
@@ -81,6 +88,8 @@ class Run:
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
         self._queries = 0
+        self._log_bytes = 0
+        self._notices = 0
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
@@ -137,7 +146,7 @@ class Run:
                 if self._move(Event.LEASED):
                     self._leased = True
                     bound = self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS
-                    self._set_timer(bound, self._host_silent, "it let a run pass its deadline")
+                    self._set_timer(bound, self._host_broke_word, "it let a run pass its deadline")
             case protocol.Log():
                 self._on_log_message(message, body)
             case _ if self._state is not State.RUNNING:
@@ -173,7 +182,7 @@ class Run:
             log_bytes=limits.max_log_bytes,
             message_bytes=self._max_message_bytes,
         )
-        self._set_timer(LEASE_BOUND_SECONDS, self._host_silent, "it gave a run no worker")
+        self._set_timer(LEASE_BOUND_SECONDS, self._host_broke_word, "it gave a run no worker")
         try:
             lease.start(message, self._plan.body)
         except OSError as error:
@@ -190,7 +199,7 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
-        self._set_timer(KILL_BOUND_SECONDS, self._host_silent, "it did not confirm a kill")
+        self._set_timer(KILL_BOUND_SECONDS, self._host_broke_word, "it did not confirm a kill")
         assert self._lease is not None
         try:
             self._lease.cancel()
@@ -202,7 +211,7 @@ class Run:
             self._set_timer(None)
             self._over.set()
 
-    def _host_silent(self, why: str) -> None:
+    def _host_broke_word(self, why: str) -> None:
         # The pool replaces the host and tells every run it had, this one included, through `host_lost`.
         assert self._lease is not None
         self._lease.host_failed(why)
@@ -221,11 +230,15 @@ class Run:
     # ---- inside: what the worker says ----------------------------------------------------------------
 
     def _on_log_message(self, message: protocol.Log, body: bytes) -> None:
+        self._log_bytes += len(body)
+        if self._log_bytes > self._limits.max_log_bytes + LOG_NOTE_BYTES or len(self._logs) > MAX_LOG_ENTRIES:
+            self._host_broke_word("it sent more logs than a run may have")
+            return
         text = in_script_terms(body.decode("utf-8", "replace"), self._plan.script)
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
         self._logs.append(entry)
         if self._on_log is not None:
-            self._on_log(entry)
+            tell(self._on_log, entry)
 
     def _is_next(self, call_id: int) -> bool:
         """Whether ids count up as they must: a call that is said twice must not be made twice."""
@@ -268,6 +281,10 @@ class Run:
             self._reply(message.id, False, payload.encode(failure.as_json()))
 
     def _on_notice(self, body: bytes) -> None:
+        self._notices += 1
+        if self._notices > MAX_NOTICES:
+            self._host_broke_word("it sent more notices than a run may have")
+            return
         try:
             notice: object = payload.decode(body)
         except payload.PayloadError:
@@ -289,7 +306,7 @@ class Run:
     def _settle(self) -> None:
         self._move(Event.SETTLE)
         self._settled = True
-        self._set_timer(KILL_BOUND_SECONDS, self._host_silent, "it did not confirm an end")
+        self._set_timer(KILL_BOUND_SECONDS, self._host_broke_word, "it did not confirm an end")
 
     def _on_done(self, body: bytes) -> None:
         self._settle()

@@ -7,10 +7,11 @@ from typing import Final
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.config import CellblockSettings, TypecheckMode
+from cellblock.execution.imports import TYPESCRIPT
 from cellblock.execution.plan import Plan
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
-from cellblock.execution.source import SCRIPT_NAME, TYPESCRIPT
+from cellblock.execution.source import SCRIPT_NAME
 from cellblock.typecheck.checker import Checked, TypeChecker
 from cellblock.typecheck.compiler import FIX
 

@@ -14,6 +14,7 @@ from typing import IO, Final
 
 from zmq import ZMQError
 
+from cellblock.callbacks import tell
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 
 logger = logging.getLogger("cellblock.pool")
@@ -130,7 +131,7 @@ class LocalHost:
                 return
             self.last_failure = why
             logger.error("%s; see %s", why, self._log_file)
-            self._on_exit(identity, why)
+            tell(self._on_exit, identity, why)
             if self.refusal is not None:
                 return
             pause = RESTART_FIRST_SECONDS if loop.time() - started > STABLE_SECONDS else pause * 2

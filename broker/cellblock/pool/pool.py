@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from cellblock.callbacks import tell
 from cellblock.config import PoolSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
@@ -139,7 +140,7 @@ class Pool:
         if identity in self._hosts:
             logger.error("worker host %s failed: %s", identity.hex()[:8], why)
             self.host_gone(identity, why)
-            self._on_host_failed(identity, why)
+            tell(self._on_host_failed, identity, why)
 
     def host_gone(self, identity: bytes, why: str) -> None:
         """A host's process is gone: every run it had is told."""
@@ -147,7 +148,7 @@ class Pool:
         if host is None:
             return
         for lease in list(host.leases.values()):
-            lease.events.host_lost(why)
+            tell(lease.events.host_lost, why)
 
     def check_silence(self) -> None:
         """Fails hosts that have said nothing for `HOST_SILENCE_SECONDS`; call it now and then."""

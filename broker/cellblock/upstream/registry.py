@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names, module_paths
+from cellblock.catalog.tool_names import check_tool_name
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.definitions import ToolDefinition
@@ -65,6 +66,7 @@ class Registry:
         self._python = PythonCalls(bound=settings.call_timeout_ms / 1000, threads=settings.tool_threads)
         for function in tools:
             python_tool = read_tool(function)
+            check_tool_name(python_tool.name)
             if python_tool.name in self._local:
                 raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
             self._local[python_tool.name] = python_tool

@@ -17,6 +17,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from cellblock.callbacks import tell
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.upstream.facts import ServerFacts, facts_of
@@ -282,7 +283,7 @@ class UpstreamSession:
             return
         if facts != self.facts:
             self.facts = facts
-            self._on_change()
+            tell(self._on_change)
 
     async def _learn(self, client: Client) -> ServerFacts:
         listing = Listing()
@@ -315,7 +316,7 @@ class UpstreamSession:
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
-        self._on_change()
+        tell(self._on_change)
 
     def _why(self, error: BaseException) -> str:
         return self._redactor.text(_text_of(error))[:MAX_REASON_CHARS]

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from cellblock.execution import source
-from cellblock.execution.source import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, Script, TooComplex, prepare
+from cellblock.execution import imports, source
+from cellblock.execution.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex
+from cellblock.execution.source import Script, prepare
 
 URL = "data:text/javascript;base64,AAAA"
 IMPORT_URL = "data:text/javascript;base64,BBBB"
@@ -231,7 +232,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_costs_a_bounded_time(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "PARSE_BOUND_SECONDS", 0.3)
+    monkeypatch.setattr(imports, "PARSE_BOUND_SECONDS", 0.3)
     started = time.process_time()
     with contextlib.suppress(TooComplex):
         rewrite(code[: 1 << 20])
@@ -241,7 +242,7 @@ def test_hostile_text_costs_a_bounded_time(code: str, monkeypatch: pytest.Monkey
 
 def test_after_a_text_that_was_given_up_the_parser_works(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(source, "PARSE_BOUND_SECONDS", 0.0)
+        patch.setattr(imports, "PARSE_BOUND_SECONDS", 0.0)
         for _ in range(3):
             with pytest.raises(TooComplex, match="within"):
                 rewrite('import * as a from "@codemode/x";\n' * 900)

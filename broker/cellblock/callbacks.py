@@ -1,0 +1,21 @@
+"""Calls into code that is not the caller's own: what it raises is logged, and the caller goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec
+
+logger = logging.getLogger("cellblock")
+
+P = ParamSpec("P")
+
+
+def tell(callback: Callable[P, object] | None, *args: P.args, **kwargs: P.kwargs) -> None:
+    """Calls `callback`, if there is one; an exception of it is logged with its traceback and goes no further."""
+    if callback is None:
+        return
+    try:
+        callback(*args, **kwargs)
+    except Exception:
+        logger.exception("a callback raised: %r", callback)

@@ -1,0 +1,174 @@
+"""Parses a script: where its imports are, which language it is, and whether it is fit for a worker.
+
+Pure functions of the text, so that `source_apart` can do it in another process.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import tree_sitter_javascript
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Parser
+
+from cellblock.execution.nesting import TOO_DEEP, too_deep
+
+MAX_IMPORTS: Final = 1_000
+"""Imports of one script, static and dynamic; each costs the broker some work on its only thread."""
+
+PARSE_BOUND_SECONDS: Final = 2.0
+"""CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
+
+_PARSE_CHUNK_BYTES: Final = 64 * 1024
+
+JAVASCRIPT: Final = "application/javascript"
+TYPESCRIPT: Final = "application/typescript"
+
+_KEYWORD: Final = re.compile(rb"import|export")
+
+_PHASE: Final = re.compile(rb"(?<=import)\s*\.\s*(?:defer|source)(?=\s*\()")
+"""The part of `import.defer(…)` and `import.source(…)` that no grammar knows yet, but the engine does."""
+
+
+class TooComplex(ValueError):
+    """The imports of a script cannot be found at a reasonable cost; the text says why."""
+
+
+class TooSlow(TooComplex):
+    """Parsing was given up at its bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the source in bytes; the points are the parser's row and byte column."""
+
+    start: int
+    start_point: tuple[int, int]
+    end: int
+    end_point: tuple[int, int]
+    is_string: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text."""
+
+    media_type: str
+    statics: tuple[Span, ...] = ()
+    dynamics: tuple[Span, ...] = ()
+
+
+def find_imports(source: bytes, bound: float) -> Imports:
+    """Parses a script.
+
+    Args:
+        source: UTF-8.
+        bound: Seconds of this thread's CPU time after which to give up.
+
+    Raises:
+        TooSlow: `bound` is over.
+        TooComplex: Over `MAX_IMPORTS`, or nested too deeply for a worker.
+    """
+    deadline = time.thread_time() + bound
+    parsed = _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
+    media_type = JAVASCRIPT
+    root = _parse(parsed, media_type, deadline)
+    if root.has_error:
+        media_type = TYPESCRIPT
+        root = _parse(parsed, media_type, deadline)
+        if root.has_error and source.rfind(b"/*") > source.rfind(b"*/"):
+            # Deno's type stripping takes a comment without end for an empty rest; V8 calls it a syntax error.
+            media_type = JAVASCRIPT
+    if too_deep(root, source):
+        raise TooComplex(TOO_DEEP)
+    if b"import" not in source and b"export" not in source:
+        return Imports(media_type)
+    statics, dynamics = _imports(root, source, deadline)
+    return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)))
+
+
+def _span(node: Node) -> Span:
+    return Span(
+        node.start_byte,
+        (node.start_point[0], node.start_point[1]),
+        node.end_byte,
+        (node.end_point[0], node.end_point[1]),
+        node.type == "string",
+    )
+
+
+@lru_cache(maxsize=2)
+def _parser(media_type: str) -> Parser:
+    raw = (
+        tree_sitter_javascript.language()
+        if media_type == JAVASCRIPT
+        else tree_sitter_typescript.language_typescript()
+    )
+    return Parser(Language(raw))
+
+
+def _parse(source: bytes, media_type: str, deadline: float) -> Node:
+    parser = _parser(media_type)
+    try:
+        # Only a parser that reads through a callback can be stopped.
+        tree = parser.parse(
+            lambda offset, _point: source[offset : offset + _PARSE_CHUNK_BYTES],
+            encoding="utf8",
+            progress_callback=lambda _offset, _has_error: time.thread_time() > deadline,
+        )
+    except ValueError:
+        parser.reset()
+        raise TooSlow(f"it cannot be parsed within {PARSE_BOUND_SECONDS:g} s") from None
+    return tree.root_node
+
+
+def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], list[Node]]:
+    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
+
+    A walk of its own, into no subtree without a keyword: tree-sitter's queries are quadratic in siblings and in
+    depth, and cannot be stopped without crashing.
+    """
+    statics: list[Node] = []
+    dynamics: list[Node] = []
+    keywords = [match.start() for match in _KEYWORD.finditer(source)]
+    cursor = root.walk()
+    while True:
+        node = cursor.node
+        assert node is not None
+        if time.thread_time() > deadline:
+            raise TooSlow(f"it cannot be searched for imports within {PARSE_BOUND_SECONDS:g} s")
+        at = bisect_left(keywords, node.start_byte)
+        if at < len(keywords) and keywords[at] < node.end_byte:
+            if node.type in ("import_statement", "export_statement"):
+                specifier = node.child_by_field_name("source")
+                if specifier is not None and not _only_types(node):
+                    statics.append(specifier)
+            elif node.type == "call_expression":
+                function = node.child_by_field_name("function")
+                if function is not None and function.type == "import" and (first := _first_argument(node)):
+                    dynamics.append(first)
+            if len(statics) + len(dynamics) > MAX_IMPORTS:
+                raise TooComplex(f"it has over {MAX_IMPORTS} imports")
+            if cursor.goto_first_child():
+                continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return statics, dynamics
+
+
+def _only_types(statement: Node) -> bool:
+    """Whether it is an `import type` or `export type` statement, which TypeScript erases."""
+    return statement.child_count > 1 and statement.children[1].type == "type"
+
+
+def _first_argument(call: Node) -> Node | None:
+    arguments = call.child_by_field_name("arguments")
+    children = arguments.named_children if arguments is not None else []
+    first = next((child for child in children if child.type != "comment"), None)
+    # Without an expression the engine has a syntax error to tell.
+    return None if first is None or first.type in ("spread_element", "ERROR") else first

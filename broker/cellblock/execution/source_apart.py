@@ -1,0 +1,123 @@
+"""Parses scripts without holding the broker's event loop: small ones at once, others in a process of their own.
+
+The parser is C code that holds Python's lock, and frees a large tree in one go (150 ms for 1 MiB): in a thread it
+would still hold the loop. The process has no credential, limits itself, and its death costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import sys
+from dataclasses import asdict
+from typing import Any, Final
+
+from cellblock.execution import imports
+from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
+
+INLINE_BYTES: Final = 16 * 1024
+"""Ordinary code of this size is parsed in 8 ms. Larger scripts are rare; a process costs them some 100 ms."""
+
+INLINE_SECONDS: Final = 0.02
+"""How long text made to be slow may hold the loop before it goes to a process too."""
+
+PROCESS_BOUND_SECONDS: Final = 20.0
+"""From the spawn to the answer: `PARSE_BOUND_SECONDS` of CPU time on a machine that is ten times overloaded."""
+
+PROCESS_CPU_SECONDS: Final = 5
+PROCESS_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
+"""1 MiB of source takes 200 MiB at the worst that was seen."""
+
+AT_ONCE: Final = 2
+"""Processes at a time; more scripts wait their turn."""
+
+ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""All that the process gets of the broker's environment."""
+
+
+class Analyst:
+    """Finds the imports of scripts; one for a broker."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def find(self, source: bytes) -> Imports:
+        """As `find_imports`, with the event loop held for at most about `INLINE_SECONDS`.
+
+        Raises:
+            TooComplex: As `find_imports` does.
+            OSError: No process can be started.
+        """
+        if len(source) <= INLINE_BYTES:
+            with contextlib.suppress(TooSlow):
+                return find_imports(source, INLINE_SECONDS)
+        async with self._turns:
+            return await _find_apart(source)
+
+
+async def _find_apart(source: bytes) -> Imports:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cellblock.execution.source_apart",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        cwd="/",
+    )
+    try:
+        async with asyncio.timeout(PROCESS_BOUND_SECONDS):
+            answer, _ = await process.communicate(source)
+    except TimeoutError:
+        raise TooSlow(f"it cannot be parsed within {imports.PARSE_BOUND_SECONDS:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    if process.returncode != 0:
+        raise TooComplex("its parser ran out of time or memory")
+    return _decoded(json.loads(answer))
+
+
+def _decoded(answer: dict[str, Any]) -> Imports:
+    if "refused" in answer:
+        raise TooComplex(answer["refused"])
+    statics, dynamics = (
+        tuple(
+            Span(
+                span["start"],
+                (span["start_point"][0], span["start_point"][1]),
+                span["end"],
+                (span["end_point"][0], span["end_point"][1]),
+                span["is_string"],
+            )
+            for span in answer[kind]
+        )
+        for kind in ("statics", "dynamics")
+    )
+    return Imports(answer["media_type"], statics, dynamics)
+
+
+def main() -> None:
+    """The process: a script on stdin, the answer as JSON on stdout."""
+    resource.setrlimit(resource.RLIMIT_CPU, (PROCESS_CPU_SECONDS, PROCESS_CPU_SECONDS))
+    if sys.platform.startswith("linux"):
+        resource.setrlimit(resource.RLIMIT_DATA, (PROCESS_MEMORY_BYTES, PROCESS_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answer: dict[str, Any]
+    try:
+        answer = asdict(find_imports(sys.stdin.buffer.read(), imports.PARSE_BOUND_SECONDS))
+    except TooComplex as error:
+        answer = {"refused": str(error)}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    # The tree need not be freed piece by piece.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What a callback raises stays with it: logged, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.callbacks import tell
+from cellblock.config import UpstreamSettings, parse_settings
+from cellblock.execution.response import Observer
+from cellblock.pool.pool import Pool
+from cellblock.upstream.session import UpstreamSession
+from memory_host import BOUND, HostedRun, World, codes, hold
+from support import until, within
+
+
+def broken(*_: Any) -> None:
+    raise RuntimeError("an observer's own fault")
+
+
+def test_tell(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+    nobody: Callable[[int], object] | None = None
+    tell(nobody, 1)
+    tell(seen.append, 1)
+    assert seen == [1] and not caplog.records
+    with caplog.at_level(logging.ERROR):
+        tell(broken, 1)
+    assert "an observer's own fault" in caplog.text
+
+
+async def test_a_run_outlives_its_observer() -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.log("one")
+        await run.call(1, value={"a": 1})
+        run.log("two")
+        run.done(1)
+        run.ended()
+
+    world = World()
+    await world.host(play)
+    response = await within(
+        world.executor.run({"code": "1"}, observer=Observer(on_log=broken, on_call=broken)), BOUND
+    )
+    await world.close()
+    assert (response.result, codes(response)) == (1, [])
+    assert [entry.message for entry in response.logs] == ["one", "two"]
+    assert [entry.ok for entry in response.tool_trace] == [True]
+
+
+async def test_every_run_of_a_lost_host_is_told_though_one_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cellblock.execution.run import Run
+
+    told: list[Run] = []
+    lost = Run.host_lost
+
+    def first_raises(self: Run, why: str) -> None:
+        told.append(self)
+        lost(self, why)
+        if len(told) == 1:
+            raise RuntimeError("a run's own fault")
+
+    world = World()
+    host = await world.host(hold)
+    runs = [world.begin(), world.begin()]
+    await host.until_runs(2)
+    monkeypatch.setattr(Run, "host_lost", first_raises)
+    world.lose(host)
+    responses = [await within(run, BOUND) for run in runs]
+    await world.close()
+    assert [codes(response) for response in responses] == [["HOST_LOST"]] * 2 and len(told) == 2
+
+
+async def test_a_failed_hosts_runs_end_though_nobody_can_replace_it() -> None:
+    world = World()
+    host = await world.host(hold)
+    run = world.begin()
+    await host.until_runs(1)
+    change: Callable[..., None] = broken
+    world.pool._on_host_failed = change  # pyright: ignore[reportPrivateUsage]
+    Pool.host_failed(world.pool, host.identity, "a lie")
+    assert codes(await within(run, BOUND)) == ["HOST_LOST"]
+    await world.close()
+
+
+async def test_a_session_goes_on_though_its_listener_raises(tmp_path: Path) -> None:
+    config = parse_settings({"mcpServers": {"none": {"command": "/no/such/command"}}}).servers["none"]
+    session = UpstreamSession("none", config, UpstreamSettings(), log_dir=tmp_path, on_change=broken)
+    session.start()
+    await until(lambda: session.reason, "a reason")
+    await within(session.close())
