@@ -217,6 +217,7 @@ class Broker:
         silence = asyncio.create_task(_watch_silence(pool))
         stack.callback(silence.cancel)
         await _host_started(pool, host, log_dir / "host.log")
+        host.served()
         self._pool = pool
         self._executor = Executor(section, pool, self._registry)
         stack.push_async_callback(self._stop_executor, self._executor)

@@ -30,7 +30,9 @@ PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY
 
 
 class LocalHost:
-    """Keeps one worker host process running until `stop`, or until one refuses to serve (`refusal` says why).
+    """Keeps one worker host process running until `stop`.
+
+    Until `served` is called, a host that refuses to serve is not started again: `refusal` says why.
 
     Args:
         make_config: Gives the configuration of the next process from its fresh identity.
@@ -55,6 +57,7 @@ class LocalHost:
         self._identity = b""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._has_served = False
         self.refusal: str | None = None
 
     @property
@@ -65,6 +68,11 @@ class LocalHost:
     def start(self) -> None:
         """Starts the process and the task that watches it."""
         self._task = asyncio.create_task(self._keep_running(), name="local worker host")
+
+    def served(self) -> None:
+        """Says that a host has served here: one that refuses after it is started again, like one that died. Its
+        self-test may have been killed, as anything may be on a machine that runs out of memory."""
+        self._has_served = True
 
     def replace(self, identity: bytes) -> None:
         """SIGKILL to the process with this identity, if it is the current one; another follows."""
@@ -100,9 +108,11 @@ class LocalHost:
             self._on_starting(identity)
             try:
                 code = await self._run_once(identity)
-                if code == EXIT_REFUSED:
-                    self.refusal = self._last_words()
                 why = f"the worker host exited with code {code}"
+                if code == EXIT_REFUSED:
+                    why = f"the worker host refuses to serve: {self._last_words()}"
+                    if not self._has_served:
+                        self.refusal = self._last_words()
             except OSError as error:
                 why = f"the worker host cannot be started: {error}"
             if self._stopping:

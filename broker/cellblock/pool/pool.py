@@ -89,7 +89,7 @@ class Pool:
 
         Raises:
             Overloaded: The queue is full, or `queue_wait_ms` passed.
-            HostUnavailable: The pool is closed.
+            HostUnavailable: The pool is closed, or there was no host when `queue_wait_ms` had passed.
         """
         if self._closed:
             raise HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
@@ -205,6 +205,11 @@ class Pool:
                 return await waiting.lease
         except TimeoutError:
             self._take_back(waiting)
+            if not self._hosts:
+                raise HostUnavailable(
+                    f"No worker host came back within {self._settings.queue_wait_ms} ms.",
+                    hint="Run `cellblock doctor`, and see host.log in the state directory.",
+                ) from None
             raise Overloaded(
                 f"No worker was free within {self._settings.queue_wait_ms} ms.",
                 hint="Try again in a moment, or raise pool.capacity.",
