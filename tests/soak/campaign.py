@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,11 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 60.0
 PROGRESS_SECONDS: Final = 10.0
 SURVIVE_BOUND_SECONDS: Final = 10.0
+
+HOSTLESS_SAMPLES: Final = 20
+"""Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
+
+_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 
 SETTINGS: Final[dict[str, Any]] = {
     "pool": {"warm": 3, "capacity": 6, "queue_size": 64},
@@ -202,9 +209,8 @@ class Campaign:
     def _read_logs(self) -> None:
         for file in (self._log, self._work / "s" / "logs" / "host.log"):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
-            at = text.find("Traceback")
-            for _ in range(text.count("Traceback")):
-                self.books.breach("clean logs", f"{file.name}: {text[max(0, at - 300) : at + 1500]}")
+            for entry in tracebacks(text):
+                self.books.breach("clean logs", f"{file.name}: {entry[:1500]}")
         for line in self._cellblock.noise:
             self.books.breach("clean logs", f"stdout: {line}")
 
@@ -213,7 +219,10 @@ class Campaign:
             await asyncio.sleep(PROGRESS_SECONDS)
             passed = time.monotonic() - self._began
             assert self._watch is not None
-            last = self._watch.samples[-1] if self._watch.samples else None
+            samples = self._watch.samples
+            last = samples[-1] if samples else None
+            if len(samples) > HOSTLESS_SAMPLES and not any(s.host_pid for s in samples[-HOSTLESS_SAMPLES:]):
+                self.books.breach("alive to the end", f"at {passed:.0f} s: no host for {HOSTLESS_SAMPLES} s")
             memory = f"broker {last.broker_rss >> 20} MiB, host {last.host_rss >> 20} MiB" if last else ""
             self._say(
                 f"{passed:5.0f} of {self._seconds:.0f} s: {len(self.books.records)} runs, "
@@ -223,6 +232,15 @@ class Campaign:
     @staticmethod
     def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def tracebacks(log: str) -> list[str]:
+    """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
+    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
+    entries = [log[start:end] for start, end in pairwise(starts)]
+    return [
+        entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
+    ]
 
 
 def _difference(before: Kinds, after: Kinds) -> str:
