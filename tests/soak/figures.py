@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any, Final
 
 from soak.books import Record
@@ -15,11 +16,18 @@ from soak.watch import Sample
 BINS_MOST: Final = 120
 BIN_LEAST_SECONDS: Final = 2.0
 
-MEMORY_SLACK_BYTES: Final = 32 * 1024 * 1024
-"""What resident memory may rise over the load beside `MEMORY_SLACK_PER_RUN`: arenas and caches that fill late."""
+LEAK_PER_RUN_BYTES: Final = 512
+"""Steady growth of resident memory that is a leak; a forgotten response or task is several KiB."""
 
-MEMORY_SLACK_PER_RUN: Final = 256
-"""Bytes a run may leave behind; a forgotten response or task is several KiB."""
+LEAK_SLACK_BYTES: Final = 4 * 1024 * 1024
+"""Steady growth that is noise, over the whole load."""
+
+MEMORY_MOST_BYTES: Final = 512 * 1024 * 1024
+"""The most that broker or host may hold: a few messages of the largest size, 16 MiB, several times over."""
+
+WINDOWS: Final = 6
+"""A leak grows in each of these parts of the load but the first, which fills caches. A high-water mark, which the C
+library keeps after a few messages of many MiB came together, is a step between two parts that stay level."""
 
 Point = tuple[float, float]
 
@@ -99,26 +107,36 @@ def columns(samples: Sequence[Sample]) -> dict[str, list[float]]:
     return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
 
 
-def growth(values: Sequence[int]) -> tuple[int, int]:
-    """Medians of the second and of the last fifth of a series."""
-    fifth = len(values) // 5
-    if fifth == 0:
-        return 0, 0
-    return int(statistics.median(values[fifth : 2 * fifth])), int(statistics.median(values[-fifth:]))
+def growth(values: Sequence[int]) -> tuple[int, int, int]:
+    """Medians of the second and the last of `WINDOWS` parts of a series, and the steady growth between them: the
+    least rise from one part to the next, once for each."""
+    size = len(values) // WINDOWS
+    if size == 0:
+        return 0, 0, 0
+    medians = [int(statistics.median(values[part * size : (part + 1) * size])) for part in range(1, WINDOWS)]
+    rises = [after - before for before, after in pairwise(medians)]
+    return medians[0], medians[-1], max(0, min(rises)) * len(rises)
 
 
-def memory_breaches(samples: Sequence[Sample], runs: int) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Early and late memory of the broker and of the host that lived longest, and what has grown too much."""
+def memory_breaches(
+    samples: Sequence[Sample], runs: int
+) -> tuple[dict[str, tuple[int, int, int]], list[str]]:
+    """`growth` of the broker and of the host that lived longest, and what is too much."""
     lives: defaultdict[int, list[int]] = defaultdict(list)
     for sample in samples:
         if sample.host_pid:
             lives[sample.host_pid].append(sample.host_rss)
     longest = max(lives.values(), key=len, default=list[int]())
-    found = {"broker": growth([sample.broker_rss for sample in samples]), "host": growth(longest)}
-    allowed = MEMORY_SLACK_BYTES + MEMORY_SLACK_PER_RUN * runs
-    grown = [
-        f"{who}: from {early} to {late} bytes in {runs} runs, {allowed} more are allowed"
-        for who, (early, late) in found.items()
-        if late - early > allowed
+    whole = {"broker": [sample.broker_rss for sample in samples], "host": longest}
+    found = {who: growth(values) for who, values in whole.items()}
+    breaches = [
+        f"{who}: grows steadily, by {steady} bytes in {runs} runs"
+        for who, (_, _, steady) in found.items()
+        if steady > LEAK_SLACK_BYTES + LEAK_PER_RUN_BYTES * runs
     ]
-    return found, grown
+    breaches += [
+        f"{who}: holds {max(values)} bytes, at most {MEMORY_MOST_BYTES}"
+        for who, values in whole.items()
+        if max(values, default=0) > MEMORY_MOST_BYTES
+    ]
+    return found, breaches

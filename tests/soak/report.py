@@ -114,7 +114,8 @@ def _markdown(name: str, report: dict[str, Any]) -> str:
 
 def _summary(report: dict[str, Any]) -> list[tuple[str, str]]:
     memory = {
-        who: f"{early / MIB:.1f} → {late / MIB:.1f} MiB" for who, (early, late) in report["memory"].items()
+        who: f"{early / MIB:.1f} → {late / MIB:.1f} MiB, steady growth {steady / MIB:.1f} MiB"
+        for who, (early, late, steady) in report["memory"].items()
     }
     recoveries = sorted(report["recoveries"])
     again = (
