@@ -20,7 +20,7 @@ from fuzz.oracle import CAP, Outcome, examine
 SAMPLE_EVERY: Final = 50
 """Every so many streams one is kept for the comparison with the sandbox's decoder, and its memory is traced."""
 
-SAMPLE_MOST: Final = 4_000
+SAMPLE_MOST: Final = 2_000
 
 RSS_SLACK_BYTES: Final = 32 * 1024 * 1024
 """What a run may grow: its own corpus and samples are a few MiB."""

@@ -49,7 +49,10 @@ WORDS: Final = (
     "ä€😀",
     "x" * 40,
 )
-CORPUS_MOST: Final = 4_000
+CORPUS_MOST: Final = 2_000
+CORPUS_STREAM_MOST: Final = 2_048
+"""Streams of the corpus and bytes of each: mutation makes them longer, and the fuzzer's own memory must stay small
+beside that of what it looks for."""
 
 _PREFIX: Final = struct.Struct(">IH")
 
@@ -95,7 +98,9 @@ class Mutator:
         self.corpus: list[bytes] = [encode_frame(packed(header), b"{}") for header in self._headers]
 
     def keep(self, stream: bytes) -> None:
-        """Adds a stream that behaved as none before it; at the cap it takes the place of another."""
+        """Adds a stream that behaved as none before it, unless it is long; at the cap it takes the place of another."""
+        if len(stream) > CORPUS_STREAM_MOST:
+            return
         if len(self.corpus) < CORPUS_MOST:
             self.corpus.append(stream)
         else:
