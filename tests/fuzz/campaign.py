@@ -62,7 +62,7 @@ def fuzz(frames: int, seed: int, *, progress: Callable[[Found], None] | None = N
     mutator = Mutator(seed)
     chance = random.Random(seed + 1)
     found = Found()
-    seen: set[tuple[object, ...]] = set()
+    seen: set[int] = set()  # hashes: the behaviours themselves would be most of this process's memory
     sample: list[tuple[bytes, Outcome]] = []
     process = psutil.Process()
     started = time.monotonic()
@@ -73,8 +73,8 @@ def fuzz(frames: int, seed: int, *, progress: Callable[[Found], None] | None = N
         found.frames += count
         found.streams += 1
         _count(found, outcome)
-        if outcome.behaviour not in seen:
-            seen.add(outcome.behaviour)
+        if hash(outcome.behaviour) not in seen:
+            seen.add(hash(outcome.behaviour))
             mutator.keep(stream)
         if traced:
             _sampled(sample, (stream, outcome), chance)
