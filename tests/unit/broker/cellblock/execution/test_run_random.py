@@ -47,7 +47,7 @@ sayings = st.one_of(
             (protocol.Status(warm=1, booting=0, running=0), b""),
         ]
     ),
-    st.tuples(st.integers(1, 6), st.sampled_from(TOOLS)),
+    st.tuples(st.integers(1, 4), st.sampled_from(TOOLS)),
 )
 """A message and its body, or a call by its id and tool."""
 
@@ -296,7 +296,7 @@ async def _sleep(seconds: float) -> None:
 MORE = int(os.environ.get("CELLBLOCK_HISTORIES", "0"))
 
 Histories.TestCase.settings = settings(
-    max_examples=MORE or 40,
+    max_examples=MORE or 100,
     stateful_step_count=60 if MORE else 25,
     derandomize=not MORE,
     deadline=None,
