@@ -24,6 +24,9 @@ MAX_NAME_CHARS: Final = 512
 
 MAX_CALL_ID: Final = 2**31 - 1
 
+MAX_DETAIL_CHARS: Final = 300
+"""Cap of the reason in `Ended`: what a peer sent is quoted in it, and must not fill a header of its own size."""
+
 CallId = Annotated[int, Field(ge=1, le=MAX_CALL_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Millis = Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -227,7 +230,8 @@ def _parse(adapter: TypeAdapter[_T], header: dict[str, Any]) -> _T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise FrameError(f"unknown or malformed message ({where}: {first['msg']})") from None
+        said = f"unknown or malformed message ({where}: {first['msg']})"
+        raise FrameError(said[:MAX_DETAIL_CHARS]) from None
 
 
 def parse_from_worker(header: dict[str, Any]) -> FromWorker:

@@ -323,7 +323,7 @@ class Worker:
         assert self._reason is not None
         ended = protocol.Ended(
             reason=self._reason,
-            detail=self._detail,
+            detail=self._detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
             peak_bytes=usage.peak_bytes,

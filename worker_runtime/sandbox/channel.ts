@@ -4,13 +4,13 @@
  * @module
  */
 
+import { encodeFrame, takeFrames } from "./framing.ts";
 import { denoCore } from "./globals_web.ts";
-import { decodeHeader, encodeHeader, type Header } from "./msgpack.ts";
+import type { Header } from "./msgpack.ts";
 import { uncurryThis } from "./primordials.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;
-const PREFIX_BYTES = 6;
 
 // Captured before agent code runs: it may patch every prototype.
 const stdin = Deno.stdin;
@@ -40,17 +40,7 @@ export const textOf: (bytes: Uint8Array) => string = decodeText;
 
 /** Sends one frame, synchronously: what a script logged must be out before an endless loop follows it. */
 export function send(message: FromWorker, body: Uint8Array = EMPTY): void {
-  const header = encodeHeader(message as unknown as Header);
-  const length = 2 + header.length + body.length;
-  const frame = new Bytes(4 + length);
-  frame[0] = (length >>> 24) & 255;
-  frame[1] = (length >>> 16) & 255;
-  frame[2] = (length >>> 8) & 255;
-  frame[3] = length & 255;
-  frame[4] = header.length >> 8;
-  frame[5] = header.length & 255;
-  set(frame, header, PREFIX_BYTES);
-  set(frame, body, PREFIX_BYTES + header.length);
+  const frame = encodeFrame(message as unknown as Header, body);
   let sent = 0;
   while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
 }
@@ -81,27 +71,13 @@ export async function receive(onFrame: (message: ToWorker, body: Uint8Array) => 
   let shielded = withOwnCall;
   let buffer = new Bytes(READ_BYTES);
   let filled = 0;
+  const hand = onFrame as unknown as (header: Header, body: Uint8Array) => void;
   while (true) {
     const got = await shielded(() => read(filled === 0 ? buffer : subarray(buffer, filled)));
     shielded = (start) => start();
     if (got === null) return;
     filled += got;
-    let start = 0;
-    let wanted = 0;
-    while (filled - start >= 4) {
-      const length = ((buffer[start] << 24) | (buffer[start + 1] << 16) | (buffer[start + 2] << 8) |
-        buffer[start + 3]) >>> 0;
-      if (filled - start < 4 + length) {
-        wanted = 4 + length;
-        break;
-      }
-      const headerLength = (buffer[start + 4] << 8) | buffer[start + 5];
-      const bodyStart = start + PREFIX_BYTES + headerLength;
-      const end = start + 4 + length;
-      const header = decodeHeader(subarray(buffer, start + PREFIX_BYTES, bodyStart));
-      onFrame(header as unknown as ToWorker, subarray(buffer, bodyStart, end));
-      start = end;
-    }
+    const { used: start, wanted } = takeFrames(buffer, filled, hand);
     if (start === filled) {
       filled = 0;
       if (wanted === 0) continue;

@@ -13,7 +13,7 @@ export type HeaderValue = string | number | boolean | null;
 export type Header = { [key: string]: HeaderValue };
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder("utf-8", { fatal: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encode = encoder.encode.bind(encoder);
 const decode = decoder.decode.bind(decoder);
 const setBytes = p.uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
@@ -25,6 +25,7 @@ const subarray = p.uncurryThis(Uint8Array.prototype.subarray) as (
 const keysOf = Object.keys;
 const isInteger = Number.isInteger;
 const create = Object.create;
+const MAX_SAFE = 2 ** 53 - 1;
 
 /** Encodes a flat header. Throws RangeError on a value outside the subset. */
 export function encodeHeader(header: Header): Uint8Array {
@@ -68,7 +69,7 @@ export function encodeHeader(header: Header): Uint8Array {
 }
 
 function encodeInteger(bytes: Uint8Array, start: number, value: number): number {
-  if (!isInteger(value) || value < 0 || value > Number.MAX_SAFE_INTEGER) {
+  if (!isInteger(value) || value < 0 || value > MAX_SAFE) {
     throw new RangeError("header number is no unsigned integer");
   }
   let at = start;
@@ -92,7 +93,12 @@ function encodeInteger(bytes: Uint8Array, start: number, value: number): number 
   return at + width;
 }
 
-/** Decodes a flat header. Throws RangeError on a type outside the subset. */
+function safe(value: number): number {
+  if (value > MAX_SAFE) throw new RangeError("header number is over 2^53 - 1");
+  return value;
+}
+
+/** Decodes a flat header. Throws RangeError or TypeError on what is none, or outside the subset. */
 export function decodeHeader(bytes: Uint8Array): Header {
   let at = 0;
   const unsigned = (width: number) => {
@@ -123,7 +129,7 @@ export function decodeHeader(bytes: Uint8Array): Header {
       case 0xce:
         return unsigned(4);
       case 0xcf:
-        return unsigned(8);
+        return safe(unsigned(8));
       case 0xd9:
         return text(unsigned(1));
       case 0xda:
@@ -139,5 +145,7 @@ export function decodeHeader(bytes: Uint8Array): Header {
     if (typeof key !== "string") throw new RangeError("header key is no string");
     header[key] = read();
   }
+  // Reading past the end gives what is no number, or moves `at` past it: one look tells both.
+  if (at !== bytes.length) throw new RangeError("header is cut short, or goes on after its map");
   return header;
 }

@@ -35,6 +35,7 @@ CANCEL_BOUND_SECONDS: Final = 2.0
 """From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
+NEVER_SENT: Final = "never sent: the run had ended"
 
 
 class ToolCaller(Protocol):
@@ -61,8 +62,8 @@ class _Call:
     export: str | None = None
     duration_ms: int = 0
     ok: bool = False
-    error: str | None = IN_FLIGHT
-    certainty: Certainty = Certainty.MAY_HAVE_RUN
+    error: str | None = NEVER_SENT
+    certainty: Certainty = Certainty.NOT_STARTED
     over: bool = False
 
 
@@ -166,17 +167,14 @@ class ToolCalls:
 
     async def _execute(self, call_id: int, call: _Call, body: bytes) -> None:
         self._clock(1)
-        sent = False
         try:
             server, tool = self._find(call)
             call.export = tool.export_name
             label = f"{server.server_id}.{tool.export_name}"
             arguments = _arguments(tool, body, self.schemas.get(tool.input_schema, label=label))
             function = self.caller.caller(server, tool)
-            call.certainty = Certainty.NOT_STARTED
             async with self._turns:
-                call.certainty = Certainty.MAY_HAVE_RUN
-                sent = True
+                call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
             kind: Kind = "value"
             if isinstance(result, types.CallToolResult):
@@ -205,9 +203,6 @@ class ToolCalls:
                 call.certainty = error.certainty
                 self._fail(call_id, call, error)
                 return
-            if not sent:
-                call.certainty = Certainty.NOT_STARTED
-                call.error = "never sent: the run had ended"
             raise
         except Exception:
             logger.exception("a tool call failed inside Cellblock")

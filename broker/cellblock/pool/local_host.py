@@ -36,9 +36,10 @@ PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY
 
 
 class LocalHost:
-    """Keeps one worker host process running until `stop`, or until one refuses to serve (`refusal` says why).
+    """Keeps one worker host process running until `stop`.
 
-    A refusal ends it only before `established`: later the machine is known to be fit, and what it lacks may come back.
+    Until `established` is called, a host that refuses to serve is not started again: `refusal` says why. Later the
+    machine is known to be fit, and what it lacks may come back.
 
     Args:
         make_config: Gives the configuration of the next process from its fresh identity.
@@ -121,9 +122,11 @@ class LocalHost:
             self._greeted = False
             try:
                 code = await self._run_once(identity)
-                if code == EXIT_REFUSED and not self._established:
-                    self.refusal = self._last_words()
                 why = f"the worker host exited with code {code}"
+                if code == EXIT_REFUSED:
+                    why = f"the worker host refuses to serve: {self._last_words()}"
+                    if not self._established:
+                        self.refusal = self._last_words()
             except (OSError, ZMQError, RuntimeError) as error:
                 # RuntimeError: no thread could be started to wait for the process.
                 why = f"the worker host cannot be started: {error}"

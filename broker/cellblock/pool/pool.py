@@ -107,7 +107,7 @@ class Pool:
 
         Raises:
             Overloaded: The queue is full in all or for this client, or `queue_wait_ms` passed.
-            HostUnavailable: The pool is closed.
+            HostUnavailable: The pool is closed, or there was no host when `queue_wait_ms` had passed.
         """
         if self._closed:
             raise HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
@@ -242,11 +242,12 @@ class Pool:
         finally:
             self._admission.leave(ticket)
 
-    def _waited_too_long(self) -> Overloaded:
+    def _waited_too_long(self) -> Overloaded | HostUnavailable:
         bound = f"within {self._settings.queue_wait_ms} ms (pool.queue_wait_ms)"
         if not self._hosts:
-            return Overloaded(
-                f"No worker host connected {bound}.", hint="Run `cellblock doctor`; start a worker host."
+            return HostUnavailable(
+                f"No worker host came back {bound}.",
+                hint="Run `cellblock doctor`, and see host.log in the state directory.",
             )
         return Overloaded(
             f"No place came free {bound}: {self.running} runs hold all that this client may have.",

@@ -333,3 +333,16 @@ async def test_stopping_ends_every_run_and_kills_every_worker(
 def test_configurations_that_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         config("ipc:///x", **change)
+
+
+async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """What the worker sent must not come back whole in the reason: with it `Ended` would be over a header's cap."""
+    fake_workers.run('ready()\nread()\nframe(t="done", ms=0, **{"x" * 16_300: 0})\nhang()')
+    _, broker = await start_host()
+    broker.say(RUN, b"run 1")
+    ended = await broker.end_of(b"run 1")
+    assert ended.reason == "protocol"
+    assert len(ended.detail) <= protocol.MAX_DETAIL_CHARS
+    await broker.status(running=0, warm=1)

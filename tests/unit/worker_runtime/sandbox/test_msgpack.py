@@ -76,6 +76,7 @@ TEXTS = [
     "ä€😀" * 90,
     "\0",
     "\u2028",
+    "\ufeffa",
     "__proto__",
 ]
 
@@ -145,6 +146,11 @@ def test_what_is_outside_the_subset_is_an_error_and_never_a_wrong_value(codec: C
         b"\x81\xa1a\xa2\xc3\x28",
         b"\xc1",
         b"",
+        packed({"a": 1}) + b"\x00",
+        packed({"a": 300})[:-1],
+        packed({"a": "text"})[:-1],
+        packed({"a": 1})[:1],
+        packed({"a": 2**53}),
     ]
     answers = codec(decode=hostile)["decode"]
     assert [answer for answer in answers if "error" not in answer] == []

@@ -22,6 +22,21 @@ async def settled(future: asyncio.Future[Any]) -> Any:
         return await future
 
 
+async def test_a_call_that_comes_as_its_run_is_stopped_was_never_sent(make_world: MakeWorld) -> None:
+    """Its task ends before its first step; that it may have run would be said without need."""
+    world = make_world()
+    host = await world.host(hold)
+    task = world.begin()
+    await host.until_runs(1)
+    await turns()
+    host.runs[0].call(1)
+    closing = asyncio.ensure_future(world.executor.close())
+    response = await settled(task)
+    await settled(closing)
+    assert [entry.error for entry in response.tool_trace] == ["never sent: the run had ended"]
+    assert "0 completed, 0 in flight (may have run), 1 not started" in response.diagnostics[0].message
+
+
 @pytest.fixture
 def short_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own bounds, a hundred times shorter."""

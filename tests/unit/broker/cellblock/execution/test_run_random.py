@@ -1,41 +1,61 @@
-"""Random histories of a broker with several runs: whatever hosts say and whoever gives up, one response each."""
+"""A state machine of a broker with several runs: hosts say anything in any order, vanish and come back; callers go.
+
+Beside the broker runs a model (`run_model`); after every step the two must agree on the state of each run, on what was
+executed, and on who holds a place. `CELLBLOCK_HISTORIES=1000` makes more and longer histories, other ones each time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cellblock.execution.response import RunResponse
+from cellblock.execution.states import State
 from cellblock_worker import protocol
-from memory_host import BOUND, HostedRun, ScriptedHost, World, turns
+from memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
+from run_model import MAX_CALLS, ModelRun, Tools
+from virtual_time import VirtualTimeLoop
 
-MESSAGES: list[tuple[protocol.Message, bytes]] = [
-    (protocol.Leased(wait_ms=0), b""),
-    (protocol.Log(level="log", ms=1), b"text"),
-    (protocol.Call(id=1, server="tools", tool="echo"), b"{}"),
-    (protocol.Call(id=2, server="tools", tool="hangs"), b""),
-    (protocol.Call(id=3, server="tools", tool="echo"), b"[]"),
-    (protocol.Query(id=4, op="listServers"), b"[]"),
-    (protocol.Notice(), b"{}"),
-    (protocol.Done(ms=1), b'"result"'),
-    (protocol.Done(ms=1), b"nonsense"),
-    (protocol.Failed(ms=1, kind="exception"), b'{"name": "E", "message": "m", "causes": [""]}'),
-    (protocol.Ended(reason="finished"), b""),
-    (protocol.Ended(reason="timeout"), b""),
-]
+TOOLS = ("echo", "slow", "hangs", "fails", "cancels")
+TURNS = 12
+"""Of the loop: more than any chain of callbacks that one step starts."""
+
+TIMEOUT_MS = 20_000
+"""Each run asks for a little more than the one before it, and is known by that at its host."""
+
+QUEUE = 3
+HOSTS = 5
+
+sayings = st.one_of(
+    st.sampled_from(
+        [
+            (protocol.Leased(wait_ms=0), b""),
+            (protocol.Leased(wait_ms=0), b""),
+            (protocol.Log(level="log", ms=1), b"text"),
+            (protocol.Notice(), b"nonsense"),
+            (protocol.Done(ms=1), b'"result"'),
+            (protocol.Done(ms=1), b"nonsense"),
+            (protocol.Failed(ms=1, kind="exception"), b'{"name": "E", "message": "m", "causes": [""]}'),
+            (protocol.Ended(reason="finished"), b""),
+            (protocol.Ended(reason="timeout"), b""),
+            (protocol.Query(id=2, op="listServers"), b"[]"),
+            (protocol.Status(warm=1, booting=0, running=0), b""),
+        ]
+    ),
+    st.tuples(st.integers(1, 4), st.sampled_from(TOOLS)),
+)
+"""A message and its body, or a call by its id and tool."""
+
+number = st.integers(0, 20)
 
 
-async def play(run: HostedRun) -> None:
+async def silent(run: HostedRun) -> None:
     """Says nothing by itself: the machine speaks."""
-
-
-async def hangs(_: dict[str, Any]) -> None:
-    await asyncio.Event().wait()
 
 
 class Histories(RuleBasedStateMachine):
@@ -43,105 +63,245 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.tasks: list[asyncio.Task[RunResponse]] = []
-        self.cancelled: set[asyncio.Task[RunResponse]] = set()
+        self.loop = VirtualTimeLoop()
+        self.tools = Tools()
+        self.runs: list[ModelRun] = []
         self.hosts_made = 0
 
     def settle(self) -> None:
-        self.loop.run_until_complete(turns(12))
+        """Lets everything happen that is under way, and tells the model what hosts and clocks have done by it."""
+        self.loop.run_until_complete(turns(TURNS))
+        by_timeout = {hosted.message.timeout_ms: hosted for host in self.world.hosts for hosted in host.runs}
+        for run in self.runs:
+            run.hosted = run.hosted or by_timeout.get(TIMEOUT_MS + run.number)
+            if run.hosted is None:
+                continue
+            if run.state is State.KILLING and run.hosted.host.confirms:
+                run.hear(protocol.Ended(reason="cancelled"), b"")
+            if run.hosted.host not in self.alive:
+                run.lose()
 
     @initialize()
     def start(self) -> None:
         async def make() -> World:
-            return World(tools={"hangs": hangs}, pool={"queue_size": 3})
+            names = {name: getattr(self.tools, name) for name in TOOLS}
+            return World(tools=names, pool={"queue_size": QUEUE}, upstream={"max_concurrent_calls": 2})
 
         self.world = self.loop.run_until_complete(make())
-        self.new_host()
+        self.new_host(confirms=True)
 
     @property
     def alive(self) -> list[ScriptedHost]:
-        known = {host.identity for host in self.world.hosts} & set(self.world.pool._hosts)  # pyright: ignore[reportPrivateUsage]
-        return [host for host in self.world.hosts if host.identity in known]
+        known = set(self.world.pool._hosts)  # pyright: ignore[reportPrivateUsage]
+        # Of two with one identity the later speaks; the earlier is the process that has died.
+        newest = {host.identity: host for host in self.world.hosts}
+        return [host for identity, host in newest.items() if identity in known]
 
-    @rule()
-    def new_host(self) -> None:
-        if len(self.world.hosts) >= 6:
-            return
-        self.hosts_made += 1
-        identity = f"host {self.hosts_made}".encode()
-        self.loop.run_until_complete(self.world.host(play, capacity=2, identity=identity))
+    @property
+    def leased(self) -> list[ModelRun]:
+        return [run for run in self.runs if run.hosted is not None]
 
-    @rule()
-    def begin(self) -> None:
-        async def make() -> asyncio.Task[RunResponse]:
-            request = {"code": "1", "limits": {"maxToolCalls": 2}}
-            return asyncio.ensure_future(self.world.executor.run(request))
+    # ---- what happens --------------------------------------------------------------------------------
 
-        self.tasks.append(self.loop.run_until_complete(make()))
+    @rule(confirms=st.booleans())
+    def new_host(self, confirms: bool) -> None:
+        if len(self.alive) < HOSTS:
+            self.hosts_made += 1
+            self._connect(f"host {self.hosts_made}".encode(), confirms)
+
+    @rule(which=number, confirms=st.booleans())
+    def host_comes_back(self, which: int, confirms: bool) -> None:
+        """Under the identity of one that is gone; the runs of that one stay lost."""
+        alive = {host.identity for host in self.alive}
+        gone = sorted({host.identity for host in self.world.hosts} - alive)
+        if gone:
+            self._connect(gone[which % len(gone)], confirms)
+
+    def _connect(self, identity: bytes, confirms: bool) -> None:
+        work = self.world.host(silent, capacity=2, identity=identity, confirms=confirms)
+        self.loop.run_until_complete(work)
         self.settle()
 
-    @rule(picks=st.lists(st.tuples(st.integers(0, 20), st.sampled_from(MESSAGES)), min_size=1, max_size=6))
-    def say(self, picks: list[tuple[int, tuple[protocol.Message, bytes]]]) -> None:
-        runs = [run for host in self.world.hosts for run in host.runs]
-        for number, (message, body) in picks:
-            if runs:
-                runs[number % len(runs)].say(message, body)
+    @rule(count=st.integers(1, 4))
+    def begin(self, count: int) -> None:
+        async def make(request: dict[str, Any]) -> ModelRun:
+            task = self.loop.create_task(self.world.executor.run(request))
+            return ModelRun(len(self.runs), task)
+
+        for _ in range(count):
+            limits = {"timeoutMs": TIMEOUT_MS + len(self.runs), "maxToolCalls": MAX_CALLS}
+            self.runs.append(self.loop.run_until_complete(make({"code": "1", "limits": limits})))
         self.settle()
+
+    @precondition(lambda self: self.leased)
+    @rule(picks=st.lists(st.tuples(number, sayings), min_size=1, max_size=6), then=st.sampled_from("  ca"))
+    def say(self, picks: list[tuple[int, Any]], then: str) -> None:
+        """Messages in one turn, early, late or twice as it happens; a caller may go or a stop come in that turn."""
+        for which, saying in picks:
+            run = self.leased[which % len(self.leased)]
+            assert run.hosted is not None
+            message, body = self._message(run, saying)
+            run.hosted.say(message, body)
+            if run.hosted.host in self.alive and not isinstance(message, protocol.Status):
+                run.hear(message, body)
+        chosen = self.leased[picks[0][0] % len(self.leased)]
+        if then == "c":
+            self._cancel(chosen)
+        elif then == "a":
+            self._abort(chosen)
+        self.settle()
+
+    @precondition(lambda self: self.leased)
+    @rule(which=number, other=number, saying=sayings, forged=st.booleans())
+    def forge(self, which: int, other: int, saying: Any, forged: bool) -> None:
+        """A host speaks under the token of another host's run, or under one that never was: nobody hears it."""
+        run, host = self.leased[which % len(self.leased)], self.world.hosts[other % len(self.world.hosts)]
+        assert run.hosted is not None
+        if forged or host.identity != run.hosted.host.identity:
+            message, body = self._message(run, saying)
+            host.say(message, body, token=b"\0" * 16 if forged else run.hosted.token)
+        self.settle()
+
+    def _message(self, run: ModelRun, saying: Any) -> tuple[protocol.Message, bytes]:
+        first, second = saying
+        if isinstance(first, protocol.Message):
+            return first, second
+        body = json.dumps({"run": run.token, "id": first}).encode()
+        return protocol.Call(id=first, server="tools", tool=second), body
+
+    @precondition(lambda self: self.runs)
+    @rule(which=number)
+    def caller_goes(self, which: int) -> None:
+        self._cancel(self.runs[which % len(self.runs)])
+        self.settle()
+
+    def _cancel(self, run: ModelRun) -> None:
+        if not run.task.done():
+            run.task.cancel()
+            run.caller_gone = True
+            if run.hosted is not None:
+                run.kill()
+
+    def _abort(self, run: ModelRun) -> None:
+        """What a broker that stops does to each of its runs."""
+        for live in self.world.executor._live.values():  # pyright: ignore[reportPrivateUsage]
+            lease = live._lease  # pyright: ignore[reportPrivateUsage]
+            if lease is not None and run.hosted is not None and lease.token == run.hosted.token:
+                self.loop.call_soon(live.abort)
+                run.kill()
 
     @precondition(lambda self: self.alive)
-    @rule(number=st.integers(0, 20), how=st.sampled_from(["lose", "break", "hello"]))
-    def harm_a_host(self, number: int, how: str) -> None:
-        host = self.alive[number % len(self.alive)]
+    @rule(which=number, how=st.sampled_from(["lose", "break", "hello", "silence"]))
+    def harm_a_host(self, which: int, how: str) -> None:
+        host = self.alive[which % len(self.alive)]
         if how == "lose":
             self.world.lose(host)
         elif how == "break":
             self.loop.call_soon(self.world.link.deliver, host.identity, b"", b"\xc1")
-        else:
+        elif how == "hello":
             self.loop.call_soon(host.hello)
+        else:
+            self.world.pool._hosts[host.identity].heard -= 100  # pyright: ignore[reportPrivateUsage]
+            self.world.pool.check_silence()
         self.settle()
 
-    @precondition(lambda self: self.tasks)
-    @rule(number=st.integers(0, 20))
-    def cancel_a_caller(self, number: int) -> None:
-        task = self.tasks[number % len(self.tasks)]
-        if not task.done():
-            task.cancel()
-            self.cancelled.add(task)
+    @rule(seconds=st.sampled_from([0.05, 1.0, 3.0, 5.0, 16.0, 31.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Deadlines of leases, runs, kills, queues and tools. A host that misses one is replaced."""
+        self.loop.run_until_complete(_sleep(seconds))
         self.settle()
+
+    # ---- what holds ----------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_runs_twice_or_unasked(self) -> None:
+        asked = {(run.token, call) for run in self.runs for call in run.calls}
+        assert set(self.tools.begun) <= asked
+        assert all(count == 1 for count in self.tools.begun.values())
+
+    @invariant()
+    def places_are_held_by_live_runs_only(self) -> None:
+        if not self.runs:
+            return
+        pool = self.world.pool
+        assert pool.running == sum(run.state is not State.OVER for run in self.leased)
+        assert pool.queued <= QUEUE
+        hosts = pool._hosts.values()  # pyright: ignore[reportPrivateUsage]
+        assert all(len(host.leases) <= host.capacity for host in hosts)
+        assert not pool.queued or all(len(host.leases) == host.capacity for host in hosts)
+
+    @invariant()
+    def every_run_is_where_the_model_is(self) -> None:
+        states = {run.token: run.state for run in self.leased}
+        for live in self.world.executor._live.values() if self.runs else ():  # pyright: ignore[reportPrivateUsage]
+            lease = live._lease  # pyright: ignore[reportPrivateUsage]
+            assert lease is not None
+            assert live._state is states[lease.token.hex()]  # pyright: ignore[reportPrivateUsage]
+        for run in self.leased:
+            assert not run.task.done() or run.state is State.OVER or run.caller_gone
+
+    # ---- the end -------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
         try:
-            self.loop.run_until_complete(self._finish())
+            if hasattr(self, "world"):
+                self._capacity_returns()
+                self.loop.run_until_complete(self._finish())
         finally:
             self.loop.close()
+
+    def _capacity_returns(self) -> None:
+        """Once every run has ended, a new one is served at once."""
+        if not self.alive:
+            self.new_host(confirms=True)
+        # Each end lets one more in from the queue.
+        while running := [run for run in self.leased if run.state is not State.OVER]:
+            for run in running:
+                assert run.hosted is not None
+                run.hosted.say(protocol.Ended(reason="crashed"))
+                run.hear(protocol.Ended(reason="crashed"), b"")
+            self.settle()
+        for host in self.world.hosts:
+            host.play = succeed
+        response = self.loop.run_until_complete(self.world.executor.run({"code": "1"}))
+        assert response.result == 1
 
     async def _finish(self) -> None:
         for host in self.alive:
             self.world.lose(host, "the test is over")
+        for run in self.leased:
+            run.lose()
         self.world.pool.close()
-        if self.tasks:
-            _, pending = await asyncio.wait(self.tasks, timeout=BOUND)
-            assert not pending, "a run has no response"
-        for task in self.tasks:
-            if task.cancelled():
-                assert task in self.cancelled
-                continue
-            response = task.result()
-            json.dumps(response.as_json(), allow_nan=False)
-            assert response.ok == (response.result == "result"), response
-            assert sum(entry.ok for entry in response.tool_trace) <= 2
-        await asyncio.sleep(0.001)
-        await turns(10)
+        await turns(TURNS)
+        await _sleep(BOUND)
+        for run in self.runs:
+            assert run.task.done(), "a run has no response"
+            if run.task.cancelled():
+                assert run.caller_gone
+            elif run.hosted is not None:
+                json.dumps(run.task.result().as_json(), allow_nan=False)
+                run.check_response(self.tools)
+            else:
+                codes = [found.code for found in run.task.result().diagnostics]
+                assert codes in (["OVERLOADED"], ["WORKER_UNAVAILABLE"], ["HOST_LOST"]), codes
         assert self.world.pool.running == 0 and self.world.pool.queued == 0
+        assert not self.world.executor._live  # pyright: ignore[reportPrivateUsage]
         await self.world.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        if left:
-            await asyncio.wait(left, timeout=BOUND)
-        assert all(task.done() for task in left)
 
+
+async def _sleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+MORE = int(os.environ.get("CELLBLOCK_HISTORIES", "0"))
 
 Histories.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=MORE or 100,
+    stateful_step_count=60 if MORE else 25,
+    derandomize=not MORE,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
 )
 TestHistories = Histories.TestCase

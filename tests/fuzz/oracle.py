@@ -1,0 +1,141 @@
+"""What must hold for any stream of bytes: frames and messages, or the one defined error, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cellblock_worker import protocol
+from cellblock_worker.frames import (
+    Frame,
+    FrameDecoder,
+    FrameError,
+    encode_frame,
+    pack_header,
+    unpack_header,
+)
+
+CAP: Final = 64 * 1024
+"""Of the decoder under test."""
+
+ERROR_TEXT_MOST: Final = 1_000
+"""Characters of an error: it goes on in headers, which have a cap of their own, in logs and in diagnostics."""
+
+PARSERS: Final[tuple[Callable[[dict[str, Any]], protocol.Message], ...]] = (
+    protocol.parse_from_worker,
+    protocol.parse_to_worker,
+    protocol.parse_from_host,
+    protocol.parse_to_host,
+)
+
+_VARYING: Final = re.compile(r"\d+|'[^']*'|\(.*:")
+
+
+class Violation(AssertionError):
+    """A stream for which something does not hold; `stream` is it."""
+
+    def __init__(self, what: str, stream: bytes) -> None:
+        super().__init__(what)
+        self.stream = stream
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stream. `behaviour` is equal for streams that took the same ways through the code."""
+
+    frames: tuple[Frame, ...]
+    error: str | None
+    pending: int
+    behaviour: tuple[object, ...]
+    messages: int
+
+
+def examine(stream: bytes, chunks: Sequence[bytes]) -> Outcome:
+    """Feeds a stream whole and in chunks, parses every header in all four directions, packs again what was read.
+
+    Raises:
+        Violation: With the stream, when anything but frames, messages and FrameError comes of it.
+    """
+    try:
+        return _examine(stream, chunks)
+    except Violation:
+        raise
+    except Exception as error:
+        raise Violation(f"{type(error).__name__}: {error}"[:500], stream) from error
+
+
+def _examine(stream: bytes, chunks: Sequence[bytes]) -> Outcome:
+    frames, error, pending = _fed(chunks, stream)
+    whole, whole_error, whole_pending = _fed([stream], stream)
+    _hold(error == whole_error, f"error depends on chunks: {error} and {whole_error}", stream)
+    if error is None:
+        _hold(_raw(frames) == _raw(whole) and pending == whole_pending, "frames depend on chunks", stream)
+        used = b"".join(encode_frame(frame.raw_header, frame.body) for frame in frames)
+        _hold(stream == used + stream[len(stream) - pending :], "frames are not the stream", stream)
+    behaviour: list[object] = [_shape(error), min(len(frames), 3), min(pending, 8)]
+    messages = 0
+    for frame in frames:
+        _round_trip(frame.header, stream)
+        for parse in PARSERS:
+            told = _parsed(parse, frame.header, stream)
+            messages += isinstance(told, protocol.Message)
+            behaviour.append(_shape(told) if isinstance(told, str) else type(told).__name__)
+    return Outcome(tuple(frames), error, pending, tuple(behaviour), messages)
+
+
+def _raw(frames: Sequence[Frame]) -> list[tuple[bytes, bytes]]:
+    # Decoded headers cannot be compared: a NaN is not equal to itself.
+    return [(frame.raw_header, frame.body) for frame in frames]
+
+
+def _fed(chunks: Sequence[bytes], stream: bytes) -> tuple[list[Frame], str | None, int]:
+    decoder = FrameDecoder(CAP)
+    frames: list[Frame] = []
+    for chunk in chunks:
+        try:
+            frames += decoder.feed(chunk)
+        except FrameError as error:
+            _hold(decoder.pending_bytes == 0, "a failed decoder holds bytes", stream)
+            _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
+            try:
+                decoder.feed(b"")
+            except FrameError:
+                return frames, str(error), 0
+            raise Violation("a failed decoder goes on", stream) from None
+        _hold(decoder.pending_bytes < CAP + 4, "more is held than a frame may have", stream)
+    return frames, None, decoder.pending_bytes
+
+
+def _round_trip(header: dict[str, Any], stream: bytes) -> None:
+    try:
+        raw = pack_header(header)
+    except FrameError:
+        # What was read in a long form always fits again; only nesting can be too deep to write, never too deep to read.
+        raise Violation("what was read cannot be written", stream) from None
+    # Compared packed: a NaN is not equal to itself.
+    _hold(pack_header(unpack_header(raw)) == raw, "a header changes when it is written and read", stream)
+
+
+def _parsed(
+    parse: Callable[[dict[str, Any]], protocol.Message], header: dict[str, Any], stream: bytes
+) -> protocol.Message | str:
+    try:
+        message = parse(header)
+    except FrameError as error:
+        _hold(len(str(error)) <= ERROR_TEXT_MOST, f"an error of {len(str(error))} characters", stream)
+        return str(error)
+    again = parse(unpack_header(pack_header(message.model_dump())))
+    _hold(again == message, f"{message!r} changes on the wire", stream)
+    return message
+
+
+def _shape(error: str | None) -> str | None:
+    """An error without what differs from stream to stream."""
+    return None if error is None else _VARYING.sub("#", error)[:120]
+
+
+def _hold(holds: bool, what: str, stream: bytes) -> None:
+    if not holds:
+        raise Violation(what[:500], stream)

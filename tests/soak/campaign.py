@@ -1,0 +1,253 @@
+"""One soak from the broker's start to its end: warm up, look at rest, load and kill, look at rest, stop, settle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from soak import figures
+from soak.books import Books, Record
+from soak.faults import HOST_SHARE, Fault, Faults
+from soak.load import SERVERS, Load, Planned, call_numbers
+from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under
+from soak.wire import Cellblock
+from support import plain_server, write_config
+
+ANSWER_BOUND_SECONDS: Final = 90.0
+"""Longest wait for an answer: queue 30 s, lease 15 s, timeout 20 s and the kill after it, on a busy machine."""
+
+REST_BOUND_SECONDS: Final = 60.0
+PROGRESS_SECONDS: Final = 10.0
+SURVIVE_BOUND_SECONDS: Final = 10.0
+
+HOSTLESS_SAMPLES: Final = 20
+"""Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
+
+_LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
+
+SETTINGS: Final[dict[str, Any]] = {
+    "pool": {"warm": 3, "capacity": 6, "queue_size": 64},
+    "upstream": {"call_timeout_ms": 1500, "retry_first_ms": 100, "retry_max_ms": 2000},
+    "isolation": "auto",
+}
+
+
+class Campaign:
+    """Keeps what it knows when it fails half way, so that there is always a report.
+
+    Args:
+        work: An empty folder with a short path.
+        seed: Of the load and the faults.
+        seconds: Duration of the load.
+        clients: Runs at once.
+    """
+
+    def __init__(self, work: Path, *, seed: int, seconds: float, clients: int) -> None:
+        self._work, self._seconds, self._clients = work, seconds, clients
+        self._load = Load(seed)
+        self._seed = seed
+        self._requests: dict[int, Record] = {1: Record(0, "initialize", 0.0, cancelled=False)}
+        self._began = 0.0
+        self._before: Rest | None = None
+        self._after: Rest | None = None
+        self._faults: Faults | None = None
+        self._watch: Watch | None = None
+        self._survivors: list[str] = []
+        self._private = [work / name for name in ("tmp", "home", "cwd")]
+        self._ledgers = [work / f"{name}.jsonl" for name in SERVERS]
+        self._log = work / "broker.log"
+        self.books = Books()
+        servers = {
+            name: plain_server("--ledger", ledger)
+            for name, ledger in zip(SERVERS, self._ledgers, strict=True)
+        }
+        config = write_config(
+            work, {**servers, "plain": plain_server(), "hostile": plain_server()}, **SETTINGS
+        )
+        environment = {"PATH": os.environ["PATH"], "TMPDIR": str(work / "tmp"), "HOME": str(work / "home")}
+        self._cellblock = Cellblock(config, work / "s", self._log, environment, work / "cwd")
+        for folder in self._private:
+            folder.mkdir()
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The deaths so far."""
+        return self._faults.done if self._faults else []
+
+    async def run(self) -> None:
+        """The whole course. Breaches are in `books`."""
+        adopt_orphans()
+        await self._cellblock.start()
+        watch = self._watch = Watch(self._cellblock.pid, self._private)
+        await self._warm_up(watch)
+        self._before = await watch.rest(REST_BOUND_SECONDS)
+        self._say(f"at rest: {dict(self._before.processes)}")
+        await self._loaded(watch)
+        self._after = await self._rest_again(watch, self._before)
+        self._compare(self._before, self._after)
+        code = await self._cellblock.stop()
+        if code != 0:
+            self.books.breach("alive to the end", f"the broker ended with code {code}")
+        self._survivors = await watch.survivors(SURVIVE_BOUND_SECONDS)
+        for text in [*self._survivors, *watch.leaked.values()]:
+            self.books.breach("no leaked process", text)
+        for file in sorted(files_under(*self._private, self._work / "s" / "run")):
+            self.books.breach("no leaked file", file.removeprefix(str(self._work)))
+        self._read_logs()
+        lines = [line for ledger in self._ledgers for line in ledger.read_text(encoding="utf-8").splitlines()]
+        self.books.settle(self._cellblock.answers, self._requests, call_numbers(lines))
+
+    def figures(self) -> dict[str, Any]:
+        """Everything for the report."""
+        samples = self._watch.samples if self._watch else []
+        memory, grown = figures.memory_breaches(samples, len(self.books.records))
+        for text in grown:
+            self.books.breach("memory does not grow", text)
+        answers = self._cellblock.answers
+        by_fault = Counter(f"{fault.role} {fault.how}" for fault in self.faults)
+        loaded = [record for record in self.books.records if record.sent >= self._began]
+        return {
+            "seconds": self._seconds,
+            "runs": len(loaded),
+            "answers": sum(answers.values()),
+            "duplicate_answers": sum(count - 1 for count in answers.values() if count > 1),
+            "calls": {
+                "recorded": self.books.calls_recorded,
+                "duplicates": self.books.broken["each call at most once"],
+                "completed": self.books.calls_completed,
+                "uncertain": self.books.calls_uncertain,
+                "not_started": self.books.calls_not_started,
+            },
+            "broken": dict(self.books.broken),
+            "breaches": self.books.breaches,
+            "kinds": figures.kinds(loaded),
+            "faults": dict(sorted(by_fault.items())),
+            "recoveries": figures.recoveries(loaded, self.faults, self._began),
+            "memory": memory,
+            "descriptors": {
+                "broker": _totals(self._before, self._after, "broker_fds"),
+                "host": _totals(self._before, self._after, "host_fds"),
+            },
+            "processes_seen": len(self._watch.seen) if self._watch else 0,
+            "processes_left": len(self._survivors),
+            "series": figures.series(loaded, self._began, self._seconds),
+            "samples": figures.columns(samples),
+            "deaths": [vars(fault) for fault in self.faults],
+        }
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _warm_up(self, watch: Watch) -> None:
+        """Every kind of run once, a killed host and killed servers: whatever is made at first use is there."""
+        faults = Faults(watch.broker, self._seed, time.monotonic(), until=0.0)
+        for _ in range(2):
+            await asyncio.gather(*(self._one(*planned) for planned in self._load.one_of_each()))
+            for role in ("host", "upstream", "worker"):
+                await faults.kill_one(role)
+            await asyncio.sleep(1.0)
+
+    async def _loaded(self, watch: Watch) -> None:
+        self._began = time.monotonic()
+        until = self._began + self._seconds
+        faults = self._faults = Faults(
+            watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
+        )
+        watching = [asyncio.create_task(work) for work in (faults.run(), watch.run(), self._progress())]
+        try:
+            await asyncio.gather(*(self._client(until) for _ in range(self._clients)))
+        finally:
+            for task in watching:
+                task.cancel()
+            for outcome in await asyncio.gather(*watching, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    raise outcome
+
+    async def _client(self, until: float) -> None:
+        while time.monotonic() < until and self._cellblock.exit_code is None:
+            await self._one(*self._load.next())
+
+    async def _one(self, number: int, planned: Planned) -> None:
+        """Sends one run and waits for its answer, or for a moment where it is cancelled."""
+        record = self.books.sent(number, planned, time.monotonic())
+        request, answer = self._cellblock.run(dict(planned.arguments))
+        self._requests[request] = record
+        bound = ANSWER_BOUND_SECONDS
+        if planned.cancel_after is not None:
+            await asyncio.wait([answer], timeout=planned.cancel_after)
+            self._cellblock.cancel(request)
+            bound = 1.0
+        await asyncio.wait([answer], timeout=bound)
+        if answer.done() and not answer.cancelled():
+            when, message = answer.result()
+            self.books.answered(record, planned, when, message)
+        elif self._cellblock.exit_code is not None:
+            self.books.breach("alive to the end", f"the broker ended with code {self._cellblock.exit_code}")
+
+    async def _rest_again(self, watch: Watch, before: Rest) -> Rest:
+        deadline = time.monotonic() + REST_BOUND_SECONDS
+        after = await watch.rest(REST_BOUND_SECONDS)
+        while after != before and time.monotonic() < deadline:
+            after = await watch.rest(REST_BOUND_SECONDS)
+        watch.reap()
+        return after
+
+    def _compare(self, before: Rest, after: Rest) -> None:
+        if after.processes != before.processes:
+            self.books.breach("no leaked process", _difference(before.processes, after.processes))
+        for who in ("broker_fds", "host_fds"):
+            was, now = getattr(before, who), getattr(after, who)
+            if was != now:
+                self.books.breach("no leaked descriptor", f"{who}: {_difference(was, now)}")
+
+    def _read_logs(self) -> None:
+        for file in (self._log, self._work / "s" / "logs" / "host.log"):
+            text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
+            for entry in tracebacks(text):
+                self.books.breach("clean logs", f"{file.name}: {entry[:1500]}")
+        for line in self._cellblock.noise:
+            self.books.breach("clean logs", f"stdout: {line}")
+
+    async def _progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            passed = time.monotonic() - self._began
+            assert self._watch is not None
+            samples = self._watch.samples
+            last = samples[-1] if samples else None
+            if len(samples) > HOSTLESS_SAMPLES and not any(s.host_pid for s in samples[-HOSTLESS_SAMPLES:]):
+                self.books.breach("alive to the end", f"at {passed:.0f} s: no host for {HOSTLESS_SAMPLES} s")
+            memory = f"broker {last.broker_rss >> 20} MiB, host {last.host_rss >> 20} MiB" if last else ""
+            self._say(
+                f"{passed:5.0f} of {self._seconds:.0f} s: {len(self.books.records)} runs, "
+                f"{len(self.faults)} deaths and pauses, {sum(self.books.broken.values())} breaches, {memory}"
+            )
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def tracebacks(log: str) -> list[str]:
+    """The entries of a log with a traceback, but for the MCP SDK's about lines of servers that are no messages."""
+    starts = [0, *(found.start() for found in _LOG_ENTRY.finditer(log)), len(log)]
+    entries = [log[start:end] for start, end in pairwise(starts)]
+    return [
+        entry for entry in entries if "Traceback" in entry and " mcp.client" not in entry.partition("\n")[0]
+    ]
+
+
+def _difference(before: Kinds, after: Kinds) -> str:
+    kinds = sorted(kind for kind in before | after if before[kind] != after[kind])
+    return ", ".join(f"{kind}: {before[kind]} before, {after[kind]} after" for kind in kinds)
+
+
+def _totals(before: Rest | None, after: Rest | None, who: str) -> str:
+    counts = [sum(getattr(rest, who).values()) if rest else 0 for rest in (before, after)]
+    return f"{counts[0]} → {counts[1]}"

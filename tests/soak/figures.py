@@ -1,0 +1,142 @@
+"""Figures of a soak from its books, faults and samples. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any, Final
+
+from soak.books import Record
+from soak.faults import Fault
+from soak.watch import Sample
+
+BINS_MOST: Final = 120
+BIN_LEAST_SECONDS: Final = 2.0
+
+LEAK_PER_RUN_BYTES: Final = 512
+"""Steady growth of resident memory that is a leak; a forgotten response or task is several KiB."""
+
+LEAK_SLACK_BYTES: Final = 4 * 1024 * 1024
+"""Steady growth that is noise, over the whole load."""
+
+MEMORY_MOST_BYTES: Final = 512 * 1024 * 1024
+"""The most that broker or host may hold: a few messages of the largest size, 16 MiB, several times over."""
+
+WINDOWS: Final = 6
+"""A leak grows in each of these parts of the load but the first, which fills caches. A high-water mark, which the C
+library keeps after a few messages of many MiB came together, is a step between two parts that stay level."""
+
+Point = tuple[float, float]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that `share` of the values do not exceed; 0 for none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def bin_seconds(total: float) -> float:
+    """Width of one bin of a series over `total` seconds."""
+    return max(BIN_LEAST_SECONDS, total / BINS_MOST)
+
+
+def series(records: Sequence[Record], began: float, total: float) -> dict[str, list[Point]]:
+    """Answers in a second, and p50 and p99 of the latency of trivial runs in ms, over time."""
+    width = bin_seconds(total)
+    answered: Counter[int] = Counter()
+    latencies: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if record.answered is None or not 0 <= record.answered - began < total:
+            continue
+        place = int((record.answered - began) / width)
+        answered[place] += 1
+        if record.kind == "trivial" and record.latency is not None:
+            latencies[place].append(record.latency * 1000)
+    middles = [(place, round((place + 0.5) * width, 2)) for place in range(int(total / width))]
+    return {
+        "runs_per_second": [(at, round(answered[place] / width, 2)) for place, at in middles],
+        "p50_ms": [
+            (at, round(percentile(latencies[place], 0.5), 1)) for place, at in middles if latencies[place]
+        ],
+        "p99_ms": [
+            (at, round(percentile(latencies[place], 0.99), 1)) for place, at in middles if latencies[place]
+        ],
+    }
+
+
+def kinds(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """For each kind of run: how many, how they ended, and latencies in ms."""
+    grouped: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        grouped[record.kind].append(record)
+    rows: list[dict[str, Any]] = []
+    for kind, members in sorted(grouped.items(), key=lambda pair: -len(pair[1])):
+        latencies = [record.latency * 1000 for record in members if record.latency is not None]
+        endings = Counter(code for record in members for code in record.codes[:1])
+        rows.append(
+            {
+                "kind": kind,
+                "runs": len(members),
+                "without_error": sum(record.ok for record in members),
+                "endings": dict(endings.most_common()),
+                "p50_ms": round(percentile(latencies, 0.5), 1),
+                "p99_ms": round(percentile(latencies, 0.99), 1),
+            }
+        )
+    return rows
+
+
+def recoveries(records: Sequence[Record], faults: Sequence[Fault], began: float) -> list[float]:
+    """Seconds from each SIGKILL of a host to the next run without an error that was sent after it."""
+    good = sorted((record.answered, record.sent) for record in records if record.ok and record.answered)
+    found: list[float] = []
+    for fault in faults:
+        if (fault.role, fault.how) == ("host", "kill"):
+            at = began + fault.at
+            after = next((answered for answered, sent in good if sent > at), None)
+            if after is not None:
+                found.append(round(after - at, 2))
+    return found
+
+
+def columns(samples: Sequence[Sample]) -> dict[str, list[float]]:
+    """The samples as one list for each field."""
+    return {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
+
+
+def growth(values: Sequence[int]) -> tuple[int, int, int]:
+    """Medians of the second and the last of `WINDOWS` parts of a series, and the steady growth between them: the
+    least rise from one part to the next, once for each."""
+    size = len(values) // WINDOWS
+    if size == 0:
+        return 0, 0, 0
+    medians = [int(statistics.median(values[part * size : (part + 1) * size])) for part in range(1, WINDOWS)]
+    rises = [after - before for before, after in pairwise(medians)]
+    return medians[0], medians[-1], max(0, min(rises)) * len(rises)
+
+
+def memory_breaches(
+    samples: Sequence[Sample], runs: int
+) -> tuple[dict[str, tuple[int, int, int]], list[str]]:
+    """`growth` of the broker and of the host that lived longest, and what is too much."""
+    lives: defaultdict[int, list[int]] = defaultdict(list)
+    for sample in samples:
+        if sample.host_pid:
+            lives[sample.host_pid].append(sample.host_rss)
+    longest = max(lives.values(), key=len, default=list[int]())
+    whole = {"broker": [sample.broker_rss for sample in samples], "host": longest}
+    found = {who: growth(values) for who, values in whole.items()}
+    breaches = [
+        f"{who}: grows steadily, by {steady} bytes in {runs} runs"
+        for who, (_, _, steady) in found.items()
+        if steady > LEAK_SLACK_BYTES + LEAK_PER_RUN_BYTES * runs
+    ]
+    breaches += [
+        f"{who}: holds {max(values)} bytes, at most {MEMORY_MOST_BYTES}"
+        for who, values in whole.items()
+        if max(values, default=0) > MEMORY_MOST_BYTES
+    ]
+    return found, breaches

@@ -1,0 +1,144 @@
+"""The report of a soak: Markdown for people, JSON for programs, and the picture."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import deno
+
+from soak import figures
+from soak.books import INVARIANTS
+from soak.picture import Line, Panel, draw
+
+MIB: Final = 1024 * 1024
+PACKAGES: Final = ("cellblock", "mcp", "pyzmq", "msgpack", "pydantic", "psutil")
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    said = subprocess.run([deno.find_deno_bin(), "--version"], capture_output=True, text=True, check=True)
+    return {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory / 2**30:.1f} GiB",
+        "Python": platform.python_version(),
+        "Deno": said.stdout.split()[1],
+        **{package: version(package) for package in PACKAGES},
+    }
+
+
+def write(folder: Path, name: str, report: dict[str, Any], faults: list[Any]) -> None:
+    """Writes NAME.json, NAME.svg and NAME.md."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in report.items()]
+    (folder / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    (folder / f"{name}.svg").write_text(_picture(report, faults), encoding="utf-8")
+    (folder / f"{name}.md").write_text(_markdown(name, report), encoding="utf-8")
+
+
+def _picture(report: dict[str, Any], faults: list[Any]) -> str:
+    total, series, samples = report["seconds"], report["series"], report["samples"]
+
+    def over_time(field: str, unit: float = 1.0) -> list[figures.Point]:
+        return [(at, value / unit) for at, value in zip(samples["at"], samples[field], strict=True) if value]
+
+    panels = [
+        Panel("answers in a second", [Line("all kinds of runs", series["runs_per_second"])]),
+        Panel(
+            "latency of trivial runs, ms",
+            [Line("p50", series["p50_ms"]), Line("p99", series["p99_ms"])],
+            log=True,
+        ),
+        Panel(
+            "resident memory, MiB",
+            [Line("broker", over_time("broker_rss", MIB)), Line("host", over_time("host_rss", MIB))],
+        ),
+        Panel(
+            "open descriptors",
+            [Line("broker", over_time("broker_fds")), Line("host", over_time("host_fds"))],
+        ),
+    ]
+    return draw(f"Soak of {report['date']}: {report['runs']:,} runs", total, panels, faults)
+
+
+def _markdown(name: str, report: dict[str, Any]) -> str:
+    broken = sum(report["broken"].values())
+    verdict = (
+        "every invariant held" if not broken else f"{broken} breaches of {len(report['broken'])} invariants"
+    )
+    lines = [
+        f"# Soak of {report['date']}",
+        "",
+        f"`bash scripts/soak --minutes {report['minutes']:g} --seed {report['seed']}`: {verdict}.",
+        "",
+        f"![Runs, latency, memory and descriptors over time]({name}.svg)",
+        "",
+        "Deaths meet whatever is there at the moment: a seed fixes the load and the order of deaths, not the course.",
+        "The machine was shared with other work: read times as ratios.",
+        "",
+        "| figure | value |",
+        "|---|---|",
+        *(f"| {label} | {value} |" for label, value in _summary(report)),
+        "",
+        "## Invariants",
+        "",
+        "| invariant | what it says | breaches |",
+        "|---|---|---|",
+        *(f"| {label} | {text} | {report['broken'].get(label, 0)} |" for label, text in INVARIANTS.items()),
+        "",
+    ]
+    for label, texts in report["breaches"].items():
+        lines += [f"### {label}", "", *(f"- `{text}`" for text in texts), ""] if texts else []
+    lines += [
+        "## Runs by kind",
+        "",
+        "Latency is from the client's request to its answer, waiting in the queue included.",
+        "",
+        "| kind | runs | without error | other endings | p50 ms | p99 ms |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in report["kinds"]:
+        endings = ", ".join(f"{code} {count}" for code, count in row["endings"].items()) or "none"
+        figures_of = f"{row['runs']} | {row['without_error']} | {endings} | {row['p50_ms']} | {row['p99_ms']}"
+        lines.append(f"| {row['kind']} | {figures_of} |")
+    lines += ["", "## Machine", "", "| part | version |", "|---|---|"]
+    lines += [f"| {part} | {value} |" for part, value in report["machine"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(report: dict[str, Any]) -> list[tuple[str, str]]:
+    memory = {
+        who: f"{early / MIB:.1f} → {late / MIB:.1f} MiB, steady growth {steady / MIB:.1f} MiB"
+        for who, (early, late, steady) in report["memory"].items()
+    }
+    recoveries = sorted(report["recoveries"])
+    again = (
+        f"median {figures.percentile(recoveries, 0.5)} s, longest {recoveries[-1]} s"
+        if recoveries
+        else "none killed"
+    )
+    calls = report["calls"]
+    return [
+        ("duration of the load", f"{report['seconds']:.0f} s, {report['clients']} runs at once"),
+        ("runs, answers in a second", f"{report['runs']:,}, {report['runs'] / report['seconds']:.1f}"),
+        ("answers", f"{report['answers']:,}, of which {report['duplicate_answers']} second answers"),
+        (
+            "tool calls in the ledgers",
+            f"{calls['recorded']:,}, of which {calls['duplicates']} twice; told completed {calls['completed']:,}, "
+            f"may have run {calls['uncertain']:,}, not started {calls['not_started']:,}",
+        ),
+        ("deaths and pauses", ", ".join(f"{what} {count}" for what, count in report["faults"].items())),
+        ("from a host's SIGKILL to the next good answer", again),
+        ("resident memory early → late, broker", memory["broker"]),
+        ("resident memory early → late, longest-lived host", memory["host"]),
+        ("descriptors at rest before → after, broker", report["descriptors"]["broker"]),
+        ("descriptors at rest before → after, host", report["descriptors"]["host"]),
+        ("processes seen, left at the end", f"{report['processes_seen']:,}, {report['processes_left']}"),
+        ("load average at the end", report["load_average"]),
+    ]

@@ -1,0 +1,208 @@
+"""What the broker and everything under it takes: sampled every second, and compared at rest before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+SAMPLE_SECONDS: Final = 1.0
+ORPHAN_SECONDS: Final = 15.0
+"""A process that has lost its parent may live this long: a worker of a killed host dies at once, a stopped one when it
+is killed, an upstream server when it sees the end of its stdin."""
+
+REST_SAMPLES: Final = 60
+REST_PAUSE_SECONDS: Final = 0.05
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+Kinds = Counter[str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look. `at` in seconds since the load began, memory in bytes; host figures are 0 while there is none."""
+
+    at: float
+    broker_rss: int
+    broker_fds: int
+    host_pid: int
+    host_rss: int
+    host_fds: int
+    processes: int
+    temporary_files: int
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Descriptors by kind and processes by role, with nothing to do."""
+
+    broker_fds: Kinds
+    host_fds: Kinds
+    processes: Kinds
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of every descendant that loses its own, so that none can escape the count."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def role_of(process: psutil.Process) -> str:
+    """host, worker, bubblewrap, upstream or another name. Raises psutil.Error."""
+    name = process.name()
+    if name == "deno":
+        return "worker"
+    if name == "bwrap":
+        return "bubblewrap"
+    line = process.cmdline()
+    if "cellblock_worker" in line:
+        return "host"
+    return "upstream" if any(part.endswith("plain_server.py") for part in line) else name
+
+
+def by_role(broker: psutil.Process) -> dict[str, list[psutil.Process]]:
+    """The living descendants of the broker."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in broker.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.setdefault(role_of(process), []).append(process)
+    return found
+
+
+def descriptors(pid: int) -> Kinds:
+    """The open descriptors of a process by kind; empty when it is gone."""
+    kinds: Kinds = Counter()
+    with contextlib.suppress(OSError):
+        for entry in (Path("/proc") / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                target = str(entry.readlink())
+                kinds[target.partition(":")[0] if ":" in target else target] += 1
+    return kinds
+
+
+def files_under(*folders: Path) -> set[str]:
+    """Everything in these folders."""
+    return {str(path) for folder in folders for path in folder.rglob("*")}
+
+
+class Watch:
+    """Samples until closed.
+
+    Args:
+        broker_pid: The broker, a child of this process.
+        temporary: Folders that must stay empty.
+    """
+
+    def __init__(self, broker_pid: int, temporary: list[Path]) -> None:
+        self.broker = psutil.Process(broker_pid)
+        self.samples: list[Sample] = []
+        self.leaked: dict[int, str] = {}
+        self.seen: set[psutil.Process] = set()
+        self.host: psutil.Process | None = None
+        self._temporary = temporary
+        self._orphans: dict[int, float] = {}
+        self._started = time.monotonic()
+
+    async def run(self) -> None:
+        """Samples every `SAMPLE_SECONDS`; cancel it."""
+        self._started = time.monotonic()
+        while True:
+            with contextlib.suppress(psutil.Error):
+                self.samples.append(self._look())
+            self.reap()
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    def reap(self) -> None:
+        """Reaps adopted children that have ended, and notes those that do not end."""
+        for child in psutil.Process().children():
+            if child == self.broker:
+                continue
+            with contextlib.suppress(psutil.Error, ChildProcessError):
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(child.pid, os.WNOHANG)
+                    self._orphans.pop(child.pid, None)
+                    continue
+                since = self._orphans.setdefault(child.pid, time.monotonic())
+                if time.monotonic() - since > ORPHAN_SECONDS:
+                    self.leaked[child.pid] = f"{role_of(child)}: {' '.join(child.cmdline())[:200]}"
+
+    async def rest(self, bound: float) -> Rest:
+        """Waits until processes and descriptors stay the same for 3 s. The last look after `bound` seconds."""
+        deadline = time.monotonic() + bound
+        same = 0
+        last = self._rest()
+        while same < REST_SAMPLES and time.monotonic() < deadline:
+            await asyncio.sleep(REST_PAUSE_SECONDS)
+            now = self._rest()
+            same = same + 1 if now == last else 0
+            last = now
+        return last
+
+    async def survivors(self, bound: float) -> list[str]:
+        """What is left of all processes ever seen, after the broker has ended and `bound` seconds at most."""
+        deadline = time.monotonic() + bound
+        left = [process for process in self.seen if _alive(process)]
+        while left and time.monotonic() < deadline:
+            self.reap()
+            await asyncio.sleep(0.1)
+            left = [process for process in left if _alive(process)]
+        return [_shown(process) for process in left]
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _look(self) -> Sample:
+        roles = by_role(self.broker)
+        for processes in roles.values():
+            self.seen.update(processes)
+        self.host = next(iter(roles.get("host", [])), None)
+        host_pid = self.host.pid if self.host else 0
+        host_rss = 0
+        with contextlib.suppress(psutil.Error):
+            host_rss = self.host.memory_info().rss if self.host else 0
+        return Sample(
+            at=round(time.monotonic() - self._started, 2),
+            broker_rss=self.broker.memory_info().rss,
+            broker_fds=sum(descriptors(self.broker.pid).values()),
+            host_pid=host_pid,
+            host_rss=host_rss,
+            host_fds=sum(descriptors(host_pid).values()) if host_pid else 0,
+            processes=sum(len(processes) for processes in roles.values()),
+            temporary_files=len(files_under(*self._temporary)),
+        )
+
+    def _rest(self) -> Rest:
+        try:
+            roles = by_role(self.broker)
+        except psutil.Error:
+            return Rest(Counter(), Counter(), Counter())
+        self.seen.update(process for processes in roles.values() for process in processes)
+        host = next(iter(roles.get("host", [])), None)
+        return Rest(
+            descriptors(self.broker.pid),
+            descriptors(host.pid) if host else Counter(),
+            Counter({role: len(processes) for role, processes in roles.items()}),
+        )
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _shown(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return str(process.pid)

@@ -1,0 +1,135 @@
+"""A `cellblock serve --stdio` process and a bare JSON-RPC client that counts every answer it gets.
+
+The MCP SDK's client would hide a second answer to the same request; this one is there to see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
+
+LINE_CAP_BYTES: Final = 128 * 1024 * 1024
+"""A result of 16 MiB comes twice in one line, as text and as structure, escaped."""
+
+START_BOUND_SECONDS: Final = 60.0
+STOP_BOUND_SECONDS: Final = 30.0
+
+
+class Cellblock:
+    """One broker process with one client.
+
+    Args:
+        config: The configuration file.
+        state: The state directory.
+        log: Where the broker's stderr goes.
+        environment: The whole environment of the broker.
+        cwd: Its working directory.
+    """
+
+    def __init__(self, config: Path, state: Path, log: Path, environment: dict[str, str], cwd: Path) -> None:
+        self._config, self._state, self._log, self._environment, self._cwd = (
+            config,
+            state,
+            log,
+            environment,
+            cwd,
+        )
+        self._process: Process | None = None
+        self._waiting: dict[int, asyncio.Future[tuple[float, dict[str, Any]]]] = {}
+        self._next = 0
+        self._reader: asyncio.Task[None] | None = None
+        self.answers: Counter[object] = Counter()
+        self.noise: list[str] = []
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while the broker lives."""
+        return self._process.returncode if self._process else None
+
+    async def start(self) -> None:
+        """Starts the broker and shakes hands. Raises TimeoutError."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                str(CELLBLOCK),
+                *("serve", "--stdio", "--config", str(self._config), "--state-dir", str(self._state)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=log,
+                env=self._environment,
+                cwd=self._cwd,
+                limit=LINE_CAP_BYTES,
+            )
+        self._reader = asyncio.create_task(self._read())
+        client = {"name": "soak", "version": "1"}
+        hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        async with asyncio.timeout(START_BOUND_SECONDS):
+            _, answered = self.request("initialize", hello)
+            await answered
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def run(self, arguments: dict[str, Any]) -> tuple[int, asyncio.Future[tuple[float, dict[str, Any]]]]:
+        """Sends one `codemode.run`: its request id, and a future of the time of the answer and the answer."""
+        return self.request("tools/call", {"name": "codemode.run", "arguments": arguments})
+
+    def request(
+        self, method: str, parameters: dict[str, Any]
+    ) -> tuple[int, asyncio.Future[tuple[float, dict[str, Any]]]]:
+        """Sends any request."""
+        self._next += 1
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[self._next] = future
+        self._write({"jsonrpc": "2.0", "id": self._next, "method": method, "params": parameters})
+        return self._next, future
+
+    def cancel(self, number: int) -> None:
+        """Cancels a request; an answer may still come, or not."""
+        self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+
+    async def stop(self) -> int:
+        """Closes the broker's stdin and waits for its end. Returns its exit code; SIGKILL counts as -9."""
+        assert self._process is not None and self._process.stdin is not None and self._reader is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_BOUND_SECONDS):
+                await self._reader
+                return await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            return await self._process.wait()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        # Lone surrogates of hostile scripts stay escaped: ASCII only.
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    async def _read(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            now = time.monotonic()
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self.noise.append(line[:200].decode("utf-8", "replace"))
+                continue
+            if "id" not in message or "method" in message:
+                continue
+            self.answers[message["id"]] += 1
+            future = self._waiting.pop(message["id"], None)
+            if future is not None and not future.done():
+                future.set_result((now, message))
+        for future in self._waiting.values():
+            future.cancel()
