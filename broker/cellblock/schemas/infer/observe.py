@@ -127,7 +127,8 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
     tag = _tag_of(rows[0])
     if tag is None:
         return None, together
-    earlier = TAGS[: TAGS.index(tag)]
+    names = set(chain.from_iterable(rows))
+    earlier = [name for name in TAGS[: TAGS.index(tag)] if name in names]
     groups: dict[str, Sequence[dict[str, Any]]] = {}
     column = [row.get(tag) for row in rows]
     values = set(map(type, column))
