@@ -62,12 +62,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        plain = Learner._read_all  # pyright: ignore[reportPrivateUsage]
+        clock, plain = self, Learner._read_all  # pyright: ignore[reportPrivateUsage]
 
         def read_all(self: Learner) -> None:
             started = time.thread_time()
             plain(self)
-            self.seconds += time.thread_time() - started
+            clock.seconds += time.thread_time() - started
 
         Learner._read_all = read_all  # pyright: ignore[reportPrivateUsage]
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__
+from cellblock import __version__, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -104,6 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _common(inspect)
 
+    cli_schemas.add_parser(commands, _common)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what is in force on this machine, what is missing, and what does not work",
@@ -138,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "types": _types,
         "search": _search,
         "inspect": _inspect,
+        "schemas": _schemas,
         "doctor": _doctor,
         "demo": _demo,
     }
@@ -250,6 +253,11 @@ async def _inspect(parsed: argparse.Namespace) -> int:
 
     catalog, outputs = await _catalog(parsed)
     sys.stdout.write(as_json(inspect_tool(catalog, parsed.tool, outputs)) + "\n")
+    return EXIT_OK
+
+
+async def _schemas(parsed: argparse.Namespace) -> int:
+    sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), _catalog))
     return EXIT_OK
 
 

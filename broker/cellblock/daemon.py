@@ -25,7 +25,7 @@ from cellblock.config import Settings, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
-from cellblock.outputs import KnownOutputs, ToolRefiner
+from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.schemas.learner import Learner
@@ -201,6 +201,7 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
+        overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
         self._outputs = KnownOutputs(self._learner)
         self._registry = Registry(
@@ -208,7 +209,7 @@ class Broker:
             self._tools,
             section.upstream,
             log_dir=log_dir,
-            refine=ToolRefiner(section.schemas),
+            refine=ToolRefiner(section.schemas, overlays),
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()
