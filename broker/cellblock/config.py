@@ -151,7 +151,7 @@ class SchemaSettings(_Section):
     """Whether the newest small result of each tool is kept, and shown as an example."""
 
     stable_after: Positive = 20
-    """Results in a row that change nothing, after which only some are looked at."""
+    """Results in a row that change nothing, after which only some are looked at; each 8 KiB of one count as one."""
 
     sample_every: Positive = 16
     """Then one result in so many is."""
