@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__
+from cellblock import __version__, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -122,6 +122,8 @@ def make_parser() -> argparse.ArgumentParser:
     approve.add_argument("--show", action="store_true", help="approve nothing")
     _common(approve)
 
+    cli_schemas.add_parser(commands, _common)
+
     doctor = commands.add_parser(
         "doctor",
         help="say what is in force on this machine, what is missing, and what does not work",
@@ -166,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "search": _search,
         "inspect": _inspect,
         "approve": _approve,
+        "schemas": _schemas,
         "doctor": _doctor,
         "keygen": _keygen,
         "demo": _demo,
@@ -293,6 +296,11 @@ async def _approve(parsed: argparse.Namespace) -> int:
     done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
     sys.stdout.write(done.text + "\n")
     return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
+
+
+async def _schemas(parsed: argparse.Namespace) -> int:
+    sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), _catalog))
+    return EXIT_OK
 
 
 async def _doctor(parsed: argparse.Namespace) -> int:

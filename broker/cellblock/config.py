@@ -251,10 +251,13 @@ class SchemaSettings(_Section):
     """Whether the newest small result of each tool is kept, and shown as an example."""
 
     stable_after: Positive = 20
-    """Results in a row that change nothing, after which only some are looked at."""
+    """Results in a row that change nothing, after which only some are looked at; each 8 KiB of one count as one."""
 
     sample_every: Positive = 16
     """Then one result in so many is."""
+
+    overlays: Path | None = None
+    """Folder of the overlay files; `overlays` in the state directory when absent."""
 
     servers: dict[str, ServerSchemaSettings] = {}
     """Exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
@@ -354,6 +357,11 @@ class Settings(BaseModel):
     def state_dir(self) -> Path:
         """Where everything that outlives a run is kept."""
         return self.cellblock.state_dir or Path(platformdirs.user_state_dir("cellblock"))
+
+    @property
+    def overlay_dir(self) -> Path:
+        """Where the user's overlay files are."""
+        return self.cellblock.schemas.overlays or self.state_dir / "overlays"
 
     def with_state_dir(self, path: Path | None) -> Settings:
         """The same settings with another state directory, or unchanged for None."""

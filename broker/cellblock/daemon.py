@@ -23,7 +23,7 @@ from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
-from cellblock.outputs import KnownOutputs, ToolRefiner
+from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
@@ -223,6 +223,7 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
+        overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
         self._outputs = KnownOutputs(self._learner)
         self._registry = Registry(
@@ -231,7 +232,7 @@ class Broker:
             section.upstream,
             log_dir=log_dir,
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
-            refine=ToolRefiner(section.schemas),
+            refine=ToolRefiner(section.schemas, overlays),
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()

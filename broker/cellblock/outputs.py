@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.catalog.model import Effect, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
-from cellblock.config import SchemaSettings
+from cellblock.config import SchemaSettings, Settings
 from cellblock.schemas.boxes import box_of, unboxed
 from cellblock.schemas.infer import NOTHING, join, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Observation
+from cellblock.schemas.overlay import ToolOverlay, load_overlay, overlay_file
 
 
 class ToolRefiner:
@@ -25,21 +26,63 @@ class ToolRefiner:
 
     Args:
         settings: The section of the configuration.
+        overlays: What the user says of tools, by server and tool.
     """
 
-    def __init__(self, settings: SchemaSettings) -> None:
+    def __init__(
+        self, settings: SchemaSettings, overlays: Mapping[str, Mapping[str, ToolOverlay]] | None = None
+    ) -> None:
         self._settings = settings
+        self._overlays = overlays or {}
 
     def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
         """The entry of a tool; `server` is its server's name in the configuration."""
         rules = self._settings.of(server, tool.tool_name)
         tool = replace(tool, parse_text=rules.unwrap == "json")
+        overlay = self._overlays.get(server, {}).get(tool.tool_name)
+        if overlay is not None:
+            tool = _overlaid(tool, overlay)
         box = box_of(tool.output_schema) if rules.unbox else None
         if box is None:
             return tool
         return replace(
             tool, box=box, output_schema=unboxed(cast("Mapping[str, Any]", tool.output_schema), box)
         )
+
+
+def load_overlays(settings: Settings) -> dict[str, dict[str, ToolOverlay]]:
+    """The overlays of all configured servers, and of the Python tools.
+
+    Raises:
+        ConfigError: A file cannot be used; the message names line and column.
+    """
+    folder = settings.overlay_dir
+    found = {name: load_overlay(overlay_file(folder, name)) for name in [*settings.servers, "local"]}
+    return {name: overlays for name, overlays in found.items() if overlays}
+
+
+_HINTS: Final = {
+    "read": {"readOnlyHint": True},
+    "write": {"readOnlyHint": False, "destructiveHint": False},
+    "destructive": {"readOnlyHint": False, "destructiveHint": True},
+}
+
+
+def _overlaid(tool: ToolEntry, overlay: ToolOverlay) -> ToolEntry:
+    given = Given(
+        output_schema=overlay.output,
+        json_text=overlay.json_text,
+        examples=tuple(Example(*pair) for pair in overlay.examples),
+        effect=cast("Effect | None", overlay.effect),
+    )
+    tool = replace(tool, given=given)
+    if overlay.effect is not None:
+        tool = replace(tool, annotations={**(tool.annotations or {}), **_HINTS[overlay.effect]})
+    if overlay.examples and isinstance(tool.input_schema, Mapping):
+        # Where agents and error messages look for examples (Code Mode specification, section 7.2).
+        inputs = [example.input for example in given.examples]
+        tool = replace(tool, input_schema={**tool.input_schema, "examples": inputs})
+    return tool
 
 
 class KnownOutputs:

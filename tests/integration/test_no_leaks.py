@@ -212,7 +212,7 @@ asyncio.run(main())
         name: set() for name in folders
     }
     written = files_under(state)
-    assert {name.partition("/")[0] for name in written} <= {"logs", "pins", "run"}
+    assert {name.partition("/")[0] for name in written} <= {"logs", "pins", "run", "schemas.sqlite3"}
     assert not any(name.startswith("run/") for name in written), written
     # Others may use the machine's shared folders for a moment; what we left would stay.
     await until(lambda: new_in_shared_places() <= shared, "nothing new in the shared folders", bound=30)
@@ -234,5 +234,7 @@ async def test_without_a_state_dir_the_platforms_is_used(tmp_path: Path) -> None
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["result"] == 1
     state = home / ".local" / "state" / "cellblock"
-    assert {path.parent for path in home.rglob("*") if path.is_file()} <= {state / "logs"}
+    written = {path for path in home.rglob("*") if path.is_file()}
+    assert {path.parent for path in written} <= {state / "logs", state}
+    assert {path.name for path in written if path.parent == state} <= {"schemas.sqlite3"}
     assert state.stat().st_mode & 0o777 == 0o700

@@ -29,6 +29,9 @@ MAX_WAITING: Final = 256
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
 """The same in bytes: the memory that learning may hold."""
 
+BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
+"""A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
+
 LINGER_SECONDS: Final = 0.1
 """From a result to looking at it: the run that it belongs to goes first, and what comes together is read together."""
 
@@ -243,7 +246,7 @@ class Learner:
         self._unwritten[key] = seen if waiting is None else waiting.merged(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
         if held is not None and held.shape == merged.shape:
-            pace.unchanged += 1
+            pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
             return
         pace.unchanged = 0
         if held is not None and held.samples:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from cellblock.schemas.infer import NOTHING, Shape, bounded, changes, join
 
@@ -103,6 +103,10 @@ def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:
 
 def fingerprint(input_schema: object, output_schema: object) -> str:
     """A short hash of a tool's definition; equal for equal definitions, in every process."""
+    if isinstance(input_schema, Mapping):
+        # The user's examples are put into the schema, and change nothing of the tool.
+        known = cast("Mapping[str, Any]", input_schema)
+        input_schema = {key: part for key, part in known.items() if key != "examples"}
     try:
         text = json.dumps([input_schema, output_schema], sort_keys=True, default=_plain)
     except (TypeError, ValueError, RecursionError):

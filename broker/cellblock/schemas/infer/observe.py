@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, cast
 
 from cellblock.schemas.infer.shape import (
@@ -106,7 +108,10 @@ class _Reader:
             )
         properties: dict[str, Property] = {}
         for name in kept:
-            column = [row[name] for row in rows if name in row]
+            try:
+                column = list(map(itemgetter(name), rows))
+            except KeyError:
+                column = [row[name] for row in rows if name in row]
             properties[name] = Property(self.column(column, depth + 1), len(column) == len(rows))
         return Fields(properties, other)
 
@@ -127,8 +132,9 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
     tag = _tag_of(rows[0])
     if tag is None:
         return None, together
-    earlier = TAGS[: TAGS.index(tag)]
-    groups: dict[str, Sequence[dict[str, Any]]] = {}
+    names = set(chain.from_iterable(rows))
+    earlier = [name for name in TAGS[: TAGS.index(tag)] if name in names]
+    groups = defaultdict[Any, list[dict[str, Any]]](list)
     column = [row.get(tag) for row in rows]
     values = set(map(type, column))
     if values != {str} or len(distinct := dict.fromkeys(cast("list[str]", column))) > MAX_VARIANTS:
@@ -137,9 +143,9 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
         return None, together
     if len(distinct) == 1:
         return tag, {next(iter(distinct)): rows}
-    for value, row in zip(cast("list[str]", column), rows, strict=True):
-        cast("list[dict[str, Any]]", groups.setdefault(value, [])).append(row)
-    return tag, groups
+    for value, row in zip(column, rows, strict=True):
+        groups[value].append(row)
+    return tag, dict(groups)
 
 
 def _tag_of(row: dict[str, Any]) -> str | None:

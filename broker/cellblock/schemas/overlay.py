@@ -1,0 +1,224 @@
+"""Overlay files: what the user says of a server's tools, one TOML file per server.
+
+TOML, because it has comments, is read by the standard library, and its errors name line and column. Schemas and
+examples stand in it as JSON texts (`'''…'''`): that is how they are found in documentation, and TOML has no null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import jsonschema_rs
+
+from cellblock.errors import ConfigError
+
+EFFECTS: Final = ("read", "write", "destructive")
+KEYS: Final = ("class", "output", "json_text", "examples")
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""Largest overlay file; a mistake such as a log in its place is told at once."""
+
+MAX_SHOWN_CHARS: Final = 4_000
+"""Characters of one schema in the comments of a new overlay file."""
+
+_HEADER: Final = re.compile(r"\s*\[\s*tools\s*\.\s*(.+?)\s*\]\s*(?:#.*)?\Z")
+_UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOverlay:
+    """What the user says of one tool; `examples` are pairs of input and output (None when left out)."""
+
+    output: Any = None
+    json_text: bool = False
+    examples: tuple[tuple[Any, Any], ...] = ()
+    effect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNotes:
+    """What a new overlay file says in comments of one tool."""
+
+    name: str
+    description: str | None
+    input_schema: Any
+    output_schema: Any
+    note: str
+
+
+def overlay_file(folder: Path, server: str) -> Path:
+    """The overlay file of a server, by its name in the configuration."""
+    return folder / f"{_UNSAFE_NAME.sub('_', server).lstrip('.') or '_'}.toml"
+
+
+def load_overlay(file: Path) -> dict[str, ToolOverlay]:
+    """The overlays of a server's tools, by their MCP names; none when there is no file.
+
+    Raises:
+        ConfigError: The file cannot be used; the message names line and column.
+    """
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot read the overlay {file}: {error}.", hint="Check its permissions."
+        ) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"The overlay {file} has {len(raw)} bytes, over {MAX_FILE_BYTES}.", hint="Make it smaller."
+        )
+    try:
+        text = raw.decode("utf-8")
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: {error}.", hint="Correct the file at that position.") from None
+    return _Reader(file, text).tools(data)
+
+
+class _Reader:
+    def __init__(self, file: Path, text: str) -> None:
+        self._file = file
+        self._lines = text.splitlines()
+
+    def tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
+        for key in data:
+            if key != "tools":
+                raise self._error(
+                    f"unknown key {key!r}; only [tools.NAME] tables are known", self._find(None, key)
+                )
+        tools: object = data.get("tools", {})
+        if not isinstance(tools, dict):
+            raise self._error("tools is no table", self._find(None, "tools"))
+        return {name: self._tool(name, table) for name, table in cast("dict[str, object]", tools).items()}
+
+    def _tool(self, name: str, table: object) -> ToolOverlay:
+        if not isinstance(table, dict):
+            raise self._error(f"tools.{name} is no table", self._find(None, name))
+        known = cast("dict[str, object]", table)
+        for key in known:
+            if key not in KEYS:
+                raise self._error(f"unknown key {key!r}; known are {', '.join(KEYS)}", self._find(name, key))
+        effect, json_text = known.get("class"), known.get("json_text", False)
+        if effect is not None and effect not in EFFECTS:
+            raise self._error(f"class must be one of {', '.join(EFFECTS)}", self._find(name, "class"))
+        if not isinstance(json_text, bool):
+            raise self._error("json_text must be true or false", self._find(name, "json_text"))
+        return ToolOverlay(
+            output=self._schema(name, known["output"]) if "output" in known else None,
+            json_text=json_text,
+            examples=self._examples(name, known["examples"]) if "examples" in known else (),
+            effect=cast("str | None", effect),
+        )
+
+    def _schema(self, name: str, value: object) -> Any:
+        schema = self._json(name, "output", value)
+        place = self._find(name, "output")
+        if not isinstance(schema, dict | bool):
+            raise self._error("output is no JSON Schema: it must be an object", place)
+        try:
+            jsonschema_rs.validator_for(cast("Any", schema), offline=True)
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            summary = str(error).partition("\n")[0]
+            raise self._error(f"output is no JSON Schema: {summary}", place) from None
+        return cast("Any", schema)
+
+    def _examples(self, name: str, value: object) -> tuple[tuple[Any, Any], ...]:
+        examples = self._json(name, "examples", value)
+        place = self._find(name, "examples")
+        if not isinstance(examples, list):
+            raise self._error('examples must be a list of {"input": …, "output": …}', place)
+        found: list[tuple[Any, Any]] = []
+        for number, one in enumerate(cast("list[object]", examples), start=1):
+            known = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+            if "input" not in known or not known.keys() <= {"input", "output"}:
+                raise self._error(f"example {number} must have input, may have output, and no more", place)
+            found.append((known["input"], known.get("output")))
+        return tuple(found)
+
+    def _json(self, name: str, key: str, value: object) -> Any:
+        line, column = self._find(name, key)
+        if not isinstance(value, str):
+            raise self._error(f"{key} must be JSON in a text: {key} = '''…'''", (line, column))
+        try:
+            return json.loads(value)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if isinstance(error, RecursionError):
+                raise self._error(f"{key} is nested too deeply", (line, column)) from None
+            # A multi-line text begins after the line break behind its quotes; a line of it is a line of the file.
+            if self._lines[line - 1].rstrip().endswith(("'''", '"""')):
+                line, column = line + error.lineno, error.colno
+            raise self._error(f"{key} is no JSON: {error.msg}", (line, column)) from None
+
+    def _find(self, tool: str | None, key: str) -> tuple[int, int]:
+        """Line and column of a key, from 1: in a tool's table, or anywhere."""
+        inside = tool is None
+        quoted = re.escape(json.dumps(key, ensure_ascii=False))
+        wanted = re.compile(rf"\s*(?:{re.escape(key)}|{quoted}|'{re.escape(key)}')\s*=")
+        first = (1, 1)
+        for number, line in enumerate(self._lines, start=1):
+            header = _HEADER.match(line)
+            if header is not None:
+                named = header[1].strip()
+                bare = tomllib.loads(f"{named} = 1") if tool is not None else {}
+                inside = tool is None or tool in bare
+                if (inside and tool is not None) or (tool is None and key in named):
+                    first = (number, len(line) - len(line.lstrip()) + 1)
+            elif inside and wanted.match(line):
+                return number, len(line) - len(line.lstrip()) + 1
+        return first
+
+    def _error(self, what: str, place: tuple[int, int]) -> ConfigError:
+        line, column = place
+        return ConfigError(
+            f"{self._file}: {what} (at line {line}, column {column}).",
+            hint="Correct the overlay at that position.",
+        )
+
+
+def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
+    """The text of a new overlay file, all of it comments but the tables' headers."""
+    parts = [
+        f"# What you know of the tools of {_comment(server)}. Uncomment and fill in.",
+        '#   class     = "read", "write" or "destructive"',
+        "#   output    = JSON Schema of what a script gets from the tool",
+        "#   json_text = true when that is the JSON in a text, which the script parses itself",
+        "#   examples  = inputs that work, and what came of them",
+        "# Cellblock never calls a tool to learn of it: what stands here as observed comes from calls of scripts.",
+        "",
+    ]
+    named = set[str]()
+    for tool in tools:
+        key = json.dumps(tool.name, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if not key.isprintable() or tool.name in named:
+            continue
+        named.add(tool.name)
+        parts += [f"[tools.{key}]"]
+        if tool.description:
+            parts += [f"# {_comment(line)}" for line in tool.description.splitlines()[:5]]
+        parts += [f"# input: {_shown(tool.input_schema)}", f"# {_comment(tool.note)}", '# class = "read"']
+        parts += ["# output = '''", *_schema_lines(tool.output_schema), "# '''"]
+        parts += ["# examples = '''", '# [{"input": {}, "output": null}]', "# '''", ""]
+    return "\n".join(parts)
+
+
+def _schema_lines(schema: Any) -> Sequence[str]:
+    text = json.dumps(schema if schema is not None else {"type": "object"}, indent=2, ensure_ascii=True)
+    if len(text) > MAX_SHOWN_CHARS or "'''" in text:
+        text = '{"type": "object"}'
+    return [f"# {line}" for line in text.splitlines()]
+
+
+def _shown(schema: Any) -> str:
+    text = json.dumps(schema, ensure_ascii=True)
+    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + "…"
+
+
+def _comment(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)[:300]
