@@ -39,7 +39,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
                 "globalThis.__codemode_result__ = [await rows({ count: 3 }), await json_text({})];"
             )
         )
-        assert value == [rows(3), '{"a": [1, 2]}'], "a text stays a text by default"
+        assert value == [{"result": rows(3)}, '{"a": [1, 2]}'], "a text stays a text by default"
         await broker.learnt(30.0)
         answers = succeeded(
             await broker.run(
@@ -48,7 +48,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
                 ' await getTool("contract", "json_text"), (await searchTools("rows", { detail: "full" })).results[0]];'
             )
         )
-        assert answers[0]["outputSchema"]["items"]["required"] == ["id", "name"]
+        assert answers[0]["outputSchema"]["properties"]["result"]["items"]["required"] == ["id", "name"]
         assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
         assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
         assert known(broker, "contract.one_text")["outputSchema"]["type"] == "string"
@@ -88,7 +88,7 @@ async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_noth
             await broker.run(
                 'import { rows, fails } from "@codemode/servers/local";\n'
                 "await fails({}).catch(() => 0);\n"
-                "globalThis.__codemode_result__ = (await rows({ count: 2 })).length;"
+                "globalThis.__codemode_result__ = (await rows({ count: 2 })).result.length;"
             )
         )
         assert value == 2

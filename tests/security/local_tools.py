@@ -20,7 +20,6 @@ NAMES: Final = {
     "script end": "</script><!--",
     "right to left": "\u202egnihtyna",
     "as long as may be": "n" * 512,
-    "empty": " ",
 }
 """Tool names by what they try."""
 
