@@ -232,23 +232,21 @@ def limit_at_boot(pid: int) -> None:
             file.write(str(OOM_SCORE_ADJ).encode())
 
 
-def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
+def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
     """Puts the run's limits on a live worker.
 
-    `RLIMIT_DATA` becomes the worker's data size now plus `memory_bytes`: set any earlier, V8's reservation at
-    start would not fit. `RLIMIT_CPU` is the backstop of the sampled CPU cap.
+    `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
+    would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
 
     Returns:
         Whether the kernel keeps the memory limit; if not, the caller must sample.
 
     Raises:
-        OSError: They could not be put on: the worker is gone, or this process has no file descriptor left.
-        ValueError: The worker is a zombie.
+        OSError: They could not be put on: the worker is gone.
     """
     if not _LINUX:
         return False
-    ceiling = read_data_bytes(pid) + memory_bytes
-    _lower(pid, resource.RLIMIT_DATA, ceiling, ceiling)
+    _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
     _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
@@ -261,20 +259,6 @@ def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
     resource.prlimit(pid, limit, (soft, hard))
-
-
-def read_data_bytes(pid: int) -> int:
-    """VmData of a live process in bytes. Raises OSError when it is gone, ValueError when it is a zombie."""
-    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - pathlib costs more than the read
-        status = file.read()
-    return _status_kib(status, b"VmData:") * 1024
-
-
-def _status_kib(status: bytes, field: bytes) -> int:
-    at = status.find(field)
-    if at < 0:
-        raise ValueError(f"no {field.decode()} in status")
-    return int(status[at + len(field) : status.index(b"kB", at)])
 
 
 def layers_in_force() -> list[str]:

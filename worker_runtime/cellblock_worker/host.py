@@ -268,8 +268,10 @@ class Host:
                 continue
             token, run, body, since = self._waiting.popleft()
             self._runs[token] = worker
-            self._send(token, protocol.Leased(wait_ms=int((time.monotonic() - since) * 1000)))
+            wait_ms = int((time.monotonic() - since) * 1000)
             worker.lease(token, run, body)
+            # After it: the script is on its way while the broker wakes for this.
+            self._send(token, protocol.Leased(wait_ms=wait_ms))
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
