@@ -225,7 +225,7 @@ class Broker:
         _make_private(state_dir, log_dir)
         overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
-        self._outputs = KnownOutputs(self._learner)
+        known = self._outputs = KnownOutputs(self._learner)
         self._registry = Registry(
             self._settings.servers,
             self._tools,
@@ -298,7 +298,7 @@ class Broker:
         self._pool = pool
         checker = None
         if section.typecheck != "off":
-            checker = TypeChecker(section.isolation)
+            checker = TypeChecker(section.isolation, outputs=self._outputs, revision=lambda: known.revision)
             stack.push_async_callback(checker.close)
             if section.typecheck == "before":
                 checker.warm_up()
