@@ -32,6 +32,7 @@ from cellblock.config_sections import (
     PinSettings,
     PoolSettings,
     Positive,
+    Profile,
     Reaction,
     Section,
     UpstreamSettings,
@@ -48,6 +49,7 @@ __all__ = [
     "PinSettings",
     "PoolSettings",
     "Positive",
+    "Profile",
     "Reaction",
     "SchemaRules",
     "SchemaSettings",
@@ -161,6 +163,13 @@ class Settings(BaseModel):
             return self
         section = self.cellblock.model_copy(update={"state_dir": path})
         return self.model_copy(update={"cellblock": section})
+
+    def with_profile(self, profile: Profile | None) -> Settings:
+        """The same settings with another front-end profile, or unchanged for None."""
+        if profile is None:
+            return self
+        frontend = self.cellblock.frontend.model_copy(update={"profile": profile})
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update={"frontend": frontend})})
 
 
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:

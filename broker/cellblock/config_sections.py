@@ -155,8 +155,16 @@ class PinSettings(Section):
         return self.servers.get(server, self.reaction)
 
 
+Profile = Literal["default", "extended"]
+
+
 class FrontendSettings(Section):
     """What clients are shown."""
+
+    profile: Profile = "default"
+    """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
+    `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
+    and so it never sees there what was learnt since."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Characters of TypeScript declarations in the tool's description: about 5,000 tokens of a model's context.

@@ -107,6 +107,8 @@ class Learner:
         self._closing = threading.Event()
         self._loaded = threading.Event()
         self._idle = threading.Event()
+        self._looked = threading.Event()
+        self._looked.set()
         self._validators = ValidatorCache()
         self._fingerprints: dict[int, tuple[ToolDefinition, str]] = {}
         self._warned = False
@@ -152,6 +154,7 @@ class Learner:
             self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples))
             self._waiting_bytes += size
             self._idle.clear()
+            self._looked.clear()
         self._wake.set()
 
     @property
@@ -162,6 +165,11 @@ class Learner:
     def known(self, server: str, tool: ToolDefinition) -> Observation | None:
         """What has been observed of a tool with exactly this definition."""
         return self._known.get(self._key(server, tool))
+
+    async def looked(self, bound: float) -> None:
+        """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
+        if not self._looked.is_set():
+            await asyncio.to_thread(self._looked.wait, bound)
 
     async def learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
@@ -195,6 +203,9 @@ class Learner:
             while True:
                 closing = self._closing.is_set()
                 self._read_all()
+                with self._lock:
+                    if not self._waiting:
+                        self._looked.set()
                 if self._unwritten and (closing or time.monotonic() >= next_write):
                     pause = WRITE_EVERY_SECONDS if self._write() else min(pause * 2, RETRY_MAX_SECONDS)
                     next_write = time.monotonic() + pause
@@ -213,6 +224,7 @@ class Learner:
                 self._closing.wait(LINGER_SECONDS)
         finally:
             self._idle.set()
+            self._looked.set()
             if self._store is not None:
                 self._store.close()
 
