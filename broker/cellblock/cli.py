@@ -79,11 +79,17 @@ def make_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve",
         help="be an MCP server with the tool codemode.run",
-        description="Serves MCP clients: one tool, codemode.run.",
+        description="Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, "
+        "inspect_tool and list_servers.",
         epilog="example: claude mcp add cellblock -- cellblock serve --stdio --config ~/cellblock.json",
     )
     _common(serve)
     serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
+    serve.add_argument(
+        "--profile",
+        choices=["default", "extended"],
+        help="the tools that clients see (default: as configured)",
+    )
 
     types = commands.add_parser(
         "types",
@@ -99,6 +105,9 @@ def make_parser() -> argparse.ArgumentParser:
     search.add_argument("--server", metavar="SERVER", help="search one server only")
     search.add_argument(
         "--limit", type=int, default=10, metavar="N", help="at most so many results (default 10)"
+    )
+    search.add_argument(
+        "--types", action="store_true", help="print TypeScript declarations, as search_tools does"
     )
     search.add_argument("--json", action="store_true", help="print JSON")
     _common(search)
@@ -243,13 +252,13 @@ async def _serve(parsed: argparse.Namespace) -> int:
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(_settings(parsed)) as broker:
+    async with Broker(_settings(parsed).with_profile(parsed.profile)) as broker:
         await broker.settled()
         await serve_stdio(broker, version=__version__)
     return EXIT_OK
 
 
-async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, OutputLookup]:
+async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, Broker]:
     from cellblock.daemon import Broker
 
     async with Broker(_settings(parsed)) as broker:
@@ -257,24 +266,30 @@ async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, OutputLookup]:
         catalog = broker.catalog
     for server_id, reason in catalog.unavailable.items():
         sys.stderr.write(f"cellblock: server {server_id} is not connected: {reason}\n")
-    return catalog, broker.output_of
+    return catalog, broker
 
 
 async def _types(parsed: argparse.Namespace) -> int:
     from cellblock.knowledge import show_types
 
-    catalog, outputs = await _catalog(parsed)
-    sys.stdout.write(show_types(catalog, parsed.servers, outputs))
+    catalog, broker = await _catalog(parsed)
+    sys.stdout.write(show_types(catalog, parsed.servers, broker.output_of))
     return EXIT_OK
 
 
 async def _search(parsed: argparse.Namespace) -> int:
-    from cellblock.knowledge import as_json, as_text, search_tools
+    from cellblock.knowledge import as_json, as_text, declare_found, find_tools, search_tools
 
     if parsed.limit < 1:
         raise UsageError("--limit must be 1 or more")
-    catalog, _ = await _catalog(parsed)
-    results = search_tools(catalog, parsed.query, server=parsed.server, limit=parsed.limit)
+    if parsed.json and parsed.types:
+        raise UsageError("give --json or --types")
+    catalog, broker = await _catalog(parsed)
+    asked: dict[str, Any] = {"server": parsed.server, "limit": parsed.limit}
+    if parsed.types:
+        sys.stdout.write(declare_found(find_tools(catalog, parsed.query, **asked), broker.output_of))
+        return EXIT_OK
+    results = search_tools(catalog, parsed.query, **asked, outputs=broker.output_of)
     sys.stdout.write((as_json(results) if parsed.json else as_text(results)) + "\n")
     return EXIT_OK
 
@@ -282,8 +297,9 @@ async def _search(parsed: argparse.Namespace) -> int:
 async def _inspect(parsed: argparse.Namespace) -> int:
     from cellblock.knowledge import as_json, inspect_tool
 
-    catalog, outputs = await _catalog(parsed)
-    sys.stdout.write(as_json(inspect_tool(catalog, parsed.tool, outputs)) + "\n")
+    catalog, broker = await _catalog(parsed)
+    found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
+    sys.stdout.write(as_json(found) + "\n")
     return EXIT_OK
 
 
@@ -299,7 +315,11 @@ async def _approve(parsed: argparse.Namespace) -> int:
 
 
 async def _schemas(parsed: argparse.Namespace) -> int:
-    sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), _catalog))
+    async def known(asked: argparse.Namespace) -> tuple[Catalog, OutputLookup]:
+        catalog, broker = await _catalog(asked)
+        return catalog, broker.output_of
+
+    sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), known))
     return EXIT_OK
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import zmq
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
@@ -79,7 +79,7 @@ class Broker:
         self._host: LocalHost | None = None
         self._remote: CurveLink | None = None
         self._learner: Learner | None = None
-        self._outputs: OutputLookup = stated_output
+        self._outputs: KnownOutputs | None = None
 
     @classmethod
     def from_config(
@@ -202,7 +202,16 @@ class Broker:
 
         An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
         """
-        return self._outputs(server, tool)
+        return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
+
+    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
+        return None if self._outputs is None else self._outputs.observed(server, tool)
+
+    async def looked(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+        """Waits until all results so far are looked at, at most `bound` seconds."""
+        if self._learner is not None:
+            await self._learner.looked(bound)
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
@@ -225,7 +234,7 @@ class Broker:
         _make_private(state_dir, log_dir)
         overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
-        self._outputs = KnownOutputs(self._learner)
+        known = self._outputs = KnownOutputs(self._learner)
         self._registry = Registry(
             self._settings.servers,
             self._tools,
@@ -298,7 +307,7 @@ class Broker:
         self._pool = pool
         checker = None
         if section.typecheck != "off":
-            checker = TypeChecker(section.isolation)
+            checker = TypeChecker(section.isolation, outputs=self._outputs, revision=lambda: known.revision)
             stack.push_async_callback(checker.close)
             if section.typecheck == "before":
                 checker.warm_up()

@@ -1,20 +1,31 @@
-"""The commands that show what is known about tools: `types`, `search` and `inspect`."""
+"""What is known about tools, for whoever asks from outside a script: the command line, and the `extended` profile of
+the front-end. Both give the same, from here."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from cellblock.catalog.discovery import Discovery, tool_definition
-from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.catalog.outputs import OutputLookup, stated_output
+from cellblock.catalog.discovery import Discovery, describe_server, tool_definition
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.modules import SERVERS_PREFIX
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, nothing_observed, stated_output
+from cellblock.catalog.search import SearchHit
 from cellblock.catalog.suggest import nearest_names
-from cellblock.catalog.typescript import declare_all, declare_server, declare_tool
+from cellblock.catalog.typescript import declare_all, declare_server, declare_tool, declare_tools
+from cellblock.catalog.typescript.text import one_line
 from cellblock.errors import ConfigError
 
-NAMESPACE = "mcp__"
+NAMESPACE: Final = "mcp__"
+
+NO_OUTPUT_SCHEMA: Final = "No output schema defined by the upstream server."
+
+MAX_FOUND_CHARS: Final = 16_000
+"""Declarations in the answer to one search: about 5,000 tokens of a model's context."""
+
+MAX_REST_NAME_CHARS: Final = 100
 
 
 def show_types(catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output) -> str:
@@ -28,8 +39,17 @@ def show_types(catalog: Catalog, names: Sequence[str], outputs: OutputLookup = s
     return "\n".join(declare_server(find_server(catalog, name), outputs=outputs) for name in names)
 
 
-def search_tools(catalog: Catalog, query: str, *, server: str | None, limit: int) -> list[dict[str, Any]]:
-    """The best tools for a query, as `searchTools` gives them.
+def find_tools(
+    catalog: Catalog, query: str, *, server: str | None = None, limit: int, discovery: Discovery | None = None
+) -> Sequence[SearchHit]:
+    """The best tools for a query, best first.
+
+    Args:
+        catalog: What is searched.
+        query: What the tools are to do, or a name.
+        server: Search this one only; its id, or its name in the configuration.
+        limit: At most so many results.
+        discovery: That of the catalog, where its index is kept.
 
     Raises:
         ConfigError: The named server is not connected.
@@ -37,15 +57,135 @@ def search_tools(catalog: Catalog, query: str, *, server: str | None, limit: int
     options: dict[str, Any] = {"limit": limit}
     if server is not None:
         options["serverId"] = find_server(catalog, server).server_id
-    return Discovery(catalog).search(query, options)["results"]
+    return (discovery or Discovery(catalog)).hits(query, options)
 
 
-def inspect_tool(catalog: Catalog, name: str, outputs: OutputLookup = stated_output) -> dict[str, Any]:
-    """One tool's definition with its schemas. `name` is `SERVER.TOOL`, `mcp__SERVER__TOOL`, or a unique `TOOL`.
+def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_output) -> str:
+    """TypeScript declarations of found tools, as known now; a module for each server, the best one first.
+
+    Within `MAX_FOUND_CHARS`: the functions that do not fit are named.
+    """
+    chosen: dict[str, tuple[ServerEntry, list[ToolEntry]]] = {}
+    rest: list[str] = []
+    left = MAX_FOUND_CHARS
+    for hit in hits:
+        length = len(declare_tool(hit.tool, outputs(hit.server, hit.tool)))
+        if length > left and chosen:
+            rest.append(f"{hit.server.server_id}.{hit.tool.tool_name}")
+            continue
+        left -= length
+        chosen.setdefault(hit.server.server_id, (hit.server, []))[1].append(hit.tool)
+    parts = [declare_tools(server, tools, outputs) for server, tools in chosen.values()]
+    if rest:
+        shown = ", ".join(one_line(name, MAX_REST_NAME_CHARS) for name in rest)
+        parts.append(f"// Found too, and left out here: {shown}\n")
+    return "\n".join(parts) or "// nothing found\n"
+
+
+def search_tools(
+    catalog: Catalog, query: str, *, server: str | None, limit: int, outputs: OutputLookup = stated_output
+) -> list[dict[str, Any]]:
+    """The best tools for a query, each as `getTool` gives it and with its declaration.
 
     Raises:
-        ConfigError: No tool, or more than one, has that name.
+        ConfigError: The named server is not connected.
     """
+    found: list[dict[str, Any]] = []
+    for hit in find_tools(catalog, query, server=server, limit=limit):
+        output = outputs(hit.server, hit.tool)
+        definition = tool_definition(hit.tool, "full", output)
+        declaration = declare_tool(hit.tool, output)
+        found.append({"serverId": hit.server.server_id, **definition, "declaration": declaration})
+    return found
+
+
+def list_servers(catalog: Catalog) -> dict[str, Any]:
+    """Every server: as `describeServer` gives it, with the number of its tools; and those that are out of reach."""
+    servers = [
+        {
+            **describe_server(server),
+            "module": f"{SERVERS_PREFIX}{server.server_id}",
+            "tools": len(server.tools),
+            **({"leftOut": len(server.withheld)} if server.withheld else {}),
+        }
+        for server in catalog.servers.values()
+    ]
+    return {"servers": servers, "notConnected": dict(catalog.unavailable)}
+
+
+class NoSuchTool(ConfigError):
+    """No tool has the name."""
+
+
+def inspect_tool(
+    catalog: Catalog,
+    name: str,
+    outputs: OutputLookup = stated_output,
+    observed: OutputLookup = nothing_observed,
+) -> dict[str, Any]:
+    """One tool with its schemas: declared, given and observed ones each under a name of their own.
+
+    Args:
+        catalog: The servers.
+        name: `SERVER.TOOL`, `mcp__SERVER__TOOL`, or a unique `TOOL`; names of exports serve too.
+        outputs: What types use: given, declared or observed.
+        observed: What has been observed, whatever the others say.
+
+    Raises:
+        NoSuchTool: No tool has that name.
+        ConfigError: More than one has, or it is left out.
+    """
+    server, tool = _named(catalog, name)
+    output, seen = outputs(server, tool), observed(server, tool)
+    stated = stated_output(server, tool)
+    given = stated if stated is not None and stated.source == "given" else None
+    shown: dict[str, Any] = {
+        "name": f"{NAMESPACE}{server.config_name}__{tool.tool_name}",
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "outputSchema": tool.output_schema,
+    }
+    if tool.output_schema is None:
+        shown["note"] = _note(given, seen)
+    if given is not None:
+        shown["givenOutputSchema"] = given.as_schema()
+    if seen is not None:
+        shown["observedOutputSchema"] = seen.as_schema()
+    if tool.annotations:
+        shown["annotations"] = dict(tool.annotations)
+    examples = tool.given.examples if tool.given is not None else ()
+    if examples:
+        shown["examples"] = [
+            {"input": one.input, **({} if one.output is None else {"output": one.output})} for one in examples
+        ]
+    shown |= {
+        "serverId": server.server_id,
+        "toolName": tool.tool_name,
+        "exportName": tool.export_name,
+        "module": f"{SERVERS_PREFIX}{server.server_id}",
+        "output": None if output is None else output.as_json(),
+        "declaration": declare_tool(tool, output),
+    }
+    if tool.tool_name in server.unpinned:
+        review = f"`cellblock approve {shlex.quote(server.config_name)}`"
+        shown["warning"] = f"Not as pinned: {server.unpinned[tool.tool_name]}. Review it: {review}."
+    return shown
+
+
+def _note(given: ToolOutput | None, seen: ToolOutput | None) -> str:
+    if given is not None:
+        return f"{NO_OUTPUT_SCHEMA} What the user says of it is under givenOutputSchema."
+    if seen is not None:
+        return (
+            f"{NO_OUTPUT_SCHEMA} What results looked like is under observedOutputSchema; others may differ."
+        )
+    return (
+        f"{NO_OUTPUT_SCHEMA} Inspect the return value in your script (e.g., console.log(typeof result, "
+        "JSON.stringify(result).slice(0, 300))) to determine the structure."
+    )
+
+
+def _named(catalog: Catalog, name: str) -> tuple[ServerEntry, ToolEntry]:
     found = [
         (server, tool)
         for server in catalog.servers.values()
@@ -53,16 +193,7 @@ def inspect_tool(catalog: Catalog, name: str, outputs: OutputLookup = stated_out
         if name in _names_of(server, tool.tool_name, tool.export_name)
     ]
     if len(found) == 1:
-        server, tool = found[0]
-        output = outputs(server, tool)
-        definition = tool_definition(tool, "full", output)
-        definition["output"] = None if output is None else output.as_json()
-        definition["declaration"] = declare_tool(tool, output)
-        shown = {"serverId": server.server_id, **definition, "outputSchema": definition.get("outputSchema")}
-        if tool.tool_name in server.unpinned:
-            review = f"`cellblock approve {shlex.quote(server.config_name)}`"
-            shown["warning"] = f"Not as pinned: {server.unpinned[tool.tool_name]}. Review it: {review}."
-        return shown
+        return found[0]
     if found:
         choices = ", ".join(f"{server.server_id}.{tool.tool_name}" for server, tool in found)
         raise ConfigError(f"{name} is a tool of several servers.", hint=f"Choose one of {choices}.")
@@ -77,7 +208,7 @@ def inspect_tool(catalog: Catalog, name: str, outputs: OutputLookup = stated_out
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
     near = nearest_names(name, known)
-    raise ConfigError(
+    raise NoSuchTool(
         f"There is no tool {name}.",
         hint=f"Did you mean {' or '.join(near)}?" if near else "Try `cellblock search`.",
     )

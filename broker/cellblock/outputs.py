@@ -92,6 +92,16 @@ class KnownOutputs:
         self._learner = learner
         self._made: dict[tuple[str, str], tuple[ToolEntry, Observation, ToolOutput | None]] = {}
 
+    @property
+    def revision(self) -> int:
+        """Counts up whenever an answer about the same entry changes in more than its counts and dates."""
+        return self._learner.revision
+
+    def observed(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What has been observed of a tool's output, whatever is given or declared; None when nothing has."""
+        seen = self._learner.known(server.config_name, tool)
+        return None if seen is None else _observed(tool, seen)
+
     def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """What is known of a tool's output now; None when nothing is."""
         observed = self._learner.known(server.config_name, tool)
@@ -113,7 +123,7 @@ def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
     has_document = seen.document != NOTHING and not tool.parse_text and not seen.texts
     made = ToolOutput(
         source="observed",
-        note=f"{_observed_from(seen)}; not declared by the server.",
+        note=f"{_observed_from(seen)}{'' if tool.output_schema is not None else '; not declared by the server'}.",
         schema=None if value == NOTHING else to_schema(value),
         document=to_schema(seen.document) if has_document else None,
         text=seen.texts,

@@ -38,7 +38,7 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, capsys: pytest.
     file.write_text(overlay + 'examples = \'[{"input": {"id": 7}}]\'\n', "utf-8")
     told = json.loads(cellblock("inspect", "plain.echo"))
     assert (told["output"]["source"], told["output"]["samples"]) == ("given", 1)
-    assert told["outputSchema"]["title"] == "Mine"
+    assert told["givenOutputSchema"]["title"] == "Mine" and told["outputSchema"] is None
     assert told["annotations"]["readOnlyHint"] is True
     assert told["inputSchema"]["examples"] == [{"id": 7}]
     assert '@example {"id": 7}' in told["declaration"]

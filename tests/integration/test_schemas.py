@@ -19,11 +19,11 @@ CONTRACT = {"contract": {"command": sys.executable, "args": ["-I", str(SERVERS /
 @tool()
 def rows(count: int):  # no annotation: nothing is declared
     """Gives rows."""
-    return [{"id": number, "name": f"row {number}"} for number in range(count)]
+    return {"rows": [{"id": number, "name": f"row {number}"} for number in range(count)]}
 
 
 def known(broker: Broker, name: str) -> Any:
-    return inspect_tool(broker.catalog, name, broker.output_of)
+    return inspect_tool(broker.catalog, name, broker.output_of, broker.observed_of)
 
 
 async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
                 "globalThis.__codemode_result__ = [await rows({ count: 3 }), await json_text({})];"
             )
         )
-        assert value == [{"result": rows(3)}, '{"a": [1, 2]}'], "a text stays a text by default"
+        assert value == [rows(3), '{"a": [1, 2]}'], "a text stays a text by default"
         await broker.learnt(30.0)
         answers = succeeded(
             await broker.run(
@@ -48,10 +48,10 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
                 ' await getTool("contract", "json_text"), (await searchTools("rows", { detail: "full" })).results[0]];'
             )
         )
-        assert answers[0]["outputSchema"]["properties"]["result"]["items"]["required"] == ["id", "name"]
+        assert answers[0]["outputSchema"]["properties"]["rows"]["items"]["required"] == ["id", "name"]
         assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
         assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
-        assert known(broker, "contract.one_text")["outputSchema"]["type"] == "string"
+        assert known(broker, "contract.one_text")["observedOutputSchema"]["type"] == "string"
         assert declarations_in_budget(broker.known_catalog, 100_000) == cached
     async with Broker(config, tools=[rows]) as broker:
         await broker.settled()
@@ -73,7 +73,7 @@ async def test_scripts_get_parsed_texts_where_the_configuration_says_so(tmp_path
         )
         assert value == [{"a": [1, 2]}, "just this", "for the user"]
         await broker.learnt(30.0)
-        assert known(broker, "contract.json_text")["outputSchema"]["required"] == ["a"]
+        assert known(broker, "contract.json_text")["observedOutputSchema"]["required"] == ["a"]
 
 
 async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_nothing(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_noth
             await broker.run(
                 'import { rows, fails } from "@codemode/servers/local";\n'
                 "await fails({}).catch(() => 0);\n"
-                "globalThis.__codemode_result__ = (await rows({ count: 2 })).result.length;"
+                "globalThis.__codemode_result__ = (await rows({ count: 2 })).rows.length;"
             )
         )
         assert value == 2

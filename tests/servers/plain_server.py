@@ -24,6 +24,7 @@ from typing import Any
 
 TOOLS = {
     "echo": "Gives its input back as text",
+    "give": "Gives its input back as structuredContent",
     "wait": "Answers after `ms` milliseconds",
     "never": "Does not answer",
     "deep": "Answers with `depth` nested arrays as structuredContent",
@@ -124,6 +125,8 @@ class Server:
             nested = '{"value":' + "[" * depth + "]" * depth + "}"
             result = f'{{"content":[],"structuredContent":{nested}}}'
             write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}')
+        elif name == "give":
+            self.reply(request_id, {"content": [], "structuredContent": arguments})
         elif name == "garbage":
             write_line('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":{"content":[')
         elif name == "wrong_shape":

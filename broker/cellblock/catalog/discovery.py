@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.catalog.search import SearchIndex
+from cellblock.catalog.search import SearchHit, SearchIndex
 from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound
 
@@ -53,8 +53,16 @@ class Discovery:
                 return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
 
     def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """`searchTools` (sections 4.2.5 and 4.2.7)."""
+        """`searchTools` (sections 4.2.5 and 4.2.7). Raises as `answer`."""
         detail = _detail(options)
+        results = [
+            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
+            for hit in self.hits(query, options)
+        ]
+        return {"query": query, "results": results}
+
+    def hits(self, query: str, options: Mapping[str, Any]) -> Sequence[SearchHit]:
+        """What a search finds, best first; `options` are `serverId` and `limit`. Raises as `answer`."""
         server_id: object = options.get("serverId")
         if server_id is not None:
             if not isinstance(server_id, str):
@@ -67,12 +75,7 @@ class Discovery:
             raise ScriptError("options.limit is no positive integer.", hint="Give a limit of 1 or more.")
         if self._index is None:
             self._index = SearchIndex(self._catalog)
-        hits = self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
-        results = [
-            {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
-            for hit in hits
-        ]
-        return {"query": query, "results": results}
+        return self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
 
     def _definition(self, server: ServerEntry, tool: ToolEntry, detail: Detail) -> dict[str, Any]:
         return tool_definition(tool, detail, self._outputs(server, tool) if detail == "full" else None)

@@ -97,6 +97,10 @@ OutputLookup = Callable[[ServerEntry, ToolEntry], ToolOutput | None]
 """Gives what is known of a tool's output at the moment."""
 
 
+def nothing_observed(_server: ServerEntry, _tool: ToolEntry) -> None:
+    """The lookup of observations where there are none."""
+
+
 def stated_output(_server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
     """What is given or declared, and nothing that was observed: for text that must not change with use."""
     given = tool.given

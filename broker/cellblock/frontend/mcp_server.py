@@ -1,4 +1,7 @@
-"""The MCP front-end: one tool, `codemode.run`. Carries requests to the broker; decides nothing."""
+"""The MCP front-end: one tool, `codemode.run`, and in the `extended` profile three that look things up.
+
+Carries requests to the broker; decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from mcp.server.stdio import stdio_server
 from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
+from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
@@ -71,6 +75,8 @@ def make_server(
             share the workers fairly.
     """
 
+    extended = ExtendedTools(service) if service.settings.cellblock.frontend.profile == "extended" else None
+
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
@@ -82,14 +88,18 @@ def make_server(
             description=f"{manual(section.limits)}\n\n{declarations}",
             input_schema=INPUT_SCHEMA,
         )
-        return types.ListToolsResult(tools=[run])
+        return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
 
     async def call_tool(
         context: ServerRequestContext[dict[str, Any]], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
+        if extended is not None and extended.has(params.name):
+            return await extended.call(params.name, params.arguments or {})
         if params.name != TOOL_NAME:
+            known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
-                types.INVALID_PARAMS, f"Unknown tool {params.name!r}; the only tool is {TOOL_NAME}."
+                types.INVALID_PARAMS,
+                f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
             response = await service.run_request(params.arguments or {}, client=client_of(context))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from cellblock.catalog.model import Catalog
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import ToolOutput
 from cellblock.config import Settings
 from cellblock.execution.executor import NOBODY
 from cellblock.execution.response import Observer, RunResponse
@@ -28,6 +29,18 @@ class RunService(Protocol):
     @property
     def known_catalog(self) -> Catalog:
         """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
+        ...
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
+        ...
+
+    def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What has been observed of a tool's output, whatever is given or declared."""
+        ...
+
+    async def looked(self, bound: float) -> None:
+        """Waits until all results so far are looked at, at most `bound` seconds."""
         ...
 
     async def run_request(

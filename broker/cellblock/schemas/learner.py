@@ -44,6 +44,10 @@ RETRY_MAX_SECONDS: Final = 60.0
 MAX_FINGERPRINTS: Final = 4_096
 """Tool definitions whose hash is held; those of all connected servers, as a rule."""
 
+LOOK_EVERY_SECONDS: Final = 2.0
+"""Between two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and what
+other brokers learn, reaches this one within it. A look takes 20 µs."""
+
 CLOSE_BOUND_SECONDS: Final = 3.0
 """From closing to giving up on what still waits; the thread then ends with the process."""
 
@@ -103,9 +107,13 @@ class Learner:
         self._closing = threading.Event()
         self._loaded = threading.Event()
         self._idle = threading.Event()
+        self._looked = threading.Event()
+        self._looked.set()
         self._validators = ValidatorCache()
         self._fingerprints: dict[int, tuple[ToolDefinition, str]] = {}
         self._warned = False
+        self._disagreed: set[ToolKey] = set()
+        self._revision = 0
         self._store: Store | None = None
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
@@ -146,11 +154,22 @@ class Learner:
             self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples))
             self._waiting_bytes += size
             self._idle.clear()
+            self._looked.clear()
         self._wake.set()
+
+    @property
+    def revision(self) -> int:
+        """Counts up whenever what is known of a tool changes in more than its counts and dates."""
+        return self._revision
 
     def known(self, server: str, tool: ToolDefinition) -> Observation | None:
         """What has been observed of a tool with exactly this definition."""
         return self._known.get(self._key(server, tool))
+
+    async def looked(self, bound: float) -> None:
+        """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
+        if not self._looked.is_set():
+            await asyncio.to_thread(self._looked.wait, bound)
 
     async def learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
@@ -184,6 +203,9 @@ class Learner:
             while True:
                 closing = self._closing.is_set()
                 self._read_all()
+                with self._lock:
+                    if not self._waiting:
+                        self._looked.set()
                 if self._unwritten and (closing or time.monotonic() >= next_write):
                     pause = WRITE_EVERY_SECONDS if self._write() else min(pause * 2, RETRY_MAX_SECONDS)
                     next_write = time.monotonic() + pause
@@ -192,11 +214,17 @@ class Learner:
                 with self._lock:
                     if not self._waiting and not self._unwritten:
                         self._idle.set()
-                self._wake.wait(max(0.0, next_write - time.monotonic()) if self._unwritten else None)
+                if self._unwritten:
+                    self._wake.wait(max(0.0, next_write - time.monotonic()))
+                elif self._store is None:
+                    self._wake.wait()
+                elif not self._wake.wait(LOOK_EVERY_SECONDS):
+                    self._look(self._store)
                 self._wake.clear()
                 self._closing.wait(LINGER_SECONDS)
         finally:
             self._idle.set()
+            self._looked.set()
             if self._store is not None:
                 self._store.close()
 
@@ -206,6 +234,7 @@ class Learner:
         try:
             self._store = Store(self._path)
             self._known = self._store.load()
+            self._revision += 1
         except StoreError as error:
             self._warn(f"what tools return is not remembered: {error}")
 
@@ -242,6 +271,14 @@ class Learner:
         if held is None and len(self._known) >= MAX_TOOLS:
             del self._known[next(iter(self._known))]
         self._known[key] = merged
+        if merged.disagreements and key not in self._disagreed:
+            self._disagreed.add(key)
+            logger.warning(
+                "a result of %s.%r does not fit what is declared (told once): %s",
+                offer.server,
+                offer.tool.tool_name,
+                merged.disagreement,
+            )
         waiting = self._unwritten.get(key)
         self._unwritten[key] = seen if waiting is None else waiting.merged(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
@@ -249,6 +286,7 @@ class Learner:
             pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
             return
         pace.unchanged = 0
+        self._revision += 1
         if held is not None and held.samples:
             changed = "; ".join(held.changes_to(merged))
             logger.info(
@@ -264,12 +302,37 @@ class Learner:
             self._unwritten.clear()
             return True
         try:
-            self._known.update(self._store.merge(self._unwritten))
+            merged = self._store.merge(self._unwritten)
         except StoreError as error:
             self._warn(f"what tools return is not remembered for now: {error}")
             return False
         self._unwritten.clear()
+        # Others' results are in there too, and a tool that someone has forgotten begins anew.
+        if any(self._shape(key) != seen.shape for key, seen in merged.items()):
+            self._revision += 1
+        self._known.update(merged)
         return True
+
+    def _look(self, store: Store) -> None:
+        """Takes over what other processes have done to the store; nothing waits to be written here."""
+        try:
+            if not store.changed():
+                return
+            loaded = store.load()
+        except StoreError as error:
+            self._warn(f"what other processes remember is not read for now: {error}")
+            return
+        if loaded.keys() != self._known.keys() or any(
+            self._shape(key) != seen.shape for key, seen in loaded.items()
+        ):
+            self._revision += 1
+        for key in self._known.keys() - loaded.keys():
+            self._paces.pop((key.server, key.tool), None)
+        self._known = loaded
+
+    def _shape(self, key: ToolKey) -> object:
+        held = self._known.get(key)
+        return None if held is None else held.shape
 
     def _warn(self, text: str) -> None:
         if not self._warned:

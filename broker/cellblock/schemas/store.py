@@ -99,11 +99,23 @@ class Store:
                 raise StoreError(str(again)) from None
         except OSError as error:
             raise StoreError(str(error)) from None
+        with _named_errors():
+            self._data_version = _data_version(self._connection)
 
     def close(self) -> None:
         """Closes the file. The write-ahead log goes into it where no other broker has it open."""
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
+
+    def changed(self) -> bool:
+        """Whether another process has changed the file since this was last asked, or since it was opened.
+
+        Raises:
+            StoreError: The file cannot be read.
+        """
+        with _named_errors():
+            held, self._data_version = self._data_version, _data_version(self._connection)
+        return held != self._data_version
 
     def load(self) -> dict[ToolKey, Observation]:
         """Everything that is remembered. Rows that cannot be read are left out.
@@ -293,6 +305,11 @@ def _named_errors() -> Generator[None]:
 
 def _version(connection: sqlite3.Connection) -> int:
     return cast("int", connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    # SQLite's own counter, of what other connections have committed.
+    return cast("int", connection.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _parameters(key: ToolKey) -> tuple[str, str, str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_server, declare_shared
 from cellblock.catalog.typescript.modules import fixed_declarations
 from cellblock.typecheck import compiler
@@ -57,11 +58,20 @@ def _written_globals() -> dict[str, str]:
 
 
 class Declarations:
-    """The text for a set of imports; each server's part is made once per entry and kept."""
+    """The text for a set of imports; each server's part is made once per entry and state of knowledge, and kept.
 
-    def __init__(self) -> None:
-        self._by_id: dict[int, tuple[ServerEntry, str]] = {}
-        self._last: tuple[list[ServerEntry], str] | None = None
+    Args:
+        outputs: What is known of the tools' outputs.
+        revision: Another number whenever an answer of `outputs` about an entry would make other types.
+    """
+
+    def __init__(
+        self, outputs: OutputLookup = stated_output, revision: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._outputs = outputs
+        self._revision = revision
+        self._by_id: dict[int, tuple[ServerEntry, int, str]] = {}
+        self._last: tuple[list[ServerEntry], int, str] | None = None
 
     def known(self, catalog: Catalog, specifiers: Iterable[str]) -> str | None:
         """What `of` would give, if that is the text of the last time."""
@@ -69,7 +79,7 @@ class Declarations:
         if self._last is None or len(self._last[0]) != len(servers):
             return None
         same = all(held is server for held, server in zip(self._last[0], servers, strict=True))
-        return self._last[1] if same else None
+        return self._last[2] if same and self._last[1] == self._revision() else None
 
     def of(self, catalog: Catalog, specifiers: Iterable[str]) -> str:
         """Everything that a script with these imports can see. Takes some ms for a server of a hundred tools.
@@ -78,20 +88,32 @@ class Declarations:
             TooLarge: It is over `MAX_DECLARATION_BYTES`.
         """
         servers = _imported(catalog, specifiers)
-        text = environment() + "".join(self._server(server) for server in servers)
+        # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
+        revision = self._revision()
+        text = environment() + "".join(self._server(server, revision) for server in servers)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
-        self._last = (servers, text)
+        self._last = (servers, revision, text)
         return text
 
-    def _server(self, server: ServerEntry) -> str:
+    def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
+        """The functions whose output is known from observation alone, of the servers that a script imports."""
+        found: dict[str, ToolOutput] = {}
+        for server in _imported(catalog, specifiers):
+            for tool in server.tools:
+                output = self._outputs(server, tool)
+                if output is not None and output.source == "observed":
+                    found[tool.export_name] = output
+        return found
+
+    def _server(self, server: ServerEntry, revision: int) -> str:
         held = self._by_id.get(id(server))
-        if held is not None and held[0] is server:
-            return held[1]
+        if held is not None and held[0] is server and held[1] == revision:
+            return held[2]
         if len(self._by_id) >= _KEPT:
             self._by_id.clear()
-        text = declare_server(server, shared=True)
-        self._by_id[id(server)] = (server, text)
+        text = declare_server(server, shared=True, outputs=self._outputs)
+        self._by_id[id(server)] = (server, revision, text)
         return text
 
 

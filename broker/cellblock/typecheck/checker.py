@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from cellblock.catalog.model import Catalog
+from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import Declarations, TooLarge
 from cellblock.typecheck.documents import WarmSession
-from cellblock.typecheck.hints import hint_of, message_of
+from cellblock.typecheck.hints import hint_of, message_of, of_observed
 from cellblock.typecheck.session import CompilerSession, SessionLost
 from cellblock.typecheck.verdict import MEMBER, Complaint, judge
 
@@ -66,14 +67,21 @@ class TypeChecker:
     Args:
         isolation: Whether bubblewrap must, may or must not be around it.
         folder: Where the build has put the compiler.
+        outputs: What is known of the tools' outputs; scripts are checked against it.
+        revision: Another number whenever an answer of `outputs` would make other types.
     """
 
     def __init__(
-        self, isolation: Literal["required", "auto", "off"] = "auto", *, folder: Path = compiler.FOLDER
+        self,
+        isolation: Literal["required", "auto", "off"] = "auto",
+        *,
+        folder: Path = compiler.FOLDER,
+        outputs: OutputLookup = stated_output,
+        revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._isolation = isolation
         self._folder = folder
-        self._declarations = Declarations()
+        self._declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
         self._session: WarmSession | None = None
         self._starting: asyncio.Task[WarmSession] | None = None
@@ -177,10 +185,14 @@ class TypeChecker:
             else:
                 counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
             faults: list[TypeFault] = []
+            about_output = any(complaint.code in MEMBER for complaint in counted)
+            observed = self._declarations.observed(catalog, names) if about_output else {}
             for complaint, places in _distinct(counted)[:MAX_SHOWN]:
                 members = await warm.members(complaint, typescript) if complaint.code in MEMBER else []
                 message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
                 hint = hint_of(complaint, members, catalog, names)
+                if complaint.code in MEMBER and hint is not None:
+                    hint += of_observed(complaint, code, observed)
                 faults.append(TypeFault(message, hint, complaint.line, complaint.column))
             done = True
             return Checked(tuple(faults))

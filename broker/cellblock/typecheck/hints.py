@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
+from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.suggest import nearest_names
 from cellblock.typecheck.verdict import ARGUMENT, EXPORT, MEMBER, NAME, Complaint
 from cellblock_worker.confinement import BUNDLE_DIR
@@ -108,6 +109,27 @@ def hint_of(
         return _name_hint(complaint.name, catalog, imports, suggested[1] if suggested else None)
     assert complaint.code in ARGUMENT
     return _argument_hint(complaint, suggested[1] if suggested else None)
+
+
+def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutput]) -> str:
+    """What to add to a hint about a member when the output may be known from a few results only.
+
+    Args:
+        complaint: Of a member that is not there.
+        code: The script.
+        observed: The functions whose output was observed.
+    """
+    receiver = complaint.receiver or ""
+    if receiver == "string" or receiver.startswith(("Promise<", "typeof import")):
+        return ""
+    used = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)][
+        :MAX_NAMED
+    ]
+    if not used:
+        return ""
+    count = min(observed[name].samples for name in used)
+    results = f"{count} result{'' if count == 1 else 's'}"
+    return f" (Observed, not declared: {', '.join(used)}, {results}. `?? null` reads a member that may be there.)"
 
 
 def likely_member(wanted: str, members: Sequence[str]) -> str | None:

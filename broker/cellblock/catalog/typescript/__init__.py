@@ -7,6 +7,20 @@ compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 from __future__ import annotations
 
 from cellblock.catalog.typescript.convert import TypeText, schema_to_type
-from cellblock.catalog.typescript.modules import declare_all, declare_server, declare_shared, declare_tool
+from cellblock.catalog.typescript.modules import (
+    declare_all,
+    declare_server,
+    declare_shared,
+    declare_tool,
+    declare_tools,
+)
 
-__all__ = ["TypeText", "declare_all", "declare_server", "declare_shared", "declare_tool", "schema_to_type"]
+__all__ = [
+    "TypeText",
+    "declare_all",
+    "declare_server",
+    "declare_shared",
+    "declare_tool",
+    "declare_tools",
+    "schema_to_type",
+]

@@ -7,7 +7,7 @@ The text depends on the catalog alone: the same catalog gives the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -134,14 +134,30 @@ def declare_server(
     tools with one export name the first is declared. `outputs` says what is known of the tools' outputs; by
     default what is given or declared.
     """
+    members = [_SHARED_META if shared else _META, *_functions(server, server.tools, outputs)]
+    return _module(server, members, shared=shared)
+
+
+def declare_tools(
+    server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup = stated_output
+) -> str:
+    """The same for some of a server's tools and without `__meta__`: the reply to a question about them."""
+    return _module(server, _functions(server, tools, outputs), shared=False)
+
+
+def _functions(server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup) -> list[str]:
     taken = set(_TAKEN)
     members: list[str] = []
     seen = {"__meta__"}
-    for number, tool in enumerate(server.tools):
+    for number, tool in enumerate(tools):
         if tool.export_name not in seen:
             seen.add(tool.export_name)
             members.append(_tool(tool, number, taken, outputs(server, tool)))
-    body = "\n".join([_SHARED_META if shared else _META, *members])
+    return members
+
+
+def _module(server: ServerEntry, members: list[str], *, shared: bool) -> str:
+    body = "\n".join(members)
     if not shared and (f"Promise<{_UNTYPED}>;" in body or _RESULT in body):
         body += "\n" + _UNTYPED_OUTPUT
     if f"{_JSON_TEXT}<" in body:

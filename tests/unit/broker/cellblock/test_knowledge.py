@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
+from cellblock.catalog.outputs import ToolOutput
 from cellblock.errors import ConfigError
-from cellblock.knowledge import as_text, find_server, inspect_tool, search_tools, show_types
+from cellblock.knowledge import (
+    MAX_FOUND_CHARS,
+    as_text,
+    declare_found,
+    find_server,
+    find_tools,
+    inspect_tool,
+    list_servers,
+    search_tools,
+    show_types,
+)
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
@@ -26,10 +37,54 @@ def catalog() -> Catalog:
 def test_inspect_takes_every_form_of_a_name(name: str) -> None:
     found = inspect_tool(catalog(), name)
     assert (found["serverId"], found["toolName"], found["inputSchema"]) == ("my-files", "read-file", SCHEMA)
+    assert (found["name"], found["outputSchema"]) == ("mcp__My Files__read-file", {"type": "object"})
+    assert "note" not in found
 
 
 def test_inspect_says_null_where_no_output_is_declared() -> None:
-    assert inspect_tool(catalog(), "my-files.list")["outputSchema"] is None
+    found = inspect_tool(catalog(), "my-files.list")
+    assert found["outputSchema"] is None
+    assert found["note"].startswith(
+        "No output schema defined by the upstream server. Inspect the return value"
+    )
+    assert list(found)[:4] == ["name", "description", "inputSchema", "outputSchema"]
+
+
+def test_inspect_keeps_declared_given_and_observed_schemas_apart() -> None:
+    given = Given(output_schema={"title": "Mine"}, examples=(Example({"path": "a"}, "text"),))
+    seen = ToolOutput("observed", "Observed from 1 result.", schema={"type": "string"}, samples=1)
+    for declared in (None, {"type": "object"}):
+        tool = ToolEntry("read", "read", "Reads.", {"readOnlyHint": True}, SCHEMA, declared, given=given)
+        server = ServerEntry("s", "S", "s", tools=(tool,))
+        found = inspect_tool(Catalog(1, {"s": server}), "read", observed=lambda _server, _tool: seen)
+        assert found["outputSchema"] == declared
+        assert found["givenOutputSchema"]["title"] == "Mine"
+        assert found["observedOutputSchema"] == {"description": "Observed from 1 result.", "type": "string"}
+        assert ("note" in found) == (declared is None)
+        assert found["examples"] == [{"input": {"path": "a"}, "output": "text"}]
+        assert found["annotations"] == {"readOnlyHint": True}
+        assert found["output"]["source"] == "given"
+
+
+def test_what_is_found_is_declared_within_a_budget() -> None:
+    names = [f"read_file_{number}" for number in range(60)]
+    long = "Reads a file. " * 60
+    tools = tuple(ToolEntry(name, name, long, None, SCHEMA) for name in names)
+    hits = find_tools(Catalog(1, {"s": ServerEntry("s", "S", "s", tools=tools)}), "read file", limit=60)
+    text = declare_found(hits)
+    assert len(text) < MAX_FOUND_CHARS + 60 * 20 + 2_000
+    declared = [name for name in names if f"function {name}(" in text]
+    named = [name for name in names if f"s.{name}" in text.partition("// Found too")[2]]
+    assert declared and sorted(declared + named) == sorted(names)
+
+
+def test_list_servers_tells_what_there_is_and_what_is_not() -> None:
+    found = list_servers(catalog())
+    assert [(server["module"], server["tools"]) for server in found["servers"]] == [
+        ("@codemode/servers/my-files", 2),
+        ("@codemode/servers/mail", 1),
+    ]
+    assert found["notConnected"] == {"wiki": "HTTP 401"}
 
 
 def test_an_ambiguous_name_lists_the_choices() -> None:

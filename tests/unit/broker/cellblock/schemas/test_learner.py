@@ -18,6 +18,8 @@ from cellblock.schemas.infer import NOTHING, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind, Observation
 from cellblock.schemas.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_DEPTH, observe, parse_document
+from cellblock.schemas.store import Store
+from support import until
 
 BOUND = 30.0
 TOOL = ToolEntry("read", "read", input_schema={"type": "object"})
@@ -175,3 +177,40 @@ def test_guards_before_parsing() -> None:
 )
 def test_texts_that_are_no_document(text: str) -> None:
     assert parse_document(text) is None
+
+
+async def test_the_revision_counts_other_shapes_and_no_counts() -> None:
+    async with learning(None) as made:
+        await seen(made, {"id": 1})
+        first = made.revision
+        await seen(made, {"id": 2})
+        assert made.revision == first
+        await seen(made, {"id": "x"})
+        assert made.revision > first
+
+
+async def test_what_another_process_learns_or_forgets_reaches_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 0.02)
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as one, learning(path) as other:
+        await seen(one, {"id": 1})
+        await until(lambda: other.known("files", TOOL) is not None, "the other broker has heard of it")
+        before = other.revision
+        store = Store(path)
+        assert store.clear() == 1
+        store.close()
+        await until(lambda: one.known("files", TOOL) is None, "the first one forgets")
+        await until(lambda: other.known("files", TOOL) is None, "and so does the other")
+        assert other.revision > before
+        assert (await seen(one, {"id": "anew"})).samples == 1
+
+
+async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="cellblock.schemas"):
+        async with learning(None) as made:
+            for number in range(3):
+                await seen(made, {"id": number}, tool=DECLARED)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "files.'read'" in told and "at /id: declared string" in told

@@ -1,0 +1,205 @@
+"""Sections of the configuration: every cap and bound with its unit, default and reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cellblock_worker.endpoints import EndpointError, check_tcp
+
+MIB = 1024 * 1024
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A section: its keys are known, and its values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LimitRange(Section):
+    """A per-run limit: what a run gets when it asks for nothing, and the most that it may ask for."""
+
+    default: Annotated[int, Field(ge=0)]
+    maximum: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> LimitRange:
+        if self.default > self.maximum:
+            raise ValueError(f"default {self.default} is over maximum {self.maximum}")
+        return self
+
+
+class LimitSettings(Section):
+    """The per-run limits (Code Mode specification, section 3.2.4)."""
+
+    timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
+    """Wall time in milliseconds, from the moment a worker has the script."""
+
+    max_cpu_ms: LimitRange = LimitRange(default=30_000, maximum=600_000)
+    """CPU time of all the worker's threads in milliseconds; waiting for tools costs none."""
+
+    max_memory_bytes: LimitRange = LimitRange(default=256 * MIB, maximum=256 * MIB)
+    """Memory over an idle worker's, in bytes. The maximum also sizes V8's heap, so raising it makes V8
+    collect garbage later in every run."""
+
+    max_log_bytes: LimitRange = LimitRange(default=64 * 1024, maximum=4 * MIB)
+    """Console output in UTF-8 bytes: it ends up in a model's context."""
+
+    max_tool_calls: LimitRange = LimitRange(default=200, maximum=10_000)
+    """Tool calls of one run."""
+
+
+class PoolSettings(Section):
+    """Workers on this machine and the queue in front of them."""
+
+    warm: Annotated[int, Field(ge=0, le=1024)] = 4
+    """Workers kept booted and waiting; each costs about 8 MiB of private memory."""
+
+    capacity: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Runs at the same time; more wait in the queue."""
+
+    queue_size: Annotated[int, Field(ge=0, le=100_000)] = 256
+    """Runs that may wait; one more is refused at once."""
+
+    client_queue_size: Annotated[int, Field(ge=0, le=100_000)] = 128
+    """Runs of one client that may wait: half of the queue, so that a client that fills its share leaves room."""
+
+    reserved_places: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Places that only a client without a running run may take, so that one client's long runs cannot keep all others
+    out; absent: one in sixteen of all places."""
+
+    queue_wait_ms: Positive = 30_000
+    """Longest wait for a place, in milliseconds; then the run is refused."""
+
+    total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
+    """Memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers one. When
+    absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
+
+
+class UpstreamSettings(Section):
+    """Bounds of what upstream servers may take, in milliseconds and bytes."""
+
+    connect_timeout_ms: Positive = 30_000
+    """From starting a server to the end of its tool list; `npx` may download first."""
+
+    call_timeout_ms: Positive = 30_000
+    """One tool call, of an upstream or of a Python tool. The SDK's client waits for ever when an answer cannot be
+    parsed."""
+
+    startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
+    """How long the first run waits for servers that are still connecting."""
+
+    retry_first_ms: Positive = 500
+    retry_max_ms: Positive = 30_000
+    """Pause before reconnecting, doubled from the first to the longest."""
+
+    max_concurrent_calls: Positive = 32
+    """Calls of one run that are with upstreams at the same time; more wait their turn."""
+
+    max_message_bytes: Annotated[int, Field(ge=4096)] = 32 * MIB
+    """One message of a server, in bytes: twice the largest result, since servers send one as structured content and
+    as text. A larger one is thrown away while it is read, and the call that it answers fails."""
+
+    list_timeout_ms: Positive = 20_000
+    """All pages of one tool list; what was read by then is kept."""
+
+    max_pages: Positive = 500
+    """Pages of one tool list: cursors without end stop here."""
+
+    tool_threads: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Python tools that are not async and run at the same time, over all runs; each is a thread of the broker. One
+    that never returns keeps its thread."""
+
+    max_tools: Positive = 2_000
+    """Tools taken from one server; a paginator without end stops here."""
+
+    max_tool_bytes: Positive = 128 * 1024
+    """One tool's definition as JSON; the largest seen in public servers is about 30 KiB."""
+
+    max_definition_bytes: Positive = 8 * MIB
+    """All definitions of one server together, as JSON: they stay in memory and in the pin file."""
+
+    max_tool_depth: Annotated[int, Field(ge=1, le=150)] = 100
+    """Nesting of one definition's JSON. The JSON parser of the SDK refuses a message at 200; real schemas stay
+    under 30."""
+
+    max_tool_values: Positive = 10_000
+    """JSON values in one definition; a schema with more would not be checked either."""
+
+    max_name_chars: Positive = 256
+    """A tool's name; MCP advises 128. Every run's modules hold it."""
+
+    max_description_chars: Positive = 32 * 1024
+    """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+
+
+Reaction = Literal["off", "warn", "quarantine"]
+"""To a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
+
+
+class PinSettings(Section):
+    """What happens when a server's tool definitions are not those that were seen first, or approved last."""
+
+    reaction: Reaction = "warn"
+    """For every server. `quarantine` also leaves out tools that are new since the first list."""
+
+    servers: dict[str, Reaction] = {}
+    """Another reaction for single servers, by their names in `mcpServers`."""
+
+    def of(self, server: str) -> Reaction:
+        """The reaction for one server."""
+        return self.servers.get(server, self.reaction)
+
+
+Profile = Literal["default", "extended"]
+
+
+class FrontendSettings(Section):
+    """What clients are shown."""
+
+    profile: Profile = "default"
+    """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
+    `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
+    and so it never sees there what was learnt since."""
+
+    declaration_chars: Annotated[int, Field(ge=0)] = 16_000
+    """Characters of TypeScript declarations in the tool's description: about 5,000 tokens of a model's context.
+    Servers that do not fit are named with their functions; 0 names all."""
+
+
+class HostSettings(Section):
+    """Where scripts run: in a worker host on this machine, in hosts on others that connect over TCP, or in both."""
+
+    local: bool = True
+    """Whether a worker host is started on this machine."""
+
+    listen: str | None = None
+    """`tcp://ADDRESS:PORT` that hosts on other machines connect to; nothing listens when absent."""
+
+    key: Path | None = None
+    """File of the broker's key pair, made by `cellblock keygen`; needed to listen."""
+
+    allowed_keys: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
+    """Public keys of the hosts that may connect, each under a name of your choice; needed to listen."""
+
+    @model_validator(mode="after")
+    def _only_with_keys(self) -> HostSettings:
+        if self.listen is None:
+            if self.key is not None or self.allowed_keys:
+                raise ValueError("`key` and `allowed_keys` are of use only with `listen`")
+            if not self.local:
+                raise ValueError("`local` is false and there is no `listen`: no script could run")
+            return self
+        try:
+            check_tcp(self.listen)
+        except EndpointError as error:
+            raise ValueError(f"`listen`: {error}") from None
+        if self.key is None:
+            raise ValueError("`listen` needs `key`: make one with `cellblock keygen FILE`")
+        if not self.allowed_keys:
+            raise ValueError("`listen` needs `allowed_keys`: the public key of each host, by a name")
+        return self

@@ -1,0 +1,157 @@
+"""The `extended` profile through the SDK's client: what the first run taught is there for the next script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import CallToolResult, ListToolsResult, TextContent
+
+from cellblock.typecheck import compiler
+from fixtures_servers import ServerEntry
+from support import CELLBLOCK, plain_server, within, write_config
+
+TOOLS = ["codemode.run", "search_tools", "inspect_tool", "list_servers"]
+VARIABLES = {"name": "Buy milk", "due": "2026-12-01"}
+"""Environment of the public server "everything", whose tool get-env declares no output and answers with it as a text
+that is JSON."""
+
+
+@asynccontextmanager
+async def serving(config: Path, *arguments: str) -> AsyncIterator[Client]:
+    """`cellblock serve --stdio` with a configuration."""
+    command = ["serve", "--stdio", "--config", str(config), "--state-dir", str(config.parent / "state")]
+    async with Client(StdioServerParameters(command=str(CELLBLOCK), args=[*command, *arguments])) as client:
+        yield client
+
+
+def text_of(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def ask(client: Client, tool: str, **arguments: Any) -> str:
+    """The text of an answer that is no error."""
+    result = await within(client.call_tool(tool, arguments))
+    assert not result.is_error, result.content
+    return text_of(result)
+
+
+async def run(client: Client, code: str, **arguments: Any) -> dict[str, Any]:
+    result = await within(client.call_tool("codemode.run", {"code": code, **arguments}))
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def listed(client: Client) -> ListToolsResult:
+    return await within(client.list_tools())
+
+
+def script(use: str) -> str:
+    return (
+        'import { get_env } from "@codemode/servers/everything";\n'
+        "const text = await get_env({});\n"
+        f"globalThis.__codemode_result__ = {use};\n"
+    )
+
+
+async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_everything: ServerEntry) -> None:
+    server_everything["env"] = VARIABLES
+    config = write_config(tmp_path, {"everything": server_everything}, typecheck_timeout_ms=20_000)
+    async with serving(config, "--profile", "extended") as client:
+        before = await listed(client)
+        assert [tool.name for tool in before.tools] == TOOLS
+        unknown = await ask(client, "search_tools", query="environment variables", limit=1)
+        assert "get_env(input" in unknown and "Promise<McpToolOutput>" in unknown
+        inspected = json.loads(await ask(client, "inspect_tool", tool_name="mcp__everything__get-env"))
+        assert inspected["outputSchema"] is None and "observedOutputSchema" not in inspected
+        assert inspected["note"].startswith(
+            "No output schema defined by the upstream server. Inspect the return value in your script"
+        )
+
+        first = await run(client, script("text.length"))
+        assert first["result"] > 0, first
+
+        # Same session, at once: the type is there.
+        typed = await ask(client, "search_tools", query="environment variables", limit=1)
+        assert 'declare module "@codemode/servers/everything"' in typed
+        assert "JsonText<" in typed and "due: string" in typed and "Observed from 1 result" in typed
+        inspected = json.loads(await ask(client, "inspect_tool", tool_name="get-env"))
+        assert inspected["name"] == "mcp__everything__get-env"
+        assert inspected["outputSchema"] is None and "observedOutputSchema" in inspected["note"]
+        content = inspected["observedOutputSchema"]["contentSchema"]
+        assert {"name", "due"} <= set(content["properties"])
+        assert inspected["output"]["samples"] == 1
+        (server,) = json.loads(await ask(client, "list_servers"))["servers"]
+        assert server["module"] == "@codemode/servers/everything"
+
+        if compiler.why_absent() is None:
+            wrong = await run(client, script("JSON.parse(text).title.trim()"), typecheck="before")
+            assert wrong["diagnostics"][0]["code"] == "TYPE_ERROR" and wrong["toolTrace"] == []
+            assert "Did you mean `name`?" in wrong["diagnostics"][0]["hint"]
+        second = await run(client, script("JSON.parse(text).name"), typecheck="before")
+        found = [diagnostic for diagnostic in second["diagnostics"] if diagnostic["severity"] != "info"]
+        assert (second["result"], found) == ("Buy milk", [])
+
+        assert (await listed(client)).model_dump_json() == before.model_dump_json()
+        assert client.instructions is not None and "Observed" not in client.instructions
+    # A new session, which knows more, shows a client the same bytes.
+    async with serving(config, "--profile", "extended") as client:
+        assert (await listed(client)).model_dump_json() == before.model_dump_json()
+        again = await ask(client, "search_tools", query="environment variables", limit=1)
+        provenance = re.compile(r"Observed from [^;]*;")
+        assert provenance.sub("", again) == provenance.sub("", typed) != again
+
+
+async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()}, frontend={"profile": "extended"})
+    async with serving(config) as client:
+        missing = await ask(client, "inspect_tool", tool_name="mcp__plain__ecko")
+        first, hint = missing.split("\n")
+        assert first == "[Tool not found] 'mcp__plain__ecko' is not available in codemode.run"
+        assert hint.startswith("Did you mean plain.echo")
+        for tool, arguments, expected in [
+            ("inspect_tool", {}, "tool_name"),
+            ("search_tools", {"query": "x", "limit": 0}, "limit"),
+            ("search_tools", {"query": "x", "server": "plane"}, "Did you mean plain?"),
+            ("list_servers", {"all": True}, "all"),
+        ]:
+            refused = await within(client.call_tool(tool, arguments))
+            assert refused.is_error and expected in text_of(refused), refused
+        assert await ask(client, "search_tools", query="qqqqqqqq") == "// nothing found\n"
+        with pytest.raises(MCPError, match="search_tools"):
+            await within(client.call_tool("search", {"query": "x"}))
+
+
+async def test_the_command_line_says_the_same(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()})
+    common = ["--config", str(config), "--state-dir", str(tmp_path / "state")]
+    async with serving(config, "--profile", "extended") as client:
+        code = 'import { give } from "@codemode/servers/plain"; await give({ id: 7, name: "x" });'
+        await run(client, code)
+        searched = await ask(client, "search_tools", query="give input back", limit=2)
+        inspected = await ask(client, "inspect_tool", tool_name="plain.give")
+        discovered = await run(
+            client,
+            'import { getTool } from "@codemode/discovery";\n'
+            'globalThis.__codemode_result__ = (await getTool("plain", "give")).outputSchema;',
+        )
+    assert discovered["result"] == json.loads(inspected)["observedOutputSchema"]
+
+    async def cellblock(*arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *arguments, *common, stdout=PIPE)
+        out, _ = await within(process.communicate())
+        assert process.returncode == 0
+        return out.decode()
+
+    assert await cellblock("search", "give input back", "--limit", "2", "--types") == searched
+    assert await cellblock("inspect", "mcp__plain__give") == inspected + "\n"
