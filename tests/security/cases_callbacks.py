@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from cellblock import RunResponse
 from security.cases import SHORT, Case, attempts, either, error, gives, limit, result, throws
+
+
+def _logs_the_rest(response: RunResponse) -> None:
+    lines = response.logs[0].message.splitlines()
+    assert lines[0] == "Error: outer" and lines[-1] == "Caused by: [Unserializable Object]", lines
+    assert lines[1].startswith("    at script.js:"), lines
+
 
 CASES: Final = [
     Case(
@@ -59,7 +67,30 @@ CASES: Final = [
         "escape/cause is a proxy that throws for everything",
         """const bad = new Proxy({}, { get() { throw 1; }, getPrototypeOf() { throw 2; }, ownKeys() { throw 3; } });
         throw new Error("outer", { cause: bad });""",
-        throws("Error"),
+        throws("Error", "outer (cause: [Unserializable Object])"),
+    ),
+    *[
+        Case(
+            f"escape/an error's {member} is a getter that throws",
+            f"""const error = new RangeError("mine", {{ cause: new Error("other") }});
+            Object.defineProperty(error, "{member}", {{ get() {{ throw 1; }} }}); throw error;""",
+            error("UNCAUGHT_EXCEPTION", kept),
+        )
+        for member, kept in (
+            ("name", "Error: mine (cause: Error: other)"),
+            ("message", "RangeError:  (cause: Error: other)"),
+            ("cause", "RangeError: mine"),
+            ("hint", "RangeError: mine (cause: Error: other)"),
+            ("toJSON", "RangeError: mine (cause: Error: other)"),
+        )
+    ],
+    Case(
+        "escape/a logged error whose toJSON and cause throw",
+        """const bad = new Proxy({}, { get() { throw 1; }, getPrototypeOf() { throw 2; } });
+        const error = new Error("outer", { cause: bad });
+        Object.defineProperty(error, "toJSON", { get() { throw 3; } });
+        console.log(error);""",
+        _logs_the_rest,
     ),
     Case(
         "escape/cause chain of ten thousand",

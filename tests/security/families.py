@@ -10,12 +10,13 @@ from security import (
     cases_exfiltration,
     cases_exhaustion,
     cases_naming,
+    cases_stack,
     cases_upstream,
 )
 from security.cases import Case
 
 FAMILIES: Final[dict[str, list[Case]]] = {
-    "escape": [*cases_escape.CASES, *cases_callbacks.CASES],
+    "escape": [*cases_escape.CASES, *cases_callbacks.CASES, *cases_stack.CASES],
     "exfiltration": cases_exfiltration.CASES,
     "exhaustion": cases_exhaustion.CASES,
     "naming": cases_naming.CASES,
