@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock_worker.endpoints import EndpointError, check_tcp
 
@@ -281,6 +282,7 @@ class CellblockSettings(_Section):
     upstream: UpstreamSettings = UpstreamSettings()
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
+    http: HttpSettings = HttpSettings()
     hosts: HostSettings = HostSettings()
     schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
