@@ -18,8 +18,8 @@ from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
-from cellblock_worker.wire_events import watch
 from cellblock_worker.warm_target import WarmTarget
+from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
 
