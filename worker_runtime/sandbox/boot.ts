@@ -89,7 +89,10 @@ async function run(start: Start, body: Uint8Array): Promise<void> {
   modules = plan.modules;
   refused = plan.refused;
   const specifiers = keysOf(modules);
-  for (let index = 0; index < specifiers.length; index++) await import(modules[specifiers[index]]);
+  // All at once: each costs a turn of the loop and a compilation, which overlap.
+  const loading: Promise<unknown>[] = [];
+  for (let index = 0; index < specifiers.length; index++) loading[index] = import(modules[specifiers[index]]);
+  for (let index = 0; index < loading.length; index++) await loading[index];
   delete world[BOOT_HOOK];
   try {
     await import(plan.main);
