@@ -21,16 +21,7 @@ from cellblock.execution.source import encoded, prepare
 from cellblock.execution.source_apart import INLINE_BYTES, Analyst
 
 TARGET_MS: Final = 50.0
-SIZES: Final = (
-    100,
-    1_000,
-    4_000,
-    INLINE_BYTES - 64,
-    INLINE_BYTES + 64,
-    64 * 1024,
-    256 * 1024,
-    1024 * 1024 - 64,
-)
+SIZES: Final = (100, 1_000, 4_000, INLINE_BYTES - 64, INLINE_BYTES + 64, 1024 * 1024 - 64)
 TICK_SECONDS: Final = 0.0005
 IDLE_SECONDS: Final = 0.05
 """How long the idle loop is watched where a script takes less."""
