@@ -18,11 +18,12 @@ from typing import Any, Final
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
 
-INLINE_BYTES: Final = 16 * 1024
-"""Ordinary code of this size is parsed in 8 ms. Larger scripts are rare; a process costs them some 100 ms."""
+INLINE_BYTES: Final = 8 * 1024
+"""Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text
+made to be slow the parser asks too seldom whether to go on: 16 KiB hold the loop for 44 ms of CPU, 8 KiB for 18."""
 
-INLINE_SECONDS: Final = 0.02
-"""How long text made to be slow may hold the loop before it goes to a process too."""
+INLINE_SECONDS: Final = 0.012
+"""CPU time after which text made to be slow goes to a process too."""
 
 PROCESS_BOUND_SECONDS: Final = 20.0
 """From the spawn to the answer: `PARSE_BOUND_SECONDS` of CPU time on a machine that is ten times overloaded."""

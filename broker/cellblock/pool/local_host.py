@@ -26,13 +26,26 @@ HELLO_BOUND_SECONDS: Final = 30.0
 """From the start of a host to its hello, which takes about 0.5 s; its self-test alone may take 20 s."""
 
 RESTART_FIRST_SECONDS: Final = 0.1
+"""Before the second host that follows one which did not last; each further pause is twice as long."""
+
 RESTART_MAX_SECONDS: Final = 5.0
 
 STABLE_SECONDS: Final = 10.0
-"""A host that lived this long was no failed start; the next restart is quick again."""
+"""A host that lived this long was no failed start; the next one follows at once."""
 
 PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that a host gets of the broker's environment: no credential can be among it."""
+
+
+def restart_pause(failures: int) -> float:
+    """Seconds until the next start after hosts that did not last; one that never greeted counts twice.
+
+    None for the first: what has served is most likely to serve again.
+    """
+    if failures < 2:
+        return 0.0
+    # The exponent is bounded for the sake of the float only.
+    return min(RESTART_FIRST_SECONDS * 2 ** min(failures - 2, 16), RESTART_MAX_SECONDS)
 
 
 class LocalHost:
@@ -112,7 +125,7 @@ class LocalHost:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _keep_running(self) -> None:
-        pause = RESTART_FIRST_SECONDS
+        failures = 0
         loop = asyncio.get_running_loop()
         while not self._stopping:
             started = loop.time()
@@ -137,8 +150,10 @@ class LocalHost:
             tell(self._on_exit, identity, why)
             if self.refusal is not None:
                 return
-            pause = RESTART_FIRST_SECONDS if loop.time() - started > STABLE_SECONDS else pause * 2
-            await asyncio.sleep(min(pause, RESTART_MAX_SECONDS))
+            # A host that greeted could serve: its death says nothing about the next one, unless it comes again soon.
+            lasted = loop.time() - started > STABLE_SECONDS
+            failures = 0 if lasted else failures + (1 if self._greeted else 2)
+            await asyncio.sleep(restart_pause(failures))
 
     def _last_words(self) -> str:
         """What a host that will not serve wrote last."""
