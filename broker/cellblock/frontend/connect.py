@@ -155,7 +155,7 @@ async def relay_stdio(daemon: Daemon) -> None:
             ) as (from_client, to_client):
                 relay = Relay(daemon, from_client, to_client)
                 try:
-                    await relay.run(client)
+                    lost = await relay.run(client)
                 finally:
                     # Otherwise the reader of stdin keeps the process for as long as the client likes.
                     if lines is not None:
@@ -168,6 +168,9 @@ async def relay_stdio(daemon: Daemon) -> None:
                 output.close()
             if lines is not None:
                 lines.close()
+        # Not before: a task group would wrap it.
+        if lost is not None:
+            raise lost
 
 
 class Relay:
@@ -188,11 +191,11 @@ class Relay:
         self._session_version: str | None = None
         self._lost: DaemonUnavailable | None = None
 
-    async def run(self, client: httpx2.AsyncClient) -> None:
+    async def run(self, client: httpx2.AsyncClient) -> DaemonUnavailable | None:
         """Relays until the client is done, or the daemon has gone.
 
-        Raises:
-            DaemonUnavailable: The daemon has gone; every request that waits has got an error.
+        Returns:
+            What to say when the daemon has gone; every request that waits has got it as its error.
         """
         try:
             async with (
@@ -215,7 +218,7 @@ class Relay:
             pass
         if self._lost is not None:
             await self._answer_all(str(self._lost))
-            raise self._lost
+        return self._lost
 
     async def _up(self, to_daemon: Any) -> None:
         async for message in self._from_client:

@@ -30,7 +30,12 @@ METHODS: Final = ("GET", "POST", "DELETE")
 
 SESSION_HEADER: Final = b"mcp-session-id"
 
-READ: Final = (b"host", b"origin", b"authorization", b"content-length", SESSION_HEADER)
+VERSION_HEADER: Final = b"mcp-protocol-version"
+"""In a request that opens a session, it is not."""
+
+READ: Final = frozenset(
+    (b"host", b"origin", b"authorization", b"content-length", SESSION_HEADER, VERSION_HEADER)
+)
 
 DISCARD_BYTES: Final = 64 * 1024
 DISCARD_SECONDS: Final = 1.0
@@ -189,8 +194,8 @@ class Gate:
         wait = self._rates.take(client, asyncio.get_running_loop().time())
         if wait:
             raise Refused(429, (b"retry-after", b"%d" % wait))
-        # A session may still cancel its runs, and say goodbye.
-        if self._draining and session is None:
+        # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
+        if self._draining and session is None and VERSION_HEADER not in headers:
             raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
         if access is not None:
             scope["user"] = AuthenticatedUser(access)

@@ -1,0 +1,161 @@
+"""`cellblock connect`: an MCP client at its pipes, a real daemon behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from http_daemon import INITIALIZE, TOOL, Daemon, daemon
+from support import CELLBLOCK, ledger, until, within
+
+MODES = ("auto", "legacy")
+NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    """One daemon for all tests that leave it running."""
+    async with daemon(tmp_path_factory.mktemp("shared")) as running:
+        yield running
+
+
+def arguments(running: Daemon) -> list[str]:
+    return ["connect", "--url", running.url, "--state-dir", str(running.folder / "s")]
+
+
+@asynccontextmanager
+async def connected(running: Daemon, mode: str) -> AsyncIterator[Client]:
+    parameters = StdioServerParameters(command=str(CELLBLOCK), args=arguments(running))
+    async with Client(parameters, mode=mode) as client:
+        yield client
+
+
+def recorded(running: Daemon, key: str, value: str) -> int:
+    return sum(event.get(key) == value for event in ledger(running.ledger))
+
+
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+async def test_an_editor_sees_the_daemon_as_if_it_were_its_own(
+    served: Daemon, mode: str, version: str
+) -> None:
+    """Tool lists, calls, errors, resources and cancellation; and the upstream session is the one of all."""
+    async with connected(served, mode) as client:
+        assert client.protocol_version == version
+        (tool,) = (await within(client.list_tools())).tools
+        assert tool.name == TOOL
+        code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ ü: 1 });'
+        result = await within(client.call_tool(TOOL, {"code": code}), 60)
+        assert result.structured_content is not None
+        assert result.structured_content["result"] == r'{"\u00fc": 1}'
+        assert (await within(client.call_tool(TOOL, {}))).is_error
+        assert len((await within(client.list_resources())).resources) == 1
+        # Results over the SDK's default bound of one event.
+        code = "globalThis.__codemode_result__ = 'x'.repeat(3 * 1024 * 1024);"
+        result = await within(client.call_tool(TOOL, {"code": code}), 60)
+        assert result.structured_content is not None
+        assert len(result.structured_content["result"]) == 3 * 1024 * 1024
+        calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+        await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await within(call)
+        await until(
+            lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream"
+        )
+    assert recorded(served, "event", "start") <= 1
+
+
+@asynccontextmanager
+async def at_its_pipes(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK), *args, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    return json.loads(await within(process.stdout.readline(), 60))
+
+
+def write(process: asyncio.subprocess.Process, *messages: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+
+def call(request_id: int, code: str) -> dict[str, Any]:
+    params = {"name": TOOL, "arguments": {"code": code}}
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/call", "params": params}
+
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+async def test_a_client_that_sends_everything_at_once_and_closes_gets_its_answers(served: Daemon) -> None:
+    async with at_its_pipes(*arguments(served)) as process:
+        write(process, INITIALIZE, INITIALIZED, call(2, "globalThis.__codemode_result__ = 7;"))
+        assert process.stdin is not None
+        process.stdin.write(b"this is no JSON\n")
+        process.stdin.close()
+        assert (await answer(process))["result"]["serverInfo"]["name"] == "cellblock"
+        assert (await answer(process))["result"]["structuredContent"]["result"] == 7
+        assert await within(process.wait(), 60) == 0
+
+
+async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_path: Path) -> None:
+    async with (
+        daemon(tmp_path, http={"drain_ms": 0}) as running,
+        at_its_pipes(*arguments(running)) as process,
+    ):
+        write(process, INITIALIZE)
+        assert "result" in await answer(process)
+        write(process, INITIALIZED, call(2, NEVER))
+        await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+        running.process.kill()
+        assert (await answer(process))["id"] == 2
+        write(process, call(3, "1;"))
+        last = await answer(process)
+        assert last["id"] == 3
+        assert "No daemon answers" in last["error"]["message"]
+        assert await within(process.wait(), 60) == 3
+        assert process.stderr is not None
+        assert "cellblock serve --http" in (await process.stderr.read()).decode()
+
+
+@pytest.mark.parametrize("token", ["wrong", "none", "unreadable"])
+async def test_without_the_right_token_it_says_so(served: Daemon, tmp_path: Path, token: str) -> None:
+    file = tmp_path / "token"
+    options = ["--token-file", str(file)]
+    if token == "none":
+        options = ["--state-dir", str(tmp_path / "empty")]
+    else:
+        file.touch(0o600 if token == "wrong" else 0o644)
+        file.write_text("w" * 43)
+    async with at_its_pipes("connect", "--url", served.url, *options) as process:
+        _, error = await within(process.communicate(), 60)
+        assert process.returncode == (2 if token == "unreadable" else 3)
+        assert "token" in error.decode()
+
+
+async def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
+    async with at_its_pipes(
+        "connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(tmp_path)
+    ) as process:
+        output, error = await within(process.communicate(), 60)
+        assert process.returncode == 3
+        assert output == b""
+        assert "cellblock serve --http" in error.decode()

@@ -1,0 +1,190 @@
+"""The SDK's own client against `cellblock serve --http`, in both generations of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, MCPError
+from mcp_types import CallToolResult
+
+from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support import WAIT_BOUND_SECONDS, alive, ledger, until, within, workers_of
+
+MODES = ("auto", "legacy")
+NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    """One daemon for the tests that leave it as it was."""
+    async with daemon(tmp_path_factory.mktemp("served")) as running:
+        yield running
+
+
+def result_of(result: CallToolResult) -> Any:
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    assert result.structured_content["diagnostics"] == [], result.structured_content
+    return result.structured_content["result"]
+
+
+async def run(client: Client, code: str, **arguments: Any) -> CallToolResult:
+    return await within(client.call_tool(TOOL, {"code": code, **arguments}), 60)
+
+
+def recorded(served: Daemon, key: str, value: str) -> int:
+    return sum(event.get(key) == value for event in ledger(served.ledger))
+
+
+def host_of(served: Daemon) -> int:
+    (host,) = [
+        child for child in served.family()[0].children() if "cellblock_worker" in " ".join(child.cmdline())
+    ]
+    return host.pid
+
+
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+async def test_a_script_runs(served: Daemon, mode: str, version: str) -> None:
+    async with served.client(mode) as client:
+        assert client.protocol_version == version
+        (tool,) = (await within(client.list_tools())).tools
+        assert tool.name == TOOL
+        code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ a: 1 });'
+        assert result_of(await run(client, code)) == '{"a": 1}'
+        resources = await within(client.list_resources())
+        assert [str(resource.uri) for resource in resources.resources] == ["codemode://servers/plain.d.ts"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_several_clients_share_one_set_of_upstream_sessions(served: Daemon, mode: str) -> None:
+    before = recorded(served, "event", "start")
+    async with served.client(mode) as one, served.client(mode) as two:
+        results = await asyncio.gather(
+            *(
+                run(client, f"globalThis.__codemode_result__ = {number};")
+                for number, client in enumerate([one, two] * 3)
+            )
+        )
+        assert [result_of(result) for result in results] == list(range(6))
+    assert recorded(served, "event", "start") == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_cancelled_call_ends_the_run_and_its_upstream_call(served: Daemon, mode: str) -> None:
+    async with served.client(mode) as client:
+        calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+        await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await within(call)
+        await until(
+            lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream"
+        )
+        assert result_of(await run(client, "globalThis.__codemode_result__ = 1;")) == 1
+
+
+async def test_a_client_that_hangs_up_ends_its_run(served: Daemon) -> None:
+    """Also in a session, where the protocol would let it come back for the answer: there is nothing to come back to."""
+    calls, cancelled = recorded(served, "tool", "never"), recorded(served, "event", "cancelled")
+    opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
+    assert opened.status == 200
+    session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-06-18"}
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    headers = {**MCP_HEADERS, **served.auth, **session}
+    assert (await served.ask(headers=headers, body=json.dumps(told).encode())).status == 202
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call"}
+    body = json.dumps({**call, "params": {"name": TOOL, "arguments": {"code": NEVER}}}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(served.request("POST", "/mcp", headers=headers, body=body))
+    await until(lambda: recorded(served, "tool", "never") > calls, "the script is in its call")
+    writer.transport.abort()
+    await until(lambda: recorded(served, "event", "cancelled") > cancelled, "a cancel notification upstream")
+    assert (await served.ask("DELETE", headers=headers)).status == 200
+    assert (await served.ask(headers=headers, body=body)).status == 404
+    del reader
+
+
+async def test_probes_need_no_token(served: Daemon) -> None:
+    await until(lambda: len(workers_of(host_of(served))) > 0, "a warm worker")
+    for path in ("/livez", "/readyz"):
+        answer = await served.ask("GET", path)
+        assert (answer.status, answer.body) == (200, b"ok\n"), path
+        assert (await served.ask("POST", path)).status == 405
+
+
+async def test_nothing_on_stderr_tells_the_token(served: Daemon) -> None:
+    assert served.token
+    assert not any(served.token in line for line in served.said)
+    assert str(served.folder / "s" / "token") in served.said[1]
+
+
+async def test_a_run_in_flight_ends_before_the_daemon_does(tmp_path: Path) -> None:
+    code = """
+        import { wait } from "@codemode/servers/plain";
+        await wait({ ms: 1500 });
+        globalThis.__codemode_result__ = "done";
+    """
+    for mode in MODES:
+        folder = tmp_path / mode
+        folder.mkdir()
+        async with daemon(folder) as running, running.client(mode) as client:
+            family = running.family()
+            await within(client.list_tools())
+            call = asyncio.create_task(run(client, code))
+            await until(lambda running=running: recorded(running, "tool", "wait"), "the run is in its call")
+            running.process.terminate()
+            await until_status(running, "/readyz", 503)
+            assert (await running.ask("GET", "/livez")).status == 200
+            # Nothing new is taken.
+            assert (await running.ask(headers={**MCP_HEADERS, **running.auth})).status == 503
+            with pytest.raises(MCPError, match="stopping"):
+                await run(client, "1;")
+            assert result_of(await call) == "done"
+            assert await within(running.process.wait()) == 0
+            await until(lambda family=family: not any(map(alive, family)), "no process is left")
+
+
+async def until_status(running: Daemon, path: str, status: int) -> None:
+    deadline = time.monotonic() + WAIT_BOUND_SECONDS
+    while (await running.ask("GET", path)).status != status:
+        assert time.monotonic() < deadline, f"{path} does not answer {status}"
+
+
+async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: Path) -> None:
+    """A run, and the stream that a session has open for what the server may have to say."""
+    async with daemon(tmp_path, http={"drain_ms": 300}) as running, running.client("legacy") as client:
+        opened = await running.ask(headers={**MCP_HEADERS, **running.auth})
+        session = {"Accept": "text/event-stream", "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(running.request("GET", "/mcp", headers={**session, **running.auth}))
+        assert b" 200 " in await within(reader.readline())
+        call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+        await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+        running.process.terminate()
+        with pytest.raises(MCPError, match="stopping"):
+            await within(call)
+        assert await within(running.process.wait()) == 0
+        writer.close()
+
+
+async def test_a_second_signal_kills(tmp_path: Path) -> None:
+    async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
+        family = running.family()
+        async with running.client("auto") as client:
+            call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+            await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+            running.process.terminate()
+            await until_status(running, "/readyz", 503)
+            assert running.process.returncode is None
+            running.process.terminate()
+            assert await within(running.process.wait()) != 0
+            await until(lambda: not any(map(alive, family)), "no process is left")
+            call.cancel()
+            await within(asyncio.gather(call, return_exceptions=True))

@@ -1,0 +1,175 @@
+"""A real `cellblock serve --http` process for tests, and raw HTTP against it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from support import CELLBLOCK, alive, descendants, gone, plain_server, within, write_config
+
+TOOL = "codemode.run"
+
+INITIALIZE: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+MCP_HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@dataclass
+class Answer:
+    """What came back on a connection."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Daemon:
+    """The process, and how to reach it."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    folder: Path
+    token: str | None
+    tls: ssl.SSLContext | None = None
+    said: list[str] = field(default_factory=list[str])
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}/mcp"
+
+    @property
+    def ledger(self) -> Path:
+        """What the upstream server behind it recorded."""
+        return self.folder / "ledger.jsonl"
+
+    @property
+    def auth(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def family(self) -> list[psutil.Process]:
+        """The daemon and all below it."""
+        return [psutil.Process(self.process.pid), *descendants(self.process.pid)]
+
+    @contextlib.asynccontextmanager
+    async def client(self, mode: str = "auto") -> AsyncGenerator[Client]:
+        """The SDK's client, in one of the protocol's generations."""
+        http = httpx2.AsyncClient(headers=self.auth, timeout=60, verify=self.tls or True, trust_env=False)
+        async with http, Client(streamable_http_client(self.url, http_client=http), mode=mode) as client:
+            yield client
+
+    async def raw(self, data: bytes, *, bound: float = 20.0) -> Answer | None:
+        """Sends bytes on a connection of its own; the answer, or None when the daemon hung up without one."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
+        try:
+            with contextlib.suppress(ConnectionError):
+                writer.write(data)
+                await writer.drain()
+            return await within(read_answer(reader), bound)
+        finally:
+            writer.close()
+
+    async def ask(
+        self,
+        method: str = "POST",
+        path: str = "/mcp",
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
+        """One request with exactly these headers beside `Host` (unless given) and the length."""
+        body = json.dumps(INITIALIZE).encode() if body is None and method == "POST" else body or b""
+        answer = await self.raw(self.request(method, path, headers=headers, body=body))
+        assert answer is not None
+        return answer
+
+    def request(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> bytes:
+        everything = {"Host": f"127.0.0.1:{self.port}", "Content-Length": str(len(body)), **(headers or {})}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in everything.items())]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
+    """One response, with as much of its body as its length says."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines[1:] if line)
+        }
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    return Answer(int(lines[0].split()[1]), headers, body)
+
+
+@contextlib.asynccontextmanager
+async def daemon(
+    folder: Path,
+    *options: str,
+    http: Mapping[str, Any] | None = None,
+    tls: ssl.SSLContext | None = None,
+    **cellblock: Any,
+) -> AsyncGenerator[Daemon]:
+    """Serves on a free port of the loopback, in front of one plain server; at the end nothing of it is left."""
+    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
+    config = write_config(folder, servers, http=dict(http or {}), **cellblock)
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK),
+        *("serve", "--http", "127.0.0.1:0", "--config", str(config), "--state-dir", str(folder / "s")),
+        *options,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+    )
+    family: list[psutil.Process] = []
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        while not said or "serving" not in said[-1]:
+            line = await within(process.stderr.readline(), 60)
+            assert line, f"it did not start: {said}"
+            said.append(line.decode())
+        said.append((await within(process.stderr.readline())).decode())
+        port = int(said[-2].strip().removesuffix("/mcp").rpartition(":")[2])
+        token_file = folder / "s" / "token"
+        token = None if "--no-auth" in options else token_file.read_text().strip()
+        running = Daemon(process, port, folder, token, tls, said)
+        family = running.family()
+        yield running
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await within(process.wait(), 15)
+        if process.returncode is None:
+            family += descendants(process.pid)
+            process.kill()
+            await process.wait()
+        rest = await within(process.stderr.read())
+        said.append(rest.decode())
+        await gone(process for process in family if alive(process))

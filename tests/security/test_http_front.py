@@ -1,0 +1,280 @@
+"""Hostile pages, programs and networks against `cellblock serve --http`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cellblock.cli import main
+from http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
+from support import until, within
+
+BOUNDS = {
+    "max_body_bytes": 65536,
+    "header_timeout_ms": 700,
+    "body_timeout_ms": 700,
+    "max_connections": 40,
+    "max_sessions": 3,
+    "stall_timeout_ms": 500,
+}
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    """One daemon with tight bounds for all tests."""
+    async with daemon(tmp_path_factory.mktemp("hostile"), http=BOUNDS) as running:
+        yield running
+
+
+def bare(answer: Answer | None, status: int) -> None:
+    """The refusal has this status and tells nothing: no body, no product, no session, no permission to read it."""
+    assert answer is not None
+    assert (answer.status, answer.body) == (status, b"")
+    assert set(answer.headers) <= {"content-length", "connection", "www-authenticate", "allow", "retry-after"}
+    if status == 401:
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+PATHS = ("/mcp", "/", "/livez", "/readyz", "/../mcp", "/.well-known/oauth-protected-resource/mcp")
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:PORT", "http://127.0.0.1", ""]
+)
+async def test_a_page_of_another_origin_gets_403(served: Daemon, origin: str) -> None:
+    """Even with the token, and whatever it asks for."""
+    hostile = {**MCP_HEADERS, **served.auth, "Origin": origin.replace("PORT", str(served.port))}
+    for path in PATHS:
+        for method in ("POST", "GET", "OPTIONS", "DELETE"):
+            bare(await served.ask(method, path, headers=hostile), 403)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example:PORT", "evil.example", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:PORT.evil.example", ""],
+)
+async def test_a_rebound_name_gets_403(served: Daemon, host: str) -> None:
+    hostile = {**MCP_HEADERS, **served.auth, "Host": host.replace("PORT", str(served.port))}
+    for path in PATHS:
+        bare(await served.ask("POST", path, headers=hostile), 403)
+        bare(await served.ask("GET", path, headers=hostile), 403)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        None,
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Bearer TOKENx",
+        "Basic TOKEN",
+        "TOKEN",
+        "Bearer TOKEN, Bearer TOKEN",
+        "Bearer \xff\xfe",
+    ],
+)
+async def test_without_the_token_everything_is_401(served: Daemon, shown: str | None) -> None:
+    assert served.token
+    headers = dict(MCP_HEADERS)
+    if shown is not None:
+        headers["Authorization"] = shown.replace("TOKEN", served.token)
+    for path in ("/mcp", "/", "/admin", "/../mcp"):
+        for method in ("POST", "GET", "OPTIONS", "PUT"):
+            bare(await served.ask(method, path, headers=headers), 401)
+
+
+async def test_the_token_in_the_url_is_none(served: Daemon) -> None:
+    bare(await served.ask("POST", f"/mcp?access_token={served.token}", headers=MCP_HEADERS), 401)
+
+
+async def test_own_pages_and_names_are_accepted(served: Daemon) -> None:
+    for name in ("127.0.0.1", "localhost", "[::1]"):
+        own = {"Host": f"{name}:{served.port}", "Origin": f"http://{name}:{served.port}"}
+        answer = await served.ask("HEAD", headers={**served.auth, **own})
+        bare(answer, 405)
+
+
+async def test_two_origins_or_two_hosts_are_no_one(served: Daemon) -> None:
+    own = f"127.0.0.1:{served.port}"
+    twice = f"POST /mcp HTTP/1.1\r\nHost: {own}\r\nOrigin: http://{own}\r\nOrigin: http://{own}\r\n\r\n"
+    bare(await served.raw(twice.encode()), 403)
+    answer = await served.raw(f"POST /mcp HTTP/1.1\r\nHost: {own}\r\nHost: {own}\r\n\r\n".encode())
+    assert answer is not None
+    assert answer.status == 400
+
+
+async def test_other_paths_and_methods_are_refused(served: Daemon) -> None:
+    bare(await served.ask("GET", "/admin", headers=served.auth), 404)
+    bare(await served.ask("PUT", headers=served.auth), 405)
+
+
+async def test_a_huge_body_is_refused_by_its_length_and_by_its_size(served: Daemon) -> None:
+    headers = {**MCP_HEADERS, **served.auth}
+    bare(await served.ask(headers={**headers, "Content-Length": str(10**12)}, body=b"{"), 413)
+    bare(await served.ask(headers={**headers, "Content-Length": "9" * 19}, body=b"{"), 413)
+    head = served.request("POST", "/mcp", headers={**headers, "Content-Length": "0"})
+    chunked = head.replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    bare(
+        await served.raw(chunked + b"8000\r\n" + b" " * 0x8000 + b"\r\n" + (b"8001\r\n" + b" " * 0x8001)), 413
+    )
+
+
+async def test_a_slow_body_is_refused(served: Daemon) -> None:
+    headers = {**MCP_HEADERS, **served.auth, "Content-Length": "1000"}
+    bare(await served.raw(served.request("POST", "/mcp", headers=headers, body=b"{")), 408)
+
+
+async def drips(served: Daemon, head: bytes) -> None:
+    """Sends headers a byte at a time, without end, until the daemon hangs up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(head)
+
+    async def drip() -> None:
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    assert await within(_rest(reader)) == b""
+    await within(dripping)
+    writer.close()
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def test_slow_headers_are_hung_up_on(served: Daemon) -> None:
+    await asyncio.gather(drips(served, b""), drips(served, b"POST /mcp HTTP/1.1\r\nX-Slow: "))
+
+
+async def test_slow_headers_of_a_second_request_are_hung_up_on(served: Daemon) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(served.request("GET", "/livez"))
+    answer = await within(read_answer(reader))
+    assert answer is not None
+    assert answer.status == 200
+    writer.write(b"GET /livez HTTP/1.1\r\n")
+    assert await within(_rest(reader)) == b""
+    writer.close()
+
+
+async def test_silent_connections_are_bounded_in_number_and_time(served: Daemon) -> None:
+    """A flood of half-open connections is cut off, and the daemon answers again."""
+    flood = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", served.port) for _ in range(120)))
+    await within(asyncio.gather(*(_rest(reader) for reader, _ in flood)))
+    for _, writer in flood:
+        writer.close()
+    assert (await served.ask("GET", "/livez")).status == 200
+
+
+async def test_oversized_headers_and_garbage_tell_nothing(served: Daemon) -> None:
+    for data in (
+        served.request("GET", "/livez", headers={"X-Long": "x" * 600_000}),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 100,
+        b"GET / HTTP/9.9\r\n\r\n",
+    ):
+        answer = await served.raw(data)
+        if answer is not None:
+            assert answer.status in (400, 403)
+            assert b"cellblock" not in answer.body.lower()
+            assert "server" not in answer.headers
+
+
+async def test_sessions_are_bounded(served: Daemon) -> None:
+    headers = {**MCP_HEADERS, **served.auth}
+    answers = [await served.ask(headers=headers) for _ in range(5)]
+    assert [answer.status for answer in answers] == [200, 200, 200, 503, 503]
+    for answer in answers[:3]:
+        await end_session(served, answer)
+    again = await served.ask(headers=headers)
+    assert again.status == 200
+    await end_session(served, again)
+
+
+async def end_session(served: Daemon, opened: Answer) -> None:
+    session = {"Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    assert (await served.ask("DELETE", headers={**served.auth, **session})).status == 200
+
+
+async def test_a_session_that_is_made_up_is_not_found(served: Daemon) -> None:
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": "f" * 32}
+    assert (await served.ask(headers=headers)).status == 404
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_hung_up_on(served: Daemon) -> None:
+    code = "globalThis.__codemode_result__ = 'x'.repeat(12 * 1024 * 1024);"
+    call = {"name": "codemode.run", "arguments": {"code": code}}
+    headers = {**MCP_HEADERS, **served.auth}
+    opened = await served.ask(headers=headers)
+    headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await served.ask(headers=headers, body=json.dumps(told).encode())).status == 202
+    body = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
+    try:
+        writer.write(served.request("POST", "/mcp", headers=headers, body=body))
+        process = served.family()[0]
+        ours = writer.get_extra_info("sockname")
+
+        def is_connected() -> bool:
+            return any(
+                found.raddr == ours and found.status == "ESTABLISHED"
+                for found in process.net_connections("tcp")
+            )
+
+        await until(is_connected, "the connection is there")
+        await until(lambda: not is_connected(), "the daemon hangs up", 60)
+    finally:
+        writer.transport.abort()
+        del reader
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--http", "0.0.0.0:0"], "TLS"),
+        (["--http", "0.0.0.0:0", "--no-auth"], "--no-auth"),
+        (["--http", "0.0.0.0:0", "--tls-cert", "c"], "--tls-key"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "absent", "--tls-key", "absent"], "certificate"),
+        (["--http", "nowhere"], "HOST:PORT"),
+        (["--no-auth"], "--http"),
+        (["--http", "127.0.0.1:0", "--stdio"], "--stdio"),
+    ],
+)
+def test_an_unsafe_or_wrong_command_line_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main(["serve", "--state-dir", str(tmp_path / "s"), *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "s").exists(), "not even a token"
+
+
+async def test_without_a_token_the_rest_still_holds(tmp_path: Path) -> None:
+    """Origin and Host; and a flood of one client is told to wait."""
+    bounds = {"requests_per_second": 0.1, "burst": 5}
+    async with daemon(tmp_path, "--no-auth", http=bounds) as running:
+        assert not (tmp_path / "s" / "token").exists()
+        for _ in range(6):
+            bare(await running.ask(headers={**MCP_HEADERS, "Origin": "http://evil.example"}), 403)
+            bare(await running.ask(headers={**MCP_HEADERS, "Host": f"evil.example:{running.port}"}), 403)
+        opened = await running.ask(headers=MCP_HEADERS)
+        assert opened.status == 200
+        session = {**MCP_HEADERS, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+        statuses = [(await running.ask(headers=MCP_HEADERS, body=ping)).status for _ in range(8)]
+        assert statuses[-3:] == [429] * 3
+        refused = await running.ask(headers=MCP_HEADERS)
+        bare(refused, 429)
+        assert int(refused.headers["retry-after"]) > 0
+        # Another client is not held up; and session ids that are made up are no clients.
+        assert (await running.ask(headers=session, body=ping)).status == 200
+        bare(await running.ask(headers={**MCP_HEADERS, "Mcp-Session-Id": "a" * 32}), 429)

@@ -1,0 +1,58 @@
+"""The systemd unit and the launchd plist."""
+
+from __future__ import annotations
+
+import plistlib
+import shutil
+import subprocess
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from cellblock.service_files import ServiceCommand, launchd_plist, systemd_unit
+
+COMMAND = ServiceCommand(
+    http="[::1]:7433",
+    config=Path('/home/a b/100% "x"/$HOME.json'),
+    state_dir=Path("/home/a b/state"),
+    drain_seconds=30,
+)
+
+
+def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
+    parser = ConfigParser(interpolation=None, strict=False, comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(systemd_unit(COMMAND))
+    service = parser["Service"]
+    assert service["Delegate"] == "yes"
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) > 30
+    start = service["ExecStart"]
+    assert Path(start.split(" ")[0]).is_file()
+    assert " serve --http [::1]:7433 " in start
+    assert r'"/home/a b/100%% \"x\"/$$HOME.json"' in start
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    unit = tmp_path / "cellblock.service"
+    unit.write_text(systemd_unit(COMMAND))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True, timeout=30
+    )
+    assert str(unit) not in done.stderr, done.stderr
+
+
+def test_the_plist_is_one() -> None:
+    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    assert agent["ProgramArguments"] == COMMAND.arguments
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert agent["ExitTimeOut"] > 30
+    assert "bootstrap" in launchd_plist(COMMAND)
+
+
+def test_without_a_configuration_none_is_named() -> None:
+    command = ServiceCommand(http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0)
+    assert "--config" not in command.arguments
+    assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]
