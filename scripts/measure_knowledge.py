@@ -1,4 +1,4 @@
-"""Counts which tools of real servers have a typed output, before any call and after one representative call of each tool.
+"""Counts which tools of real servers have a typed output, before any call and after one call of each tool.
 
     python scripts/measure_knowledge.py          (after `bash scripts/test` has installed the servers once)
 
