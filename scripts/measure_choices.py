@@ -21,7 +21,7 @@ from pathlib import Path
 import zmq
 import zmq.asyncio
 
-from cellblock_worker import cgroup, confinement
+from cellblock_worker import cgroup, confinement, lifetime
 from cellblock_worker.loop_socket import LoopSocket
 
 MESSAGES = 2_000
@@ -68,12 +68,14 @@ def spawning(rounds: int) -> None:
         script.write_text("")
         bare = [confinement.deno_binary(), *confinement.DENO_FLAGS, str(script)]
         setpriv = ["setpriv", "--pdeathsig", "KILL", "--no-new-privs", *bare]
+        guarded = lifetime.dying_with_this(bare, no_new_privs=True, empty_environment=True)
         compare(
             "spawn to exit of an empty script",
             rounds,
             {
                 "no launcher": lambda: spawn_seconds(bare),
                 "setpriv": lambda: spawn_seconds(setpriv),
+                "setpriv, and sh asks for the parent": lambda: spawn_seconds(guarded),
                 "preexec_fn (fork instead of vfork)": lambda: spawn_seconds(bare, lambda: None),
             },
         )

@@ -40,12 +40,16 @@ def ready(protocol=1):
     frame(t="ready", protocol=protocol)
 
 def read():
-    while not waiting:
-        data = os.read(0, 1 << 16)
-        if not data:
-            time.sleep(600)
-        waiting.extend(decoder.feed(data))
-    return waiting.pop(0)
+    while True:
+        while not waiting:
+            data = os.read(0, 1 << 16)
+            if not data:
+                time.sleep(600)
+            waiting.extend(decoder.feed(data))
+        frame = waiting.pop(0)
+        # The first frame of every worker, which has nothing to warm up here.
+        if frame.header["t"] != "warm":
+            return frame
 
 def hang():
     time.sleep(600)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_schemas
+from cellblock import __version__, cli_http, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -90,6 +90,8 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["default", "extended"],
         help="the tools that clients see (default: as configured)",
     )
+    cli_http.add_serve_options(serve)
+    cli_http.add_parsers(commands, _common)
 
     types = commands.add_parser(
         "types",
@@ -173,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "run": _run,
         "serve": _serve,
+        "connect": _connect,
+        "service": _service,
         "types": _types,
         "search": _search,
         "inspect": _inspect,
@@ -249,12 +253,27 @@ def _read_script(name: str) -> str:
 
 
 async def _serve(parsed: argparse.Namespace) -> int:
+    cli_http.check_serve(parsed)
+    if parsed.http is not None:
+        await cli_http.serve(parsed, _settings(parsed))
+        return EXIT_OK
+
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
     async with Broker(_settings(parsed).with_profile(parsed.profile)) as broker:
         await broker.settled()
         await serve_stdio(broker, version=__version__)
+    return EXIT_OK
+
+
+async def _connect(parsed: argparse.Namespace) -> int:
+    await cli_http.connect(parsed, _settings(parsed))
+    return EXIT_OK
+
+
+async def _service(parsed: argparse.Namespace) -> int:
+    sys.stdout.write(cli_http.service(parsed, _settings(parsed)))
     return EXIT_OK
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from cellblock.config_http import HttpSettings
 from cellblock.config_schemas import (
     SchemaRules,
     SchemaSettings,
@@ -44,6 +45,7 @@ __all__ = [
     "CellblockSettings",
     "FrontendSettings",
     "HostSettings",
+    "HttpSettings",
     "LimitRange",
     "LimitSettings",
     "PinSettings",
@@ -75,6 +77,7 @@ class CellblockSettings(Section):
     upstream: UpstreamSettings = UpstreamSettings()
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
+    http: HttpSettings = HttpSettings()
     hosts: HostSettings = HostSettings()
     schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"

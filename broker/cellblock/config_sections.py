@@ -59,6 +59,13 @@ class PoolSettings(Section):
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
     """Workers kept booted and waiting; each costs about 8 MiB of private memory."""
 
+    idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Workers kept booted when no run has come for `idle_after_ms`; absent: as many as `warm`. The first run after it
+    finds fewer of them, and the others are booted again at once."""
+
+    idle_after_ms: Positive = 60_000
+    """Time without a run, in milliseconds, after which the daemon keeps only `idle_warm` workers."""
+
     capacity: Annotated[int, Field(ge=1, le=1024)] = 16
     """Runs at the same time; more wait in the queue."""
 

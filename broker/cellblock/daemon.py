@@ -279,6 +279,8 @@ class Broker:
                 identity=identity,
                 capacity=section.pool.capacity,
                 warm=section.pool.warm,
+                idle_warm=section.pool.warm if section.pool.idle_warm is None else section.pool.idle_warm,
+                idle_after_ms=section.pool.idle_after_ms,
                 boot_parallel=max(2, os.cpu_count() or 1),
                 max_message_bytes=section.max_message_bytes,
                 isolation=section.isolation,

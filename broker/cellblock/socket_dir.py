@@ -5,6 +5,7 @@ Who holds the lock lives, in whatever pid namespace: a container's broker and it
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -72,6 +73,9 @@ class SocketDir:
         """Removes the folder, then gives up its lock."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+        # Nothing is left behind in the temporary directory, unless another broker has its folder there.
+        with contextlib.suppress(OSError):
+            self.path.parent.rmdir()
 
 
 def remove_stale(parent: Path) -> None:
@@ -96,7 +100,12 @@ def remove_stale(parent: Path) -> None:
 
 def _make_locked(parent: Path) -> tuple[Path, int]:
     for _ in range(ATTEMPTS):
-        path = Path(tempfile.mkdtemp(prefix="broker-", dir=parent))
+        try:
+            path = Path(tempfile.mkdtemp(prefix="broker-", dir=parent))
+        except FileNotFoundError:
+            # The last of the other brokers has just tidied up.
+            parent.mkdir(exist_ok=True, mode=0o700)
+            continue
         try:
             lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except FileNotFoundError:

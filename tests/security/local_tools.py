@@ -20,7 +20,7 @@ NAMES: Final = {
     "script end": "</script><!--",
     "right to left": "\u202egnihtyna",
     "as long as may be": "n" * 512,
-    "empty": " ",
+    "invisible": "\u200b",
 }
 """Tool names by what they try."""
 

@@ -19,9 +19,10 @@ import zmq
 from pydantic import ValidationError
 
 from cellblock_worker import cgroup
-from cellblock_worker.confinement import IsolationUnavailable, die_with_parent, use_cgroup, use_isolation
+from cellblock_worker.confinement import IsolationUnavailable, use_cgroup, use_isolation
 from cellblock_worker.endpoints import EndpointError
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.lifetime import die_with_parent
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 
 CONFIG_MAX_BYTES: Final = 64 * 1024

@@ -1,22 +1,18 @@
 """The layers around one Deno process: its arguments, environment and resource limits, and which are in force.
 
 Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
-where the machine offers it (see `bubblewrap`); PDEATHSIG and no_new_privs (through bubblewrap, else `setpriv`, else by
-the child itself before exec); core, file-size, open-file and CPU limits, and the memory limit put on the live process;
+where the machine offers it (see `bubblewrap`); PDEATHSIG (see `lifetime`) and no_new_privs; core, file-size, open-file
+and CPU limits, and the memory limit put on the live process;
 a cgroup around all workers together (see `cgroup`), which the host's process has entered before it starts any.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import platform
 import resource
-import shutil
-import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +20,7 @@ from typing import Final, Literal
 
 import deno
 
-from cellblock_worker import bubblewrap
+from cellblock_worker import bubblewrap, lifetime
 from cellblock_worker.cgroup import Membership
 
 BUNDLE_DIR: Final = Path(__file__).parent / "_bundle"
@@ -64,20 +60,13 @@ CPU_BACKSTOP_SECONDS: Final = 1
 OOM_SCORE_ADJ: Final = 1000
 """When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
 
-_LINUX: Final = sys.platform.startswith("linux")
-_PR_SET_PDEATHSIG: Final = 1
-_PR_SET_NO_NEW_PRIVS: Final = 38
+_LINUX: Final = lifetime.LINUX
 
 
 @functools.cache
 def deno_binary() -> str:
     """Path of the Deno binary that the `deno` wheel carries."""
     return deno.find_deno_bin()
-
-
-@functools.cache
-def _setpriv() -> str | None:
-    return shutil.which("setpriv") if _LINUX else None
 
 
 class IsolationUnavailable(RuntimeError):
@@ -161,13 +150,18 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
         argv = (
             worker_argv(max_old_space_mb) if script == BOOT_SCRIPT else plain_argv(max_old_space_mb, script)
         )
-        return Launch(argv, preexec=child_setup())
+        argv = lifetime.dying_with_this(argv, no_new_privs=True, empty_environment=True)
+        return Launch(argv, preexec=lifetime.child_setup())
     binary, *arguments = _choice.wrapper
     inside = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
     fds: tuple[int, ...] = ()
     if (filter_fd := bubblewrap.open_filter()) is not None:
         fds, arguments = (filter_fd,), ["--seccomp", str(filter_fd), *arguments]
-    return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
+    # bubblewrap's own --die-with-parent comes only when it has begun, and misses a parent that is gone by then.
+    argv = lifetime.dying_with_this(
+        [binary, *arguments, bubblewrap.DENO_INSIDE, *inside], empty_environment=True
+    )
+    return Launch(argv, fds, wrapped=True)
 
 
 def worker_argv(max_old_space_mb: int) -> list[str]:
@@ -177,10 +171,7 @@ def worker_argv(max_old_space_mb: int) -> list[str]:
 
 def plain_argv(max_old_space_mb: int, script: str) -> list[str]:
     """The command line of a script of the bundle without bubblewrap."""
-    prefix: list[str] = []
-    if (setpriv := _setpriv()) is not None:
-        prefix = [setpriv, "--pdeathsig", "KILL", "--no-new-privs"]
-    return [*prefix, deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
+    return [deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
 
 
 def _deno_arguments(max_old_space_mb: int, folder: str, script: str) -> list[str]:
@@ -191,25 +182,6 @@ def _deno_arguments(max_old_space_mb: int, folder: str, script: str) -> list[str
         f"--v8-flags={v8_flags}",
         f"{folder}/{script}",
     ]
-
-
-def child_setup() -> Callable[[], None] | None:
-    """What the child must do between fork and exec, or None where `setpriv` does it without a slow fork."""
-    if not _LINUX or _setpriv() is not None:
-        return None
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def in_child() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-
-    return in_child
-
-
-def die_with_parent() -> None:
-    """Asks the kernel to SIGKILL the calling process when its parent dies. No-op where there is no PDEATHSIG."""
-    if _LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def limit_at_boot(pid: int) -> None:
@@ -232,23 +204,21 @@ def limit_at_boot(pid: int) -> None:
             file.write(str(OOM_SCORE_ADJ).encode())
 
 
-def limit_at_lease(pid: int, memory_bytes: int, cpu_seconds: float) -> bool:
+def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
     """Puts the run's limits on a live worker.
 
-    `RLIMIT_DATA` becomes the worker's data size now plus `memory_bytes`: set any earlier, V8's reservation at
-    start would not fit. `RLIMIT_CPU` is the backstop of the sampled CPU cap.
+    `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
+    would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
 
     Returns:
         Whether the kernel keeps the memory limit; if not, the caller must sample.
 
     Raises:
-        OSError: They could not be put on: the worker is gone, or this process has no file descriptor left.
-        ValueError: The worker is a zombie.
+        OSError: They could not be put on: the worker is gone.
     """
     if not _LINUX:
         return False
-    ceiling = read_data_bytes(pid) + memory_bytes
-    _lower(pid, resource.RLIMIT_DATA, ceiling, ceiling)
+    _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
     _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
@@ -261,20 +231,6 @@ def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
     resource.prlimit(pid, limit, (soft, hard))
-
-
-def read_data_bytes(pid: int) -> int:
-    """VmData of a live process in bytes. Raises OSError when it is gone, ValueError when it is a zombie."""
-    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - pathlib costs more than the read
-        status = file.read()
-    return _status_kib(status, b"VmData:") * 1024
-
-
-def _status_kib(status: bytes, field: bytes) -> int:
-    at = status.find(field)
-    if at < 0:
-        raise ValueError(f"no {field.decode()} in status")
-    return int(status[at + len(field) : status.index(b"kB", at)])
 
 
 def layers_in_force() -> list[str]:

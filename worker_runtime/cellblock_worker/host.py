@@ -18,6 +18,7 @@ from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
+from cellblock_worker.warm_target import WarmTarget
 from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
@@ -62,6 +63,8 @@ class HostConfig(BaseModel):
     identity: str = Field(pattern="^[0-9a-f]{32}$")
     capacity: int = Field(ge=1)
     warm: int = Field(ge=0)
+    idle_warm: int = Field(default=1 << 16, ge=0)
+    idle_after_ms: int = Field(default=60_000, ge=1)
     boot_parallel: int = Field(ge=1)
     max_message_bytes: int = Field(ge=1024)
     max_old_space_mb: int = Field(ge=16)
@@ -107,7 +110,9 @@ class Host:
         self._booting = 0
         self._boot_failures = 0
         self._boot_not_before = 0.0
-        self._warm_target = config.warm
+        self._target = WarmTarget(
+            config.warm, config.idle_warm, config.idle_after_ms / 1000, time.monotonic()
+        )
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
         self._cut = False
@@ -234,7 +239,9 @@ class Host:
             return
         match message:
             case protocol.Run():
-                self._waiting.append(_Waiting(token, message, body, time.monotonic()))
+                now = time.monotonic()
+                self._target.used(now)
+                self._waiting.append(_Waiting(token, message, body, now))
                 self._serve_waiting()
                 self._refill()
             case protocol.Reply():
@@ -243,7 +250,7 @@ class Host:
             case protocol.Cancel():
                 self._cancel(token)
             case protocol.Pool():
-                self._warm_target = message.warm
+                self._target.full = message.warm
                 self._balance()
             case protocol.Shutdown():
                 self.dismissed = message
@@ -268,14 +275,16 @@ class Host:
                 continue
             token, run, body, since = self._waiting.popleft()
             self._runs[token] = worker
-            self._send(token, protocol.Leased(wait_ms=int((time.monotonic() - since) * 1000)))
+            wait_ms = int((time.monotonic() - since) * 1000)
             worker.lease(token, run, body)
+            # After it: the script is on its way while the broker wakes for this.
+            self._send(token, protocol.Leased(wait_ms=wait_ms))
 
     def _balance(self) -> None:
         """Boots workers until warm and booting ones cover the target and the waiting runs."""
         if self._stopping:
             return
-        wanted = self._warm_target + len(self._waiting)
+        wanted = self._target.at(time.monotonic()) + len(self._waiting)
         while len(self._warm) + self._booting < wanted and self._booting < self._config.boot_parallel:
             pause = self._boot_not_before - time.monotonic()
             if pause > 0:
@@ -283,6 +292,11 @@ class Host:
                 return
             if not self._spawn():
                 return
+
+    def _shed(self) -> None:
+        """Kills warm workers that an idle host is to keep no longer."""
+        while self._warm and len(self._warm) > self._target.at(time.monotonic()) + len(self._waiting):
+            self._warm.pop().kill("host_stopping")
 
     def _refill(self) -> None:
         """Replaces a worker that was taken: at once if none is left, else when its run had time to be over.
@@ -329,6 +343,7 @@ class Host:
             return
         status = protocol.Status(warm=len(self._warm), booting=self._booting, running=len(self._runs))
         self._send(b"", status)
+        self._shed()
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)
 
     def _send(self, token: bytes, message: protocol.Message, body: bytes = b"") -> None:

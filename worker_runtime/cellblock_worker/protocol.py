@@ -99,6 +99,15 @@ class Failed(Message):
 # ---- broker → host → worker ------------------------------------------------------------------------------
 
 
+class Warm(Message):
+    """The first frame of every worker, which answers with `Ready`: by then it has gone once along a run's way.
+
+    Body: JSON object with `main`, the URL of a module that does nothing.
+    """
+
+    t: Literal["warm"] = "warm"
+
+
 class Start(Message):
     """Runs one script. Body: JSON object with `main` and `preload`, both module URLs."""
 
@@ -212,7 +221,7 @@ class Shutdown(Message):
 
 
 FromWorker = Ready | Log | Call | Query | Notice | Done | Failed
-ToWorker = Start | Reply
+ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Leased | Log | Call | Query | Notice | Done | Failed | Ended
 ToHost = Run | Reply | Cancel | Pool | Shutdown
 

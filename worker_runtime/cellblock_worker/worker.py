@@ -19,7 +19,7 @@ from cellblock_worker.frames import (
     pack_header,
 )
 from cellblock_worker.log_budget import LogBudget
-from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
+from cellblock_worker.usage import Usage, read_usage
 from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
@@ -33,6 +33,11 @@ CPU_SAMPLE_MIN_SECONDS: Final = 0.01
 
 CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
+
+WARM_FRAME: Final = encode_frame(
+    pack_header(protocol.Warm().model_dump()), b'{"main":"data:text/javascript,0"}'
+)
+"""In the pipe before Deno has started, so that its first read, which costs most, is over before a run is."""
 
 BLIND_PAUSE_SECONDS: Final = 0.1
 """Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
@@ -107,6 +112,7 @@ class Worker:
         finally:
             launch.close()
         self._inner_pid: int | None = None
+        self._process.write(WARM_FRAME)
         self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
 
     @property
@@ -126,20 +132,21 @@ class Worker:
         self._logs = LogBudget(run.log_bytes)
         self._started = time.monotonic()
         try:
-            self._cpu_at_lease = read_cpu_seconds(self.pid)
-            cpu_ceiling = self._cpu_at_lease + run.cpu_ms / 1000
-            self._kernel_limits = confinement.limit_at_lease(self.pid, run.memory_bytes, cpu_ceiling)
+            before = read_usage(self.pid)
+            self._kernel_limits = confinement.limit_at_lease(
+                self.pid, before.data_bytes + run.memory_bytes, before.cpu_seconds + run.cpu_ms / 1000
+            )
         except OSError as error:
             if not _is_gone(error):
                 # It is there, but this machine does not let it be limited: it must not run.
                 self.kill("boot_failed", f"the run's limits cannot be put on a worker: {error.strerror}")
             # Else it died while warm; the exit that is on its way ends the run as crashed.
             return
-        except ValueError:
-            return
+        self._cpu_at_lease = before.cpu_seconds
+        self._memory.sample(before)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         self._bound(run.timeout_ms / 1000, "timeout", f"over timeoutMs = {run.timeout_ms}")
-        self._watch_cpu()
+        self._watch_cpu_later(run.cpu_ms / 1000)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -276,9 +283,14 @@ class Worker:
         if not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
             self.kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
             return
-        pause = max(CPU_SAMPLE_MIN_SECONDS, left * CPU_SAMPLE_SHARE)
-        if not self._kernel_limits:
-            pause = CPU_SAMPLE_MIN_SECONDS
+        self._watch_cpu_later(left)
+
+    def _watch_cpu_later(self, left: float) -> None:
+        pause = (
+            max(CPU_SAMPLE_MIN_SECONDS, left * CPU_SAMPLE_SHARE)
+            if self._kernel_limits
+            else CPU_SAMPLE_MIN_SECONDS
+        )
         self._timers.append(self._loop.call_later(pause, self._watch_cpu))
 
     def _cannot_watch(self, error: OSError) -> None:

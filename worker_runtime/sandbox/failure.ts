@@ -6,13 +6,13 @@
 
 import * as p from "./primordials.ts";
 import { formatLog } from "./serialize.ts";
+import { read } from "./serialize_kinds.ts";
 import { agentFrames } from "./stack_text.ts";
 
 const MAX_TEXT = 8 * 1024;
 const MAX_CAUSES = 4;
 const MARK = ";base64,";
 const KIND_LENGTH = "javascript".length;
-const isError = (value: unknown): value is Error => value instanceof ErrorCtor;
 const ErrorCtor = Error;
 
 /** Body of the `failed` message. */
@@ -30,36 +30,41 @@ export interface Failure {
 export function describeFailure(error: unknown): Failure {
   // A null prototype: a toJSON planted on Object.prototype must not speak for it.
   const failure = { __proto__: null, name: "Error", message: "" } as unknown as Failure;
-  try {
-    if (isError(error)) {
-      failure.name = cut(text(error, "name") ?? "Error");
-      failure.message = text(error, "message") ?? "";
-      failure.stack = agentFrames(text(error, "stack") ?? "");
-      failure.hint = text(error, "hint");
-      failure.path = text(error, "path");
-      failure.causes = causes(error);
-    } else {
-      failure.name = "Thrown value";
-      failure.message = formatLog([error], MAX_TEXT);
-    }
-  } catch {
-    failure.message = "[Unserializable Object]";
+  if (isError(error)) {
+    failure.name = text(error, "name") || "Error";
+    failure.message = text(error, "message") ?? "";
+    failure.stack = agentFrames(text(error, "stack") ?? "");
+    failure.hint = text(error, "hint");
+    failure.path = text(error, "path");
+    failure.causes = causes(error);
+  } else {
+    failure.name = "Thrown value";
+    failure.message = formatLog([error], MAX_TEXT);
   }
   return failure;
 }
 
+/** A proxy may throw when it is asked, and then it is none. */
+function isError(value: unknown): value is Error {
+  try {
+    return value instanceof ErrorCtor;
+  } catch {
+    return false;
+  }
+}
+
 function causes(error: Error): string[] {
   const found: string[] = [];
-  let cause: unknown = error.cause;
+  let cause: unknown = read(error, "cause");
   while (cause !== undefined && found.length < MAX_CAUSES) {
     found[found.length] = formatLog([cause], 512);
-    cause = isError(cause) ? cause.cause : undefined;
+    cause = isError(cause) ? read(cause, "cause") : undefined;
   }
   return found;
 }
 
 function text(error: Error, key: "name" | "message" | "stack" | "hint" | "path"): string | undefined {
-  const value: unknown = (error as unknown as Record<string, unknown>)[key];
+  const value = read(error, key);
   return typeof value === "string" ? cut(withoutModuleText(value)) : undefined;
 }
 

@@ -11,6 +11,7 @@ import { structuredClone } from "./globals_clone.ts";
 import { ALLOWED_GLOBALS } from "./globals_table.ts";
 import { base64, denoCore, makeAbortTimeout, makeTimers } from "./globals_web.ts";
 import * as p from "./primordials.ts";
+import { scriptStack } from "./stack_text.ts";
 
 export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";
 
@@ -91,8 +92,8 @@ function trimStatics(setTimeout: (callback: unknown, delay?: unknown) => number)
   p.deleteProperty(URL, "createObjectURL");
   p.deleteProperty(URL, "revokeObjectURL");
   place(AbortSignal, "timeout", makeAbortTimeout(setTimeout), true);
-  // It would be handed the call sites of the sandbox's own frames.
-  place(Error, "prepareStackTrace", undefined, false);
+  // A script's own would be handed the call sites of the sandbox's own frames.
+  place(Error, "prepareStackTrace", scriptStack, false);
   // An imported WebAssembly module can bring a memory along; the classes behind it stay out of reach.
   p.deleteProperty(SharedArrayBuffer.prototype, "constructor");
   p.deleteProperty(WebAssembly.Memory.prototype, "constructor");

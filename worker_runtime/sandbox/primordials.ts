@@ -38,6 +38,7 @@ export const SafeSet = Set;
 export const SafeUint8Array = Uint8Array;
 export const toText = String;
 export const toNumber = Number;
+export const errorToText = uncurryThis(Error.prototype.toString);
 
 export const ArrayPrototype = Array.prototype;
 export const ArrayBufferPrototype = ArrayBuffer.prototype;

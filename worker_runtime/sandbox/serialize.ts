@@ -17,7 +17,7 @@
  * @module
  */
 
-import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
+import { functionName, kindOf, thrownText, toJsonOf } from "./kinds.ts";
 import * as p from "./primordials.ts";
 import { errorMembers, type Form, formOf, read, readText } from "./serialize_kinds.ts";
 import { newWriter, write, writeQuoted, type Writer } from "./serialize_writer.ts";
@@ -67,10 +67,9 @@ function writeArgument(job: Job, value: unknown): void {
   if (typeof value === "string") return write(writer, value);
   if (typeof value === "function") return write(writer, functionText(value));
   if (typeof value !== "object" || value === null) return write(writer, p.toText(value));
-  let kind: Kind;
   try {
-    kind = kindOf(value);
-    if (kind === "error" && toJsonOf(value) === undefined) return writeError(job, value);
+    const kind = kindOf(value);
+    if (kind === "error" && !speaksForItself(value)) return writeError(job, value);
     const { resolved, form } = resolve(job, value, "");
     if (form.is === "value" && typeof form.value === "string") return write(writer, form.value);
     if (form.is === "value" && (typeof form.value !== "object" || form.value === null)) {
@@ -79,6 +78,23 @@ function writeArgument(job: Job, value: unknown): void {
     writeTree(job, resolved, form);
   } catch {
     write(writer, UNSERIALIZABLE);
+  }
+}
+
+/** Whether an error has a `toJSON` to honour; one that cannot be read is none, so that the rest is still shown. */
+function speaksForItself(error: object): boolean {
+  try {
+    return toJsonOf(error) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
+function isError(value: unknown): value is object {
+  try {
+    return typeof value === "object" && value !== null && kindOf(value) === "error";
+  } catch {
+    return false;
   }
 }
 
@@ -91,9 +107,7 @@ function writeError(job: Job, error: object): void {
   const seen = new p.SafeSet<unknown>();
   for (let depth = 0; depth <= MAX_CAUSES && !writer.full; depth++) {
     if (depth > 0) write(writer, "\nCaused by: ");
-    if (typeof current !== "object" || current === null || kindOf(current) !== "error") {
-      return writeArgument(job, current);
-    }
+    if (!isError(current)) return writeArgument(job, current);
     if (p.setHas(seen, current)) return write(writer, "[Circular]");
     p.setAdd(seen, current);
     const name = readText(current, "name");

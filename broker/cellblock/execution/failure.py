@@ -31,7 +31,11 @@ _SCRIPT_URL: Final = re.compile(
     r"data:application/(?:javascript|typescript|script)(?:;base64,[A-Za-z0-9+/=.]*)?(?::(\d{1,9}):(\d{1,9}))?"
 )
 _MODULE_URL: Final = re.compile(r"data:text/javascript;base64,[A-Za-z0-9+/=.]*(:\d+:\d+)?")
-_INTERNAL_FRAME: Final = re.compile(r"\n\s+at (?:async )?[^\n]*(?:file://|ext:)[^\n]*")
+
+_FRAME_TOKEN: Final = b"data:application/script:"
+"""What stands in a stack for the script (`sandbox/stack_text.ts`)."""
+
+_FRAME_PLACE: Final = re.compile(re.escape(_FRAME_TOKEN) + rb"(\d{1,9}):(\d{1,9})")
 
 _IMPORT_MARKS: Final = (
     "does not provide an export named",
@@ -61,6 +65,18 @@ def in_script_terms(text: str, script: Script) -> str:
         return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
 
     return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
+
+
+def stacks_in_result(body: bytes, script: Script) -> bytes:
+    """The JSON of a result in which frames of stacks name places in the agent's source; nothing else is touched."""
+    if _FRAME_TOKEN not in body:
+        return body
+
+    def place(match: re.Match[bytes]) -> bytes:
+        line, column = int(match[1]), int(match[2])
+        return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}".encode()
+
+    return _FRAME_PLACE.sub(place, body)
 
 
 def _first_place(text: str, script: Script) -> str | None:

@@ -14,7 +14,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
-from cellblock.execution.failure import diagnose, in_script_terms
+from cellblock.execution.failure import diagnose, in_script_terms, stacks_in_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
@@ -311,7 +311,7 @@ class Run:
     def _on_done(self, body: bytes) -> None:
         self._settle()
         try:
-            self._result = payload.decode(body)
+            self._result = payload.decode(stacks_in_result(body, self._plan.script))
         except payload.PayloadError as error:
             self._failed = True
             self._diagnostics.append(

@@ -146,6 +146,8 @@ def make_server(
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_read_resource=read_resource,
+        # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
+        get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker import bubblewrap, confinement
+from cellblock_worker import bubblewrap, confinement, lifetime
 
 FOLDER: Final = Path(__file__).parent / "_typescript"
 """Filled by the build (`scripts/fetch_typescript.py`)."""
@@ -87,8 +87,8 @@ def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
     """How to start the compiler as a language server on its standard streams. Raises OSError."""
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
-        argv = [str(folder / BINARY), "--lsp", "--stdio"]
-        return Launch(argv, WORKSPACE.as_uri(), env, preexec=_child_setup())
+        argv = lifetime.dying_with_this([str(folder / BINARY), "--lsp", "--stdio"])
+        return Launch(argv, WORKSPACE.as_uri(), env, preexec=lifetime.child_setup())
     binary = bubblewrap.find_binary()
     if binary is None:
         raise FileNotFoundError("there is no bwrap")
@@ -102,8 +102,9 @@ def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
     ]
     filter_fd = bubblewrap.open_filter()
     if filter_fd is None:
-        return Launch([binary, *arguments], f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
-    argv = [binary, "--seccomp", str(filter_fd), *arguments]
+        argv = lifetime.dying_with_this([binary, *arguments])
+        return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
+    argv = lifetime.dying_with_this([binary, "--seccomp", str(filter_fd), *arguments])
     return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, (filter_fd,), wrapped=True)
 
 
@@ -117,8 +118,3 @@ def limit(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_CPU, (CPU_BOUND_SECONDS, CPU_BOUND_SECONDS + 1))
     except ProcessLookupError:
         return
-
-
-def _child_setup() -> Callable[[], None] | None:
-    # Started once and kept, so that the slow fork of a preexec does not matter as it does for workers.
-    return confinement.die_with_parent if sys.platform.startswith("linux") else None

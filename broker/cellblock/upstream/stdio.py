@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+import os
+import shutil
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
@@ -25,6 +28,7 @@ from mcp.shared.message import SessionMessage
 from cellblock.config import ServerConfig
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
+from cellblock_worker import lifetime
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -60,14 +64,13 @@ async def stdio_transport(
     Raises:
         OSError: The process cannot be started.
     """
-    assert config.command is not None
+    environment = get_default_environment() | config.env
     process = await asyncio.create_subprocess_exec(
-        config.command,
-        *config.args,
+        *_command_line(config, environment),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=stderr,
-        env=get_default_environment() | config.env,
+        env=environment,
         cwd=config.cwd,
         # A group of its own: a kill must reach what the server has started.
         start_new_session=True,
@@ -82,6 +85,20 @@ async def stdio_transport(
         receiver.close()
         await _finished(_stop(process, reader))
         sender.close()
+
+
+def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[str]:
+    """Made to die with a broker that is killed: not every server ends when its stdin does.
+
+    A command that cannot be found stays as it is, so that its spawn says so.
+    """
+    assert config.command is not None
+    argv = [config.command, *config.args]
+    if "/" in config.command:
+        found = os.access(Path(config.cwd or ".") / config.command, os.X_OK)
+    else:
+        found = shutil.which(config.command, path=environment.get("PATH")) is not None
+    return lifetime.dying_with_this(argv) if found else argv
 
 
 class _Writer:

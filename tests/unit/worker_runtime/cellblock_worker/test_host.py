@@ -157,6 +157,17 @@ async def test_the_warm_target_is_kept_and_can_be_changed(
     await broker.status(warm=3)
 
 
+async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host(warm=3, idle_warm=1, idle_after_ms=500)
+    await broker.status(warm=1, booting=0)
+    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    await broker.end_of(b"one")
+    await broker.status(warm=3, running=0)
+
+
 async def test_no_more_boots_at_once_than_allowed(start_host: StartHost, fake_workers: FakeWorkers) -> None:
     fake_workers.run("time.sleep(0.1)\n" + ECHO)
     _, broker = await start_host(warm=5, boot_parallel=2)

@@ -24,6 +24,7 @@ MESSAGES: list[Message] = [
     protocol.Notice(),
     protocol.Done(ms=2**53 - 1),
     protocol.Failed(ms=0, kind="rejection"),
+    protocol.Warm(),
     protocol.Start(log_bytes=0, message_bytes=1),
     protocol.Reply(id=MAX_CALL_ID, ok=False),
     protocol.Hello(protocol=1, pid=1, capacity=65535, deno="/deno", layers=["a", "b"]),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms
+from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms, stacks_in_result
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import prepare
 from cellblock_worker import protocol
@@ -31,6 +31,15 @@ def test_urls_become_places_in_the_agents_source() -> None:
     assert in_script_terms(f"{URL}:1:{end}", SCRIPT) == "script.js:1:{}".format(
         'import * as a from "@codemode/x"; a.b();'.index("a.b()") + 1
     )
+
+
+def test_stacks_in_a_result_name_places_and_other_data_urls_stay() -> None:
+    text = "data:application/script:1:3 data:application/script:x data:application/javascript;base64,AAAA:1:2"
+    assert (
+        stacks_in_result(text.encode(), SCRIPT)
+        == text.replace("data:application/script:1:3", "script.js:1:3").encode()
+    )
+    assert stacks_in_result(b'{"a": 1}', SCRIPT) == b'{"a": 1}'
 
 
 def test_positions_of_absurd_length_are_text() -> None:

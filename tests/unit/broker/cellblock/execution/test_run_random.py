@@ -101,6 +101,15 @@ class Histories(RuleBasedStateMachine):
     def leased(self) -> list[ModelRun]:
         return [run for run in self.runs if run.hosted is not None]
 
+    @property
+    def running(self) -> list[ModelRun]:
+        """Runs that may call: their scripts run on hosts that are there."""
+        return [
+            run
+            for run in self.leased
+            if run.state is State.RUNNING and run.hosted is not None and run.hosted.host in self.alive
+        ]
+
     # ---- what happens --------------------------------------------------------------------------------
 
     @rule(confirms=st.booleans())
@@ -149,6 +158,20 @@ class Histories(RuleBasedStateMachine):
             self._cancel(chosen)
         elif then == "a":
             self._abort(chosen)
+        self.settle()
+
+    @precondition(lambda self: self.running)
+    @rule(which=number, tool=st.sampled_from(TOOLS), at_once=st.booleans())
+    def say_a_call_twice(self, which: int, tool: str, at_once: bool) -> None:
+        """The last id again, in the same turn or after the first call was dealt with: it is made once."""
+        run = self.running[which % len(self.running)]
+        assert run.hosted is not None
+        message, body = self._message(run, (run.last_id + 1, tool))
+        for _ in range(2):
+            run.hosted.say(message, body)
+            run.hear(message, body)
+            if not at_once:
+                self.settle()
         self.settle()
 
     @precondition(lambda self: self.leased)

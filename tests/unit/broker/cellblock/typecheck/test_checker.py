@@ -20,7 +20,7 @@ from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
 from cellblock_worker.confinement import BUNDLE_DIR
-from support import alive, gone, until
+from support import gone, until
 
 Check = Callable[..., Awaitable[Any]]
 
@@ -125,7 +125,7 @@ async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> No
     await check("1;")
     processes = compilers(checker)
     await checker.close()
-    assert not [process for process in processes if alive(process)]
+    await gone(processes)
     assert (await check("1;")).gave_up == "Cellblock is closing"
 
 

@@ -1,0 +1,181 @@
+"""The commands of the HTTP front-end: `serve --http`, `connect` and `service`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cellblock import __version__
+from cellblock.config import Settings
+from cellblock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cellblock.frontend.http.server import HttpFrontend
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
+"""Where `serve --http` listens and `connect` looks when nothing else is said."""
+
+
+def add_serve_options(serve: argparse.ArgumentParser) -> None:
+    """The options of `serve` that are about HTTP."""
+    serve.add_argument(
+        "--http",
+        nargs="?",
+        const=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)",
+    )
+    serve.add_argument("--no-auth", action="store_true", help="ask for no token; on the loopback only")
+    _token_file(serve)
+    serve.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain")
+    serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+
+
+def add_parsers(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
+    common: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """The commands beside `serve`."""
+    connect = commands.add_parser(
+        "connect",
+        help="be the stdio end of a daemon that runs already",
+        description="Relays MCP between standard input and output and a running `cellblock serve --http`, so that "
+        "several editors share its workers and its upstream servers.",
+        epilog="example: claude mcp add cellblock -- cellblock connect",
+    )
+    connect.add_argument("--url", metavar="URL", help=f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
+    connect.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM certificates to trust for https")
+    _token_file(connect)
+    common(connect)
+
+    service = commands.add_parser(
+        "service",
+        help="print a systemd unit or a launchd plist that runs the daemon",
+        description="Prints what makes `cellblock serve --http` a service of the user, and where to put it.",
+        epilog="example: cellblock service --systemd --config ~/cellblock.json "
+        "> ~/.config/systemd/user/cellblock.service",
+    )
+    kind = service.add_mutually_exclusive_group()
+    kind.add_argument("--systemd", action="store_true", help="a systemd user unit (the default on Linux)")
+    kind.add_argument("--launchd", action="store_true", help="a launchd agent (the default on macOS)")
+    service.add_argument("--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="where it listens")
+    common(service)
+
+
+def _token_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="where the token is (default: `token` in the state dir)",
+    )
+
+
+def check_serve(parsed: argparse.Namespace) -> None:
+    """Refuses options of HTTP without `--http`.
+
+    Raises:
+        ConfigError: One is given.
+    """
+    if parsed.http is not None:
+        if parsed.stdio:
+            raise ConfigError("--stdio and --http exclude each other.", hint="Start one daemon for each.")
+        return
+    for name in ("no_auth", "token_file", "tls_cert", "tls_key"):
+        if getattr(parsed, name):
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
+
+
+async def serve(parsed: argparse.Namespace, settings: Settings) -> None:
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left."""
+    from cellblock.daemon import Broker
+    from cellblock.frontend.http.address import Address
+    from cellblock.frontend.http.server import HttpFrontend, HttpOptions
+
+    options = HttpOptions(
+        address=Address.parse(parsed.http),
+        token_file=parsed.token_file or token_file(settings),
+        no_auth=parsed.no_auth,
+        tls_cert=parsed.tls_cert,
+        tls_key=parsed.tls_key,
+    )
+    front = HttpFrontend(settings.cellblock.http, options)
+    try:
+        async with Broker(settings) as broker:
+            await broker.settled()
+            warm = settings.cellblock.pool.warm
+
+            def ready() -> bool:
+                return bool(broker.hosts) and (broker.warm_workers > 0 or warm == 0)
+
+            _drain_on_signals(front)
+            await front.serve(broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front))
+    finally:
+        front.close()
+
+
+def _say_where(front: HttpFrontend) -> None:
+    sys.stderr.write(f"cellblock: serving {front.url}\ncellblock: {front.protection}\n")
+    sys.stderr.flush()
+
+
+def _drain_on_signals(front: HttpFrontend) -> None:
+    """The first signal drains; the second one cancels this task, and with it everything."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    told = False
+
+    def on_signal() -> None:
+        nonlocal told
+        if told:
+            task.cancel()
+            return
+        told = True
+        sys.stderr.write("cellblock: stopping when the runs in flight have ended; again kills them\n")
+        sys.stderr.flush()
+        front.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, on_signal)
+
+
+async def connect(parsed: argparse.Namespace, settings: Settings) -> None:
+    """Relays until the client closes standard input."""
+    from cellblock.frontend.connect import Daemon, relay_stdio
+
+    file: Path = parsed.token_file or token_file(settings)
+    url = parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
+    # A daemon with --no-auth has none; one that wants a token will say so.
+    await relay_stdio(
+        Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca)
+    )
+
+
+def service(parsed: argparse.Namespace, settings: Settings) -> str:
+    """The text that `cellblock service` prints."""
+    from cellblock.frontend.http.address import Address
+    from cellblock.service_files import ServiceCommand, launchd_plist, systemd_unit
+
+    Address.parse(parsed.http)
+    command = ServiceCommand(
+        http=parsed.http,
+        config=Path(parsed.config).expanduser().absolute() if parsed.config else None,
+        state_dir=settings.state_dir.absolute(),
+        drain_seconds=settings.cellblock.http.drain_ms // 1000,
+    )
+    launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
+    return launchd_plist(command) if launchd else systemd_unit(command)
+
+
+def token_file(settings: Settings) -> Path:
+    """Where the token is when nothing else is said."""
+    from cellblock.frontend.http.token import FILE_NAME
+
+    return settings.state_dir / FILE_NAME

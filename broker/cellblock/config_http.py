@@ -1,0 +1,78 @@
+"""Settings of the HTTP front-end: what one client, and all together, may take of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MIB: Final = 1024 * 1024
+
+Positive = Annotated[int, Field(ge=1)]
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+
+
+class OAuthSettings(BaseModel):
+    """For teams: tokens of an authorization server instead of the one in the token file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    issuer: HttpUrl
+    """Who must have signed a token: its claim `iss`, to the letter."""
+
+    audience: HttpUrl
+    """For whom a token must be: its claim `aud`, which is the URL that clients reach this front-end by (RFC 8707)."""
+
+    jwks_url: HttpUrl
+    """Where the issuer publishes its public keys."""
+
+    scopes: list[str] = []
+    """Scopes that a token must have, all of them."""
+
+
+class HttpSettings(BaseModel):
+    """Bounds of `cellblock serve --http`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
+    """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""
+
+    max_connections: Positive = 256
+    """Open connections; one more is closed at once. A client holds two or three."""
+
+    max_sessions: Positive = 128
+    """MCP sessions at the same time; one more is refused with 503. An editor holds one."""
+
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
+    """HTTP requests of one client in the long run, over twice what two processors can run; more get 429. A client is
+    an MCP session; requests without one count for who is authenticated and the address they come from."""
+
+    burst: Positive = 400
+    """Requests of one client at once, after a pause."""
+
+    session_idle_ms: Positive = 30 * 60 * 1000
+    """A session without any request or open stream for so long is forgotten, in milliseconds."""
+
+    header_timeout_ms: Positive = 10_000
+    """From a connection's first moment to the end of a request's headers, in milliseconds; clients take one packet."""
+
+    body_timeout_ms: Positive = 30_000
+    """For a request's body, in milliseconds: 8 MiB at 2.2 Mbit/s."""
+
+    stall_timeout_ms: Positive = 60_000
+    """How long a client may leave an answer unread, without taking any of it, in milliseconds."""
+
+    drain_ms: Annotated[int, Field(ge=0)] = 30_000
+    """After SIGTERM: how long the runs in flight may still go on, in milliseconds; then they are killed."""
+
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = []
+    """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
+    clients or a proxy know this machine."""
+
+    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = []
+    """`Origin` headers that are accepted beside our own. No answer carries CORS headers: pages of other origins still
+    cannot read any."""
+
+    oauth: OAuthSettings | None = None
+    """When given, only tokens of this authorization server are accepted, and the token file is not used."""

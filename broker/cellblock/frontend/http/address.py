@@ -1,0 +1,106 @@
+"""Where the front-end listens, and whether that is safe with what protects it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from cellblock.errors import ConfigError
+
+MCP_PATH: Final = "/mcp"
+
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True)
+class Address:
+    """An IP address and a port (0: any free one)."""
+
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Reads `HOST:PORT`, where HOST is an IP address (IPv6 in brackets) or `localhost`.
+
+        Raises:
+            ConfigError: It is something else.
+        """
+        host, _, port = text.rpartition(":")
+        try:
+            if not port.isascii() or not port.isdigit() or int(port) > 65535:
+                raise ValueError
+            if ":" in host and not (host.startswith("[") and host.endswith("]")):
+                raise ValueError
+            ip = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+        except ValueError:
+            raise ConfigError(
+                f"--http {text}: this is no HOST:PORT with an IP address or localhost.",
+                hint="Give for example --http 127.0.0.1:7433.",
+            ) from None
+        return cls(ip, int(port))
+
+    @property
+    def host(self) -> str:
+        """As in a URL."""
+        return f"[{self.ip}]" if self.ip.version == 6 else str(self.ip)
+
+    def check_safe(self, *, authenticated: bool, encrypted: bool, named: bool) -> None:
+        """Refuses to be reachable from other machines without protection.
+
+        Args:
+            authenticated: Whether a token is asked for.
+            encrypted: Whether there is a TLS certificate.
+            named: Whether the configuration says which `Host` headers are right.
+
+        Raises:
+            ConfigError: The address is not this machine's loopback, and something is missing.
+        """
+        if self.ip.is_loopback:
+            return
+        where = f"--http {self.host}:{self.port} is open to other machines"
+        if not authenticated:
+            raise ConfigError(
+                f"{where}, and --no-auth is for the loopback only.",
+                hint="Leave --no-auth out, or use 127.0.0.1.",
+            )
+        if not encrypted:
+            raise ConfigError(
+                f"{where} and would send tokens in the clear.",
+                hint="Give --tls-cert and --tls-key, or use 127.0.0.1 behind a proxy that has TLS.",
+            )
+        if self.ip.is_unspecified and not named:
+            raise ConfigError(
+                f"{where} under names that are not known, so every Host header would be wrong.",
+                hint="List the names in cellblock.http.allowed_hosts.",
+            )
+
+    def bind(self) -> socket.socket:
+        """A bound socket that does not listen yet.
+
+        Raises:
+            ConfigError: The address is taken, or not of this machine.
+        """
+        family = socket.AF_INET6 if self.ip.version == 6 else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((str(self.ip), self.port))
+        except OSError as error:
+            bound.close()
+            raise ConfigError(
+                f"Cannot listen on {self.host}:{self.port}: {error.strerror or error}.",
+                hint="Is another daemon running there? Use it with `cellblock connect`, or take another port.",
+            ) from None
+        return bound
+
+    def hosts(self, port: int) -> list[str]:
+        """The `Host` headers of requests that were meant for this address, on the port that it got."""
+        names = [self.host, *(LOOPBACK_NAMES if self.ip.is_loopback else ())]
+        # Clients leave out the port that their scheme stands for.
+        bare = names if port in (80, 443) else []
+        return list(dict.fromkeys([*(f"{name}:{port}" for name in names), *bare]))

@@ -1,0 +1,95 @@
+"""One connection: uvicorn's, with the bounds that it lacks against clients that are slow or silent on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from cellblock.config_http import HttpSettings
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""All headers of a request; tokens of authorization servers take a few KiB."""
+
+
+def connections_bounded_by(settings: HttpSettings) -> type[asyncio.Protocol]:
+    """The protocol class for uvicorn's `http` setting."""
+
+    class Bounded(BoundedConnection):
+        bounds = settings
+
+    return Bounded
+
+
+class BoundedConnection(H11Protocol):
+    """Is aborted when headers take too long, or when its peer takes nothing of an answer for too long."""
+
+    bounds: HttpSettings
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._stall_check: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Starts the time for the first headers; over the maximum of connections, hangs up."""
+        super().connection_made(transport)
+        if len(self.connections) > self.bounds.max_connections:
+            transport.abort()
+            return
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """As uvicorn, which stops its keep-alive timer at the first byte of the next request's headers."""
+        super().data_received(data)
+        if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
+            self._stop_awaiting_headers()
+        elif self._headers_due is None and self.timeout_keep_alive_task is None:
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops all timers."""
+        self._stop_awaiting_headers()
+        self._stop_stall_check()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The peer is behind."""
+        super().pause_writing()
+        self._stop_stall_check()
+        self._check_stall(None)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._stop_stall_check()
+        super().resume_writing()
+
+    def _await_headers(self) -> None:
+        self._headers_due = self.loop.call_later(self.bounds.header_timeout_ms / 1000, self.transport.abort)
+
+    def _stop_awaiting_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _check_stall(self, before: int | None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if before is not None and left >= before:
+            self.transport.abort()
+            return
+        self._stall_check = self.loop.call_later(self.bounds.stall_timeout_ms / 1000, self._check_stall, left)
+
+    def _stop_stall_check(self) -> None:
+        if self._stall_check is not None:
+            self._stall_check.cancel()
+            self._stall_check = None

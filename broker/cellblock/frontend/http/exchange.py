@@ -1,0 +1,56 @@
+"""What the gate knows of a request, and what runs for it: a client that hangs up ends its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import anyio
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from starlette.requests import Request
+
+SCOPE_KEY: Final = "cellblock.exchange"
+"""Of the ASGI scope."""
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+
+class Exchange:
+    """One HTTP request from its admission to the end of its response."""
+
+    __slots__ = ("_cancel", "_ended", "client")
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self._ended: str | None = None
+        self._cancel: Callable[[], object] | None = None
+
+    @classmethod
+    def of(cls, context: Context) -> Exchange:
+        """The exchange that an MCP request came in."""
+        return cast("Request", context.request).scope[SCOPE_KEY]
+
+    def end(self, why: str) -> None:
+        """Nobody waits for the response any more: it is sent, or the client has hung up, or must not wait longer."""
+        self._ended = self._ended or why
+        if self._cancel is not None:
+            self._cancel()
+
+    async def carry(self, context: Context, call_next: CallNext) -> HandlerResult:
+        """Runs a handler, and cancels it when the exchange ends before it."""
+        with anyio.CancelScope() as work:
+            self._cancel = work.cancel
+            if self._ended:
+                work.cancel()
+            try:
+                return await call_next(context)
+            finally:
+                self._cancel = None
+        raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")
+
+
+def client_of(context: Context) -> str:
+    """The name of the client that an MCP request came from."""
+    return Exchange.of(context).client

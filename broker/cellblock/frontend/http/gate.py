@@ -1,0 +1,294 @@
+"""Everything that a request must pass before the SDK sees it. What is refused is refused with a bare status: no body
+of the request, no version, nothing about the inside is in the answer.
+
+The order: who it was meant for (`Host`), which page sent it (`Origin`), who sends it (bearer token), how often, how
+much. The first two are what stops a hostile web page: its `Origin` is not ours, and after DNS rebinding its `Host`
+is not ours either (MCP specification, transports, security warning).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, MutableMapping
+from typing import Any, Final
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cellblock.config_http import HttpSettings
+from cellblock.frontend.http.address import MCP_PATH
+from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
+from cellblock.frontend.http.rates import Rates
+
+LIVE_PATH: Final = "/livez"
+READY_PATH: Final = "/readyz"
+
+METHODS: Final = ("GET", "POST", "DELETE")
+
+SESSION_HEADER: Final = b"mcp-session-id"
+
+READ: Final = (b"host", b"origin", b"authorization", b"content-length", SESSION_HEADER)
+
+DISCARD_BYTES: Final = 64 * 1024
+DISCARD_SECONDS: Final = 1.0
+"""What is read of a refused request's body, so that a client that is still sending it gets to read the refusal."""
+
+DRAIN_RETRY_SECONDS: Final = 5
+"""When to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
+
+FAREWELL_SECONDS: Final = 2.0
+"""For the answers to calls that draining has ended."""
+
+NO_ONE: Final = "anybody"
+"""The subject where no token is asked for."""
+
+Header = tuple[bytes, bytes]
+
+
+class Refused(Exception):
+    """The request ends with this status and nothing else."""
+
+    def __init__(self, status: int, *headers: Header) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+
+
+class Gate:
+    """An ASGI application in front of the SDK's.
+
+    Args:
+        app: The SDK's session manager.
+        settings: The bounds.
+        hosts: `Host` headers that are right.
+        origins: `Origin` headers that are right; a request without one comes from no web page.
+        verifier: Knows the tokens; None where none is asked for.
+        challenge: The value of `WWW-Authenticate`.
+        ready: Whether scripts can run.
+        public: Answers by path that need no token, as JSON.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: HttpSettings,
+        *,
+        hosts: Collection[str],
+        origins: Collection[str],
+        verifier: TokenVerifier | None,
+        challenge: str = "Bearer",
+        ready: Callable[[], bool],
+        public: dict[str, bytes] | None = None,
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._hosts = frozenset(name.encode("latin-1") for name in hosts)
+        self._origins = frozenset(name.encode("latin-1") for name in origins)
+        self._verifier = verifier
+        self._challenge = challenge.encode("latin-1")
+        self._ready = ready
+        self._public = public or {}
+        self._rates = Rates(settings.requests_per_second, settings.burst)
+        self._sessions: OrderedDict[bytes, None] = OrderedDict()
+        self._posts: set[Exchange] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether nothing new is taken any more."""
+        return self._draining
+
+    @property
+    def busy(self) -> bool:
+        """Whether an MCP message is being answered."""
+        return bool(self._posts)
+
+    async def drain(self, bound: float) -> bool:
+        """Takes nothing new, waits at most `bound` seconds for what is in flight, and ends the rest.
+
+        Returns:
+            Whether all ended by itself.
+        """
+        self._draining = True
+        try:
+            async with asyncio.timeout(bound):
+                await self._quiet.wait()
+        except TimeoutError:
+            for exchange in self._posts:
+                exchange.end(
+                    "The daemon is stopping, and the time that runs had to end by themselves is over."
+                )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await self._quiet.wait()
+            return False
+        return True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            return
+        try:
+            headers = _headers_of(scope)
+            if headers.get(b"host") not in self._hosts:
+                raise Refused(403)
+            origin = headers.get(b"origin")
+            if origin is not None and origin not in self._origins:
+                raise Refused(403)
+            path = scope["path"]
+            if path in (LIVE_PATH, READY_PATH) or path in self._public:
+                await self._answer_public(scope, send)
+                return
+            access = await self._authenticate(headers)
+            if path != MCP_PATH:
+                raise Refused(404)
+            if scope["method"] not in METHODS:
+                raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
+            await self._admit(scope, headers, access, receive, send)
+        except Refused as refused:
+            await _refuse(refused, receive, send)
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _answer_public(self, scope: Scope, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        if method not in ("GET", "HEAD"):
+            raise Refused(405, (b"allow", b"GET, HEAD"))
+        if path == READY_PATH and (self._draining or not (self.busy or self._ready())):
+            raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
+        body, kind = self._public.get(path, b"ok\n"), b"text/plain"
+        if path in self._public:
+            kind = b"application/json"
+        await _respond(send, 200, body, (b"content-type", kind), (b"cache-control", b"no-store"))
+
+    async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
+        if self._verifier is None:
+            return None
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"bearer" and token:
+            access = await self._verifier.verify_token(token.strip().decode("latin-1"))
+            if access is not None:
+                return access
+        raise Refused(401, (b"www-authenticate", self._challenge))
+
+    async def _admit(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        access: AccessToken | None,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        session = headers.get(SESSION_HEADER)
+        client = self._client(scope, session, access)
+        wait = self._rates.take(client, asyncio.get_running_loop().time())
+        if wait:
+            raise Refused(429, (b"retry-after", b"%d" % wait))
+        # A session may still cancel its runs, and say goodbye.
+        if self._draining and session is None:
+            raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
+        if access is not None:
+            scope["user"] = AuthenticatedUser(access)
+        exchange = scope[SCOPE_KEY] = Exchange(client)
+        is_post = scope["method"] == "POST"
+        if is_post:
+            receive = await self._with_body(headers, receive)
+            self._posts.add(exchange)
+            self._quiet.clear()
+        try:
+            await self._app(scope, receive, self._remembering(send) if session is None else send)
+        finally:
+            exchange.end("The client has hung up.")
+            if is_post:
+                self._posts.discard(exchange)
+                if not self._posts:
+                    self._quiet.set()
+
+    def _client(self, scope: Scope, session: bytes | None, access: AccessToken | None) -> str:
+        # Only a session that we have opened is a client of its own: another name could be made up for each request.
+        if session is not None and session in self._sessions:
+            self._sessions.move_to_end(session)
+            return f"http session {session.decode('latin-1')}"
+        who = NO_ONE if access is None else access.subject or access.client_id
+        address = scope.get("client")
+        return f"http {who} {address[0] if address else ''}"
+
+    def _remembering(self, send: Send) -> Send:
+        """Sends, and takes down the session that a response opens."""
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                for name, value in message.get("headers", ()):
+                    if name.lower() == SESSION_HEADER:
+                        self._sessions[value] = None
+                        if len(self._sessions) > self._settings.max_sessions:
+                            self._sessions.popitem(last=False)
+            await send(message)
+
+        return watch
+
+    async def _with_body(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        """Reads the whole body within its bounds; then a `receive` that gives it, and goes on."""
+        bound = self._settings.max_body_bytes
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared[:20]) > bound:
+            raise Refused(413)
+        body = bytearray()
+        more = True
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
+                while more:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise Refused(400)
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(body) > bound:
+                        raise Refused(413)
+        except TimeoutError:
+            raise Refused(408) from None
+        first: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        async def replay() -> Message:
+            nonlocal first
+            if first is not None:
+                message, first = first, None
+                return message
+            return await receive()
+
+        return replay
+
+
+def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
+    """The headers that decide; one that is given twice decides for nobody."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in READ:
+            found[name] = b"%b, %b" % (found[name], value) if name in found else value
+    return found
+
+
+async def _refuse(refused: Refused, receive: Receive, send: Send) -> None:
+    left = DISCARD_BYTES
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while left > 0:
+                message = await receive()
+                if not message.get("more_body", False):
+                    break
+                left -= len(message.get("body", b""))
+    except TimeoutError:
+        pass
+    # Whoever is refused may still be sending: the connection is not used again.
+    await _respond(send, refused.status, b"", *refused.headers, (b"connection", b"close"))
+
+
+async def _respond(send: Send, status: int, body: bytes, *headers: Header) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
+    await send({"type": "http.response.body", "body": body})

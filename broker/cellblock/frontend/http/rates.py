@@ -1,0 +1,43 @@
+"""How often each client may ask: a token bucket for each."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Final
+
+MAX_CLIENTS: Final = 4096
+"""Clients remembered; the one that was quiet longest is forgotten first."""
+
+
+class Rates:
+    """The token buckets of all clients; sans-I/O.
+
+    Args:
+        rate: Requests per second that refill a bucket.
+        burst: What a full bucket holds.
+    """
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = float(burst)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str, now: float) -> int:
+        """Takes one request from a client's bucket.
+
+        Args:
+            client: Whose.
+            now: Seconds on a clock that never goes back.
+
+        Returns:
+            0, or the whole seconds after which to ask again.
+        """
+        level, since = self._buckets.get(client, (self._burst, now))
+        level = min(self._burst, level + (now - since) * self._rate)
+        allowed = level >= 1.0
+        self._buckets[client] = (level - 1.0 if allowed else level, now)
+        self._buckets.move_to_end(client)
+        if len(self._buckets) > MAX_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0 if allowed else max(1, math.ceil((1.0 - level) / self._rate))

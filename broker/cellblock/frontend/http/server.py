@@ -1,0 +1,272 @@
+"""The MCP front-end over streamable HTTP: the SDK's session manager behind the gate, in uvicorn.
+
+Both generations of the protocol are served at one path: sessions (2025-11-25 and before) and self-contained requests
+(2026-07-28).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import mcp_types as types
+import uvicorn
+from mcp import MCPError
+from mcp.server.auth.provider import TokenVerifier
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+
+from cellblock.config_http import HttpSettings
+from cellblock.errors import ConfigError
+from cellblock.frontend.http.address import MCP_PATH, Address
+from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bounded_by
+from cellblock.frontend.http.exchange import Exchange, client_of
+from cellblock.frontend.http.gate import Gate
+from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.frontend.http.token import FileToken, ensure_token
+from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.service import RunService
+
+logger = logging.getLogger("cellblock.frontend")
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""A connection without a request; clients keep theirs for 5 to 60 s."""
+
+CLOSE_SECONDS: Final = 2
+"""For the last bytes of connections after everything in flight has ended."""
+
+
+@dataclass(frozen=True)
+class HttpOptions:
+    """What the command line says."""
+
+    address: Address
+    token_file: Path
+    no_auth: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its hands on this process's signals, which belong to the command line."""
+
+    def __init__(self, config: uvicorn.Config, on_serving: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_serving = on_serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_serving()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class HttpFrontend:
+    """Serves MCP clients until it is told to stop. Owns the listening socket and all connections.
+
+    Args:
+        settings: The bounds.
+        options: Where, and what protects it.
+
+    Raises:
+        ConfigError: That would be unsafe, the token file or the certificate cannot be used, or the address is taken.
+    """
+
+    def __init__(self, settings: HttpSettings, options: HttpOptions) -> None:
+        address = options.address
+        if (options.tls_cert is None) != (options.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key belong together.", hint="Give both, or neither.")
+        if options.no_auth and settings.oauth is not None:
+            raise ConfigError("--no-auth contradicts cellblock.http.oauth.", hint="Leave one of them out.")
+        address.check_safe(
+            authenticated=not options.no_auth,
+            encrypted=options.tls_cert is not None,
+            named=bool(settings.allowed_hosts),
+        )
+        _check_certificate(options)
+        self._settings = settings
+        self._options = options
+        self._stopping = asyncio.Event()
+        self._socket = address.bind()
+        try:
+            self.port: int = self._socket.getsockname()[1]
+            scheme = "https" if options.tls_cert else "http"
+            self._hosts = [*address.hosts(self.port), *settings.allowed_hosts]
+            self._origins = [*(f"{scheme}://{host}" for host in self._hosts), *settings.allowed_origins]
+            self.base_url = f"{scheme}://{address.host}:{self.port}"
+            self._verifier = self._make_verifier()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Of the MCP endpoint."""
+        return self.base_url + MCP_PATH
+
+    @property
+    def protection(self) -> str:
+        """What a client has to show, for people."""
+        if self._settings.oauth is not None:
+            return f"clients need a token of {self._settings.oauth.issuer}"
+        if self._verifier is None:
+            return "no token is asked for: every program of this machine may run scripts"
+        return f"the token is in {self._options.token_file}"
+
+    def stop(self) -> None:
+        """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Gives the address back; for a front-end that does not get to serve."""
+        self._socket.close()
+
+    async def serve(
+        self,
+        service: RunService,
+        *,
+        version: str,
+        ready: Callable[[], bool],
+        on_serving: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Serves until `stop`, then drains.
+
+        Args:
+            service: The broker.
+            version: Of Cellblock.
+            ready: Whether scripts can run now.
+            on_serving: Called when connections are taken.
+
+        Returns:
+            Whether all that was in flight ended by itself.
+        """
+        server = make_server(service, version=version, client_of=client_of)
+        manager = StreamableHTTPSessionManager(
+            server,
+            # The gate has checked the same before; this is the SDK's own lock on the door.
+            security_settings=TransportSecuritySettings(
+                allowed_hosts=self._hosts, allowed_origins=self._origins
+            ),
+            session_idle_timeout=self._settings.session_idle_ms / 1000,
+            max_request_body_size=self._settings.max_body_bytes,
+            max_sessions=self._settings.max_sessions,
+        )
+        gate = self._make_gate(manager, ready)
+
+        async def bound_to_its_request(
+            ctx: ServerRequestContext[Any, Any], call_next: CallNext
+        ) -> HandlerResult:
+            if ctx.method != "tools/call":
+                return await call_next(ctx)
+            if gate.draining:
+                raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
+            return await Exchange.of(ctx).carry(ctx, call_next)
+
+        server.middleware.append(bound_to_its_request)
+        web = self._make_web_server(gate, on_serving)
+        serving = asyncio.create_task(web.serve(sockets=[self._socket]))
+        try:
+            async with manager.run():
+                stopping = asyncio.create_task(self._stopping.wait())
+                try:
+                    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    stopping.cancel()
+                drained = await gate.drain(self._settings.drain_ms / 1000)
+                if not drained:
+                    logger.warning("runs in flight are ended: the bound of draining is over")
+            # The manager has closed all sessions and with them the streams that would never end by themselves.
+            web.should_exit = True
+            await serving
+        finally:
+            web.should_exit = web.force_exit = True
+            serving.cancel()
+            await asyncio.wait({serving})
+            await _cancelled(web.server_state.tasks)
+            self._socket.close()
+        return drained
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    def _make_verifier(self) -> TokenVerifier | None:
+        if self._settings.oauth is not None:
+            return JwtVerifier(self._settings.oauth)
+        if self._options.no_auth:
+            return None
+        return FileToken(ensure_token(self._options.token_file))
+
+    def _make_gate(self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool]) -> Gate:
+        challenge, public = "Bearer", dict[str, bytes]()
+        if (oauth := self._settings.oauth) is not None:
+            challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'
+            public = {metadata_path(oauth.audience): json.dumps(resource_metadata(oauth)).encode()}
+        return Gate(
+            manager.handle_request,
+            self._settings,
+            hosts=self._hosts,
+            origins=self._origins,
+            verifier=self._verifier,
+            challenge=challenge,
+            ready=ready,
+            public=public,
+        )
+
+    def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:
+        options = self._options
+        config = uvicorn.Config(
+            gate,
+            http=connections_bounded_by(self._settings),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=CLOSE_SECONDS,
+            ssl_certfile=options.tls_cert,
+            ssl_keyfile=options.tls_key,
+        )
+        return _Server(config, on_serving)
+
+
+def _check_certificate(options: HttpOptions) -> None:
+    if options.tls_cert is None or options.tls_key is None:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            options.tls_cert, options.tls_key, password=_no_password
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The certificate {options.tls_cert} with the key {options.tls_key} cannot be used: {error}.",
+            hint="Give a PEM certificate chain, and its private key without a password.",
+        ) from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and nobody is there to give the password")
+
+
+async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels requests that are still being answered."""
+    left = set(tasks)
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=CLOSE_SECONDS)

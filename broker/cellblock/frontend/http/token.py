@@ -1,0 +1,90 @@
+"""The token that a client shows: made on the first start, kept in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from mcp.server.auth.provider import AccessToken
+
+from cellblock.errors import ConfigError
+
+FILE_NAME: Final = "token"
+"""In the state directory."""
+
+TOKEN_BYTES: Final = 32
+
+MIN_CHARS: Final = 32
+"""Of a token of the user's own; ours have 43."""
+
+SUBJECT: Final = "token"
+"""Who has shown the token of the file."""
+
+
+def read_token(file: Path) -> str:
+    """The token in a file.
+
+    Raises:
+        ConfigError: The file cannot be read, other users may read it, or it holds no token.
+    """
+    try:
+        with file.open(encoding="ascii") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            token = opened.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The token file {file} cannot be read: {error}.", hint="Check --token-file."
+        ) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(
+            f"Other users may read the token file {file} (mode {stat.S_IMODE(mode):04o}).",
+            hint=f"Make a new token: rm {file}. To keep this one: chmod 600 {file}.",
+        )
+    if len(token) < MIN_CHARS or not all(33 <= ord(character) <= 126 for character in token):
+        raise ConfigError(
+            f"The token file {file} holds no token of at least {MIN_CHARS} visible characters.",
+            hint=f"Make a new token: rm {file}.",
+        )
+    return token
+
+
+def ensure_token(file: Path) -> str:
+    """The token in a file, which is made when it is missing. Two daemons that start at once agree on one.
+
+    Raises:
+        ConfigError: As `read_token`, or the file cannot be made.
+    """
+    if not file.exists():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+                    opened.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+                # Unlike a rename, a link never replaces the token that another daemon has made meanwhile.
+                os.link(new, file)
+            except FileExistsError:
+                pass
+            finally:
+                new.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"The token file {file} cannot be made: {error}.", hint="Check --token-file."
+            ) from None
+    return read_token(file)
+
+
+class FileToken:
+    """Accepts one token; an `mcp.server.auth.provider.TokenVerifier`."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._access = AccessToken(token="", client_id=SUBJECT, scopes=[])
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        return self._access if secrets.compare_digest(token.encode("latin-1"), self._token) else None

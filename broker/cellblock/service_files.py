@@ -1,0 +1,115 @@
+"""What makes the daemon a service of the user: a systemd user unit, or a launchd agent."""
+
+from __future__ import annotations
+
+import plistlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+STOP_MARGIN_SECONDS: Final = 20
+"""Over the bound of draining: until workers and upstream servers are gone; it takes 1 s."""
+
+LABEL: Final = "cellblock"
+
+
+@dataclass(frozen=True)
+class ServiceCommand:
+    """What the service runs.
+
+    Args:
+        http: `HOST:PORT`.
+        config: The configuration file, absolute.
+        state_dir: The state directory, absolute.
+        drain_seconds: The bound of draining.
+    """
+
+    http: str
+    config: Path | None
+    state_dir: Path
+    drain_seconds: int
+
+    @property
+    def arguments(self) -> list[str]:
+        """The program, by its absolute path, and its arguments."""
+        script = Path(sys.executable).parent / "cellblock"
+        program = [str(script)] if script.exists() else [sys.executable, "-m", "cellblock.cli"]
+        config = ["--config", str(self.config)] if self.config else []
+        return [*program, "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
+
+
+def systemd_unit(command: ServiceCommand) -> str:
+    """A unit for `~/.config/systemd/user/cellblock.service`."""
+    start = " ".join(_systemd_word(word) for word in command.arguments)
+    return f"""\
+# Put this into ~/.config/systemd/user/cellblock.service, then:
+#   systemctl --user daemon-reload && systemctl --user enable --now cellblock
+# To have it run without a login: loginctl enable-linger
+[Unit]
+Description=Cellblock: runs agents' scripts against MCP servers
+Documentation=man:systemd.service(5)
+StartLimitIntervalSec=60
+StartLimitBurst=5
+
+[Service]
+Type=exec
+ExecStart={start}
+Restart=on-failure
+RestartSec=2
+
+# SIGTERM to the daemon alone: it drains, and ends its workers and upstream servers itself. What is left is killed.
+KillMode=mixed
+TimeoutStopSec={command.drain_seconds + STOP_MARGIN_SECONDS}
+
+# The daemon keeps the memory and the number of processes of its workers in cgroups below its own.
+Delegate=yes
+LimitNOFILE=65536
+OOMPolicy=continue
+
+# Upstream servers are children of this service and need their files and the network, and workers are shut in by
+# bubblewrap, which needs user namespaces and an unmasked /proc. So neither RestrictNamespaces nor ProtectProc,
+# ProtectKernelTunables and the like can be here; what can be is.
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+KeyringMode=private
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def launchd_plist(command: ServiceCommand) -> str:
+    """An agent for `~/Library/LaunchAgents/cellblock.plist`."""
+    log = str(command.state_dir / "logs" / "daemon.log")
+    settings = {
+        "Label": LABEL,
+        "ProgramArguments": command.arguments,
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": 10,
+        "ExitTimeOut": command.drain_seconds + STOP_MARGIN_SECONDS,
+        "ProcessType": "Interactive",
+        "Umask": 0o077,
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    text = plistlib.dumps(settings, sort_keys=False).decode()
+    note = (
+        "<!-- Put this into ~/Library/LaunchAgents/cellblock.plist, then: "
+        "launchctl bootstrap gui/$UID ~/Library/LaunchAgents/cellblock.plist -->\n"
+    )
+    head, _, rest = text.partition("<plist")
+    return f"{head}{note}<plist{rest}"
+
+
+def _systemd_word(word: str) -> str:
+    """A word of ExecStart: quoted where it must be; `%` and `$` stand for themselves."""
+    word = word.replace("%", "%%").replace("$", "$$")
+    if word and all(character.isalnum() or character in "/._-:=@%$[]+," for character in word):
+        return word
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
