@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from cellblock.catalog.model import Effect, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import SchemaSettings, Settings
-from cellblock.schemas.boxes import box_of, unboxed
+from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.infer import NOTHING, join, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Observation
@@ -42,11 +42,11 @@ class ToolRefiner:
         overlay = self._overlays.get(server, {}).get(tool.tool_name)
         if overlay is not None:
             tool = _overlaid(tool, overlay)
-        box = box_of(tool.output_schema) if rules.unbox else None
+        box = always_boxed_field(tool.output_schema) if rules.unbox else None
         if box is None:
             return tool
         return replace(
-            tool, box=box, output_schema=unboxed(cast("Mapping[str, Any]", tool.output_schema), box)
+            tool, box=box, output_schema=unbox_schema(cast("Mapping[str, Any]", tool.output_schema))
         )
 
 

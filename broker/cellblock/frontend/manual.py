@@ -7,11 +7,13 @@ only one of the two. The declarations follow it in the description alone: they a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from cellblock.catalog.model import Catalog
-from cellblock.config import LimitSettings
+from cellblock.catalog.naming import module_paths
+from cellblock.config import LimitSettings, SchemaRules, Settings
 from cellblock.execution.limits import KEYS
 from cellblock_worker.confinement import BUNDLE_DIR
 
@@ -32,8 +34,13 @@ def _tables() -> dict[str, dict[str, str]]:
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 
 
-def manual(limits: LimitSettings) -> str:
-    """How a script is written and what it may do; the same text for the same configuration."""
+def manual(limits: LimitSettings, settings: Settings | None = None) -> str:
+    """How a script is written and what it may do; the same text for the same configuration.
+
+    Args:
+        limits: Of a run.
+        settings: Where results may be given otherwise than by default; None: nowhere.
+    """
     return "\n".join(
         [
             "Runs one JavaScript or TypeScript ES module in a fresh sandbox where MCP servers are modules. Write one "
@@ -46,6 +53,7 @@ def manual(limits: LimitSettings) -> str:
             "- Top-level await works. Promise.all runs calls concurrently. The run ends when the top level settles: "
             "await every call.",
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
+            *(deviations(settings) if settings is not None else ()),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
@@ -55,6 +63,41 @@ def manual(limits: LimitSettings) -> str:
             f"- {_globals()}",
         ]
     )
+
+
+def deviations(settings: Settings) -> list[str]:
+    """A line for each way in which results are given otherwise than by default (section 5.3.2.5), and by whom."""
+    lines: list[str] = []
+    parsed = _where(settings, lambda rules: rules.unwrap == "json")
+    if parsed:
+        lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
+    unboxed = _where(settings, lambda rules: rules.unbox)
+    if unboxed:
+        lines.append(
+            f'- A value that a declared schema wraps, as in {{"result": value}}, comes bare from {unboxed}.'
+        )
+    return lines
+
+
+def _where(settings: Settings, holds: Callable[[SchemaRules], bool]) -> str:
+    """The servers for which something holds, `server.tool` for single tools, and the exceptions."""
+    rules = settings.cellblock.schemas
+    names = [name for name, server in settings.servers.items() if not server.disabled]
+    paths = module_paths([*names, "local"])
+    everywhere = holds(rules.of("", ""))
+    places: list[str] = []
+    exceptions: list[str] = []
+    for name, path in paths.items():
+        # No tool has an empty name: these are the rules of the server.
+        of_server = holds(rules.of(name, ""))
+        if of_server != everywhere:
+            (places if of_server else exceptions).append(path)
+        own = rules.servers.get(name)
+        for tool in own.tools if own is not None else ():
+            if holds(rules.of(name, tool)) != of_server:
+                (exceptions if of_server else places).append(f"{path}.{tool}")
+    text = ", ".join(["all servers", *places] if everywhere else places)
+    return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
 def _limits(limits: LimitSettings) -> str:
@@ -78,10 +121,19 @@ def _globals() -> str:
     )
 
 
-def instructions(limits: LimitSettings, catalog: Catalog) -> str:
+EXTENDED_HINT: Final = (
+    "search_tools gives functions' TypeScript declarations as known now, inspect_tool one tool's schemas, "
+    "list_servers the servers. Where no output is declared, one run of a tool is enough: then its type is known."
+)
+"""Of the `extended` profile."""
+
+
+def instructions(limits: LimitSettings, catalog: Catalog, settings: Settings | None = None) -> str:
     """The server's instructions: the manual, and which servers there are."""
+    extended = settings is not None and settings.cellblock.frontend.profile == "extended"
     lines = [
-        f"{TOOL_NAME}: {manual(limits)}",
+        f"{TOOL_NAME}: {manual(limits, settings)}",
+        *([EXTENDED_HINT] if extended else []),
         f"Servers (their declarations are in the description of {TOOL_NAME}, and MCP resources):",
         *(
             f"- @codemode/servers/{server.server_id}: {len(server.tools)} tools"

@@ -85,7 +85,7 @@ def make_server(
         run = types.Tool(
             name=TOOL_NAME,
             title="Run a script against MCP servers",
-            description=f"{manual(section.limits)}\n\n{declarations}",
+            description=f"{manual(section.limits, service.settings)}\n\n{declarations}",
             input_schema=INPUT_SCHEMA,
         )
         return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
@@ -141,7 +141,7 @@ def make_server(
         "cellblock",
         version=version,
         title="Cellblock",
-        instructions=instructions(service.settings.cellblock.limits, service.known_catalog),
+        instructions=instructions(service.settings.cellblock.limits, service.known_catalog, service.settings),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,

@@ -84,6 +84,16 @@ def boxed_field(schema: object) -> str | None:
     return BOX_FIELD if known.get(_FASTMCP_KEY) is True or by_sdk else None
 
 
+def always_boxed_field(schema: object) -> str | None:
+    """The same where every value that fits is a box and nothing else, so that what is in it can stand for it."""
+    field = boxed_field(schema)
+    if field is None:
+        return None
+    known = cast("Mapping[str, Any]", schema)
+    alone = list(known["properties"]) == [field] and known.get("required") == [field]
+    return field if alone and known.get("type") == "object" else None
+
+
 def box(schema: object, value: Any) -> Any:
     """The value in the box that its schema marks, or the value itself."""
     field = marked_field(schema)
@@ -98,15 +108,18 @@ def unbox(schema: object, value: Any) -> Any:
     return cast("Mapping[str, Any]", value)[field]
 
 
-def unbox_schema(schema: Mapping[str, Any]) -> Any:
+def unbox_schema(schema: Mapping[str, Any]) -> dict[str, Any] | bool:
     """The schema of what `unbox` gives, for declarations; definitions move with it."""
     field = boxed_field(schema)
     if field is None:
-        return schema
-    inner: Any = schema["properties"][field]
-    if isinstance(inner, Mapping) and "$defs" in schema:
-        return {**cast("Mapping[str, Any]", inner), "$defs": schema["$defs"]}
-    return cast("Any", inner)
+        return dict(schema)
+    inner: object = schema["properties"][field]
+    if not isinstance(inner, Mapping):
+        return inner is not False
+    return {
+        **cast("Mapping[str, Any]", inner),
+        **{key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema},
+    }
 
 
 def _properties(schema: object) -> Mapping[str, Any] | None:

@@ -13,7 +13,7 @@ from cellblock.catalog.typescript import declare_server
 from cellblock.config import SchemaSettings
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.outputs import KnownOutputs, ToolRefiner
-from cellblock.schemas.boxes import box_of, unboxed
+from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind
 
@@ -129,10 +129,10 @@ BOXES = [
 def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
     schema = {"type": "object", "properties": {field: {"$ref": "#/$defs/N"}}, "required": [field], **mark}
     schema["$defs"] = {"N": {"type": "integer"}}
-    assert box_of(schema) == expected
-    assert box_of({**schema, "required": []}) is None
+    assert always_boxed_field(schema) == expected
+    assert always_boxed_field({**schema, "required": []}) is None
     if expected is not None:
-        assert unboxed(schema, expected) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
+        assert unbox_schema(schema) == {"$defs": schema["$defs"], "$ref": "#/$defs/N"}
         boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
-        assert (boxed.box, boxed.output_schema) == (expected, unboxed(schema, expected))
+        assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema))
         assert World(tool(output_schema=schema)).server.tools[0].box is None

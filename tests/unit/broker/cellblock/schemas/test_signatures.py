@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import datetime
-import decimal
 import enum
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, NewType, Optional, TypedDict, TypeVar, Union
 
 import jsonschema
 import pytest
 import typing_extensions
-from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
+from pydantic import BaseModel, Field
 
 from cellblock.errors import ConfigError
 from cellblock.schemas.annotations import Hints
@@ -298,81 +297,6 @@ def test_one_unresolved_annotation_does_not_cost_the_others() -> None:
     assert read_output(Hints(give), label="it").schema is None
     assert input_of(take) == PERMISSIVE_SCHEMA
     assert read_output(Hints(take), label="it").schema is not None
-
-
-# ---- outputs -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("annotation", "inner"),
-    [
-        (int, {"type": "integer"}),
-        (None, {"type": "null"}),
-        (bytes, {"type": "string", "format": "binary"}),
-        (decimal.Decimal, {"type": "string"}),
-        (Color, {"type": "string", "enum": ["red", "blue"]}),
-        (set[int], {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}),
-        (Iterable[int], {"type": "array", "items": {"type": "integer"}}),
-        (RootModel[list[int]], {"type": "array", "items": {"type": "integer"}}),
-        (
-            dict[str, int] | None,
-            {"anyOf": [{"type": "object", "additionalProperties": {"type": "integer"}}, {"type": "null"}]},
-        ),
-    ],
-    ids=str,
-)
-def test_what_is_no_object_is_boxed(annotation: Any, inner: dict[str, Any]) -> None:
-    schema = output_of(annotation).schema
-    assert schema is not None and schema["x-dedalus-box"] == {"field": "result"}
-    assert schema["properties"]["result"] == inner
-
-
-@pytest.mark.parametrize("annotation", [Any, object, Annotated[Any, Field(description="x")]], ids=str)
-def test_what_says_nothing_is_no_schema(annotation: Any) -> None:
-    assert output_of(annotation).schema is None
-
-
-class Base(BaseModel):
-    a: int = 1
-
-
-class Holder(BaseModel):
-    base: SerializeAsAny[Base]
-
-
-class Wrapping(BaseModel):
-    a: int
-
-    @model_serializer(mode="wrap")
-    def add(self, handler: Any):
-        return {**handler(self), "b": 1}
-
-
-class Open(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    a: int
-
-
-class Full(BaseModel):
-    by_alias: int = Field(alias="byAlias")
-    with_default: int = 3
-    hidden: str = Field("", exclude=True)
-
-    @computed_field
-    @property
-    def double(self) -> int:
-        return 2 * self.by_alias
-
-
-def test_classes_are_closed_unless_more_may_come() -> None:
-    full = output_of(Full).schema
-    assert full is not None and full["additionalProperties"] is False
-    assert list(full["properties"]) == ["byAlias", "with_default", "double"]
-    assert full["required"] == ["byAlias", "with_default", "double"]
-    assert "default" not in full["properties"]["with_default"]
-    for annotation in (Holder, Wrapping, Open):
-        schema = output_of(annotation).schema
-        assert schema is not None and schema.get("additionalProperties") is not False
 
 
 # ---- explicit schemas and flattening -------------------------------------------------------------------
