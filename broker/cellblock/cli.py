@@ -254,14 +254,15 @@ def _read_script(name: str) -> str:
 
 async def _serve(parsed: argparse.Namespace) -> int:
     cli_http.check_serve(parsed)
+    settings = _settings(parsed).with_profile(parsed.profile)
     if parsed.http is not None:
-        await cli_http.serve(parsed, _settings(parsed))
+        await cli_http.serve(parsed, settings)
         return EXIT_OK
 
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(_settings(parsed).with_profile(parsed.profile)) as broker:
+    async with Broker(settings) as broker:
         await broker.settled()
         await serve_stdio(broker, version=__version__)
     return EXIT_OK
