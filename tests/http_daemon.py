@@ -133,6 +133,7 @@ async def daemon(
     *options: str,
     http: Mapping[str, Any] | None = None,
     tls: ssl.SSLContext | None = None,
+    token: str | None = None,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
     """Serves on a free port of the loopback, in front of one plain server; at the end nothing of it is left."""
@@ -157,7 +158,8 @@ async def daemon(
         said.append((await within(process.stderr.readline())).decode())
         port = int(said[-2].strip().removesuffix("/mcp").rpartition(":")[2])
         token_file = folder / "s" / "token"
-        token = None if "--no-auth" in options else token_file.read_text().strip()
+        if token is None and "--no-auth" not in options:
+            token = token_file.read_text().strip()
         running = Daemon(process, port, folder, token, tls, said)
         family = running.family()
         yield running

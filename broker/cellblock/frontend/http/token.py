@@ -20,6 +20,9 @@ TOKEN_BYTES: Final = 32
 MIN_CHARS: Final = 32
 """Of a token of the user's own; ours have 43."""
 
+MAX_CHARS: Final = 16 * 1024
+"""Read of a token file; tokens of authorization servers take a few KiB."""
+
 SUBJECT: Final = "token"
 """Who has shown the token of the file."""
 
@@ -33,7 +36,7 @@ def read_token(file: Path) -> str:
     try:
         with file.open(encoding="ascii") as opened:
             mode = os.fstat(opened.fileno()).st_mode
-            token = opened.read(4096).strip()
+            token = opened.read(MAX_CHARS).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The token file {file} cannot be read: {error}.", hint="Check --token-file."

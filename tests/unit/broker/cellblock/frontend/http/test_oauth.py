@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
@@ -14,57 +11,15 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cellblock.config_http import OAuthSettings
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
-
-ISSUER = "https://login.example"
-AUDIENCE = "https://cellblock.example/mcp"
-
-
-class Issuer:
-    """A key pair, and its public half on the web."""
-
-    def __init__(self) -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.fetches = 0
-        issuer = self
-
-        class Keys(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.fetches += 1
-                jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(issuer.key.public_key()))
-                body = json.dumps({"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Keys)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    def settings(self, **more: Any) -> OAuthSettings:
-        port = self.server.server_address[1]
-        return OAuthSettings(
-            issuer=ISSUER, audience=AUDIENCE, jwks_url=f"http://127.0.0.1:{port}/jwks", **more
-        )
-
-    def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
-        everything = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(time.time()) + 600, **claims}
-        payload = {name: value for name, value in everything.items() if value is not None}
-        return jwt.encode(payload, key or self.key, algorithm=algorithm, headers={"kid": kid})
+from token_issuer import AUDIENCE, ISSUER, Issuer
 
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
     made = Issuer()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
-    made.thread.join()
+    made.close()
 
 
 async def test_a_good_token_names_its_subject(issuer: Issuer) -> None:

@@ -1,0 +1,103 @@
+"""`cellblock serve --http` with TLS and tokens of an authorization server."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import json
+import ssl
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from http_daemon import MCP_HEADERS, TOOL, daemon
+from support import CELLBLOCK, within
+from token_issuer import AUDIENCE, ISSUER, Issuer
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+    yield made
+    made.close()
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return cert_file, key_file
+
+
+async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -> None:
+    cert, key = certificate(tmp_path)
+    trust = ssl.create_default_context(cafile=cert)
+    oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    async with daemon(tmp_path, *options, http={"oauth": oauth}, tls=trust, token=issuer.token()) as running:
+        assert not (tmp_path / "s" / "token").exists(), "the token file is not used"
+        for mode in ("auto", "legacy"):
+            async with running.client(mode) as client:
+                code = {"code": "globalThis.__codemode_result__ = 1;"}
+                result = await within(client.call_tool(TOOL, code), 60)
+                assert result.structured_content is not None
+                assert result.structured_content["result"] == 1
+
+        refused = await running.ask(headers=MCP_HEADERS)
+        assert (refused.status, refused.body) == (401, b"")
+        where = "/.well-known/oauth-protected-resource/mcp"
+        challenge = f'Bearer resource_metadata="https://cellblock.example{where}"'
+        assert refused.headers["www-authenticate"] == challenge
+        metadata = json.loads((await running.ask("GET", where)).body)
+        assert metadata["authorization_servers"] == [ISSUER]
+        assert metadata["resource"] == AUDIENCE
+
+        # Another member of the team cannot use a session, and is not told that it exists.
+        opened = await running.ask(headers={**MCP_HEADERS, **running.auth})
+        session = {**MCP_HEADERS, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+        other = replace(running, token=issuer.token(sub="eve"))
+        ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+        assert (await running.ask(headers={**session, **running.auth}, body=ping)).status == 200
+        assert (await running.ask(headers={**session, **other.auth}, body=ping)).status == 404
+
+        # And `connect` trusts the certificate that it is told to trust, and no other.
+        token_file = tmp_path / "mine"
+        token_file.touch(0o600)
+        token_file.write_text(issuer.token())
+        for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
+            process = await asyncio.create_subprocess_exec(
+                *(str(CELLBLOCK), "connect", "--url", running.url, "--token-file", str(token_file), *trusted),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            _, error = await within(process.communicate(), 60)
+            assert process.returncode == code, error.decode()
