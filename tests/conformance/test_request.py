@@ -178,8 +178,8 @@ async def test_using_an_unavailable_capability_is_a_structured_error(agent: Agen
 
 @pytest.mark.clause("3.2.3.a")
 async def test_a_requested_server_is_waited_for(tmp_path: Path) -> None:
-    """A server that takes a second to start is there when a run that asked for it needs it."""
-    servers = {"late": plain_server("--start-delay", 1.0)}
+    """A server that takes four seconds to start is there when a run that asked for it needs it."""
+    servers = {"late": plain_server("--start-delay", 4.0)}
     code = 'import * as late from "@codemode/servers/late"; globalThis.__codemode_result__ = await late.echo({ a: 1 });'
     async with Broker(settings(tmp_path, servers)) as broker:
         assert list(broker.catalog.servers) == []

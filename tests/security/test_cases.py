@@ -30,7 +30,7 @@ NEIGHBOUR = """
     };
 """
 
-CALL_BOUND_MS = 300
+CALL_BOUND_MS = 1200
 """Shortens the upstream answers that never come."""
 
 
