@@ -17,12 +17,16 @@ import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
 from cellblock.execution.nesting import TOO_DEEP, too_deep
+from cellblock.execution.type_blanking import blank_types
 
 MAX_IMPORTS: Final = 1_000
 """Imports of one script, static and dynamic; each costs the broker some work on its only thread."""
 
 PARSE_BOUND_SECONDS: Final = 2.0
 """CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
+
+BLANK_BOUND_SECONDS: Final = 1.0
+"""CPU time more than `PARSE_BOUND_SECONDS` that taking the types out of a script may cost."""
 
 _PARSE_CHUNK_BYTES: Final = 64 * 1024
 
@@ -56,26 +60,31 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text."""
+    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
+
+    `media_type` is that of the source; `javascript` is a TypeScript source with blanks for types, if that can be.
+    """
 
     media_type: str
     statics: tuple[Span, ...] = ()
     dynamics: tuple[Span, ...] = ()
+    javascript: str | None = None
 
 
-def find_imports(source: bytes, bound: float) -> Imports:
+def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
     """Parses a script.
 
     Args:
         source: UTF-8.
         bound: Seconds of this thread's CPU time after which to give up.
+        blank_bound: Seconds more after which TypeScript stays as it is; None to give up at `bound` there too.
 
     Raises:
         TooSlow: `bound` is over.
         TooComplex: Over `MAX_IMPORTS`, or nested too deeply for a worker.
     """
     deadline = time.thread_time() + bound
-    parsed = _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
+    parsed = _known(source)
     media_type = JAVASCRIPT
     root = _parse(parsed, media_type, deadline)
     if root.has_error:
@@ -86,10 +95,40 @@ def find_imports(source: bytes, bound: float) -> Imports:
             media_type = JAVASCRIPT
     if too_deep(root, source):
         raise TooComplex(TOO_DEEP)
-    if b"import" not in source and b"export" not in source:
-        return Imports(media_type)
-    statics, dynamics = _imports(root, source, deadline)
-    return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)))
+    statics: list[Node] = []
+    dynamics: list[Node] = []
+    if b"import" in source or b"export" in source:
+        statics, dynamics = _imports(root, source, deadline)
+    javascript = None
+    if media_type == TYPESCRIPT and not root.has_error:
+        try:
+            javascript = _javascript(root, source, deadline + (blank_bound or 0))
+        except TooSlow:
+            if blank_bound is None:
+                raise
+    if javascript is None:
+        return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)))
+    statics, dynamics = (
+        # What is blanked imports nothing; no specifier or argument begins with a space.
+        [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
+        for nodes in (statics, dynamics)
+    )
+    return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)), javascript.decode())
+
+
+def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
+    """A TypeScript script with blanks for types, or None where it is no JavaScript then."""
+    try:
+        blanked = blank_types(root, source, deadline)
+    except TimeoutError:
+        raise TooSlow("its types cannot be taken out in time") from None
+    if blanked is None or _parse(_known(blanked), JAVASCRIPT, deadline).has_error:
+        return None
+    return blanked
+
+
+def _known(source: bytes) -> bytes:
+    return _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
 
 
 def _span(node: Node) -> Span:

@@ -3,8 +3,9 @@
 Only the text of the specifiers is replaced or wrapped, so that everything else stays what and where the agent wrote
 it, and positions that the sandbox reports are mapped back over those few edits.
 
-A script that is JavaScript is sent as JavaScript. Only one that is not is sent as TypeScript, for Deno to strip the
-types: for that Deno insists on writing to its cache, which no worker has, and loses 150 ms in retries.
+A script is sent as JavaScript, with blanks for types if it is TypeScript. Only one with more than types (an enum, say)
+is sent as TypeScript, for Deno to compile: for that Deno insists on writing to its cache, which no worker has, and
+loses 150 ms in retries.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cellblock.execution import imports
-from cellblock.execution.imports import JAVASCRIPT, Imports, Span, find_imports
+from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
 
 SCRIPT_NAME: Final = "script.js"
 
@@ -54,11 +55,13 @@ class Script:
     """A script whose imports point at `data:` URLs.
 
     `static` are its static imports; `dynamic` are the literal specifiers of `import(…)`, and `computed` says
-    whether there is an `import(…)` of anything else.
+    whether there is an `import(…)` of anything else. `media_type` is that of `text`, and `typescript` says what the
+    agent wrote.
     """
 
     text: str
     media_type: str = JAVASCRIPT
+    typescript: bool = False
     static: list[StaticImport] = field(default_factory=list[StaticImport])
     dynamic: list[str] = field(default_factory=list[str])
     computed: bool = False
@@ -103,8 +106,11 @@ def prepare(
     """
     source = encoded(code)
     if found is None:
-        found = find_imports(source, imports.PARSE_BOUND_SECONDS)
-    script = Script(source.decode(), found.media_type)
+        found = find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS)
+    script = Script(source.decode(), found.media_type, found.media_type == TYPESCRIPT)
+    if found.javascript is not None:
+        script.text, script.media_type = found.javascript, JAVASCRIPT
+        source = encoded(found.javascript)
     if not found.statics and not found.dynamics:
         return script
     edits: list[_Replacement] = []

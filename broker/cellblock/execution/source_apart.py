@@ -100,7 +100,7 @@ def _decoded(answer: dict[str, Any]) -> Imports:
         )
         for kind in ("statics", "dynamics")
     )
-    return Imports(answer["media_type"], statics, dynamics)
+    return Imports(answer["media_type"], statics, dynamics, answer["javascript"])
 
 
 def main() -> None:
@@ -111,7 +111,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer: dict[str, Any]
     try:
-        answer = asdict(find_imports(sys.stdin.buffer.read(), imports.PARSE_BOUND_SECONDS))
+        source = sys.stdin.buffer.read()
+        answer = asdict(find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS))
     except TooComplex as error:
         answer = {"refused": str(error)}
     sys.stdout.write(json.dumps(answer))

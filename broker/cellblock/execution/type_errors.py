@@ -7,7 +7,6 @@ from typing import Final
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.config import CellblockSettings, TypecheckMode
-from cellblock.execution.imports import TYPESCRIPT
 from cellblock.execution.plan import Plan
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
@@ -81,7 +80,7 @@ class TypeErrors:
             imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
         return await self._checker.check(
             plan.code,
-            typescript=script.media_type == TYPESCRIPT,
+            typescript=script.typescript,
             catalog=catalog,
             imports=imports,
             bound_seconds=self._bound_seconds,

@@ -1,0 +1,233 @@
+"""Blanks for types make the same program of a script as Deno's compiler does, and move nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import deno
+import pytest
+
+from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
+from cellblock.execution.type_blanking import blank
+from typescript_corpus import CORPUS
+
+RUNNER = """
+const all = JSON.parse(await Deno.readTextFile(Deno.args[0]));
+const url = (type, code) =>
+  `data:application/${type};base64,` + new TextEncoder().encode(`${code}\\n//${count++}`).toBase64();
+const place = (error) => /base64,[^:]*:(\\d+:\\d+)/.exec(error.stack)?.[1];
+let seen, count = 0;
+globalThis.out = (x) => void seen.push(x === undefined ? "undefined" : x);
+const results = [];
+for (const pair of all) {
+  const two = [];
+  for (const [type, code] of [["typescript", pair[0]], ["javascript", pair[1]]]) {
+    seen = [];
+    let failed = null;
+    try { await import(url(type, code)); } catch (error) { failed = [error.name, error.message, place(error)]; }
+    two.push([seen, failed]);
+  }
+  results.push(two);
+}
+console.log(JSON.stringify(results));
+"""
+
+FALLS_BACK = 30
+"""At most so many of the corpus may be left to Deno."""
+
+
+def blanked(code: str) -> Imports:
+    return find_imports(code.encode(), 20)
+
+
+def variants(code: str) -> list[str]:
+    wide = "/* é❤💥 */ const wide\U00010400 = '💥'; "
+    return [code, wide + code, "// 💥\n" + code.replace("\n", "\r\n")]
+
+
+def line_ends(code: str) -> list[tuple[int, int]]:
+    units = memoryview(code.encode("utf-16-le")).cast("H")
+    return [(at, unit) for at, unit in enumerate(units) if unit in (0x0A, 0x0D, 0x2028, 0x2029)]
+
+
+def run_both(pairs: list[tuple[str, str]], folder: Path) -> list[Any]:
+    (folder / "run.js").write_text(RUNNER.replace("const [, ] = [];\n", ""))
+    (folder / "pairs.json").write_text(json.dumps(pairs))
+    done = subprocess.run(
+        [deno.find_deno_bin(), "run", "-A", "--no-config", "run.js", "pairs.json"],
+        cwd=folder,
+        env={"NO_COLOR": "1", "DENO_DIR": str(folder / "cache"), "HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_blanked_script_does_the_same(tmp_path: Path) -> None:
+    assert len(CORPUS) >= 150
+    found = {code: blanked(code) for each in CORPUS for code in variants(each)}
+    pairs = [(code, each.javascript) for code, each in found.items() if each.javascript is not None]
+    left = [each for each in CORPUS if blanked(each).javascript is None]
+    assert len(left) <= FALLS_BACK, left
+    differ: list[Any] = []
+    for (code, javascript), (typescript, result) in zip(pairs, run_both(pairs, tmp_path), strict=True):
+        if typescript[0] != result[0] or bool(typescript[1]) != bool(result[1]):
+            differ.append((code, javascript, typescript, result))
+        elif result[1] is not None:
+            assert typescript[1][:2] == result[1][:2]
+    assert not differ, differ[:3]
+
+
+@pytest.mark.parametrize("variant", range(3))
+def test_nothing_moves(variant: int) -> None:
+    for each in CORPUS:
+        code = variants(each)[variant]
+        javascript = blanked(code).javascript
+        if javascript is not None:
+            nothing_has_moved(code, javascript)
+
+
+def nothing_has_moved(code: str, javascript: str) -> None:
+    assert len(javascript.encode()) == len(code.encode())
+    assert len(javascript.encode("utf-16-le")) == len(code.encode("utf-16-le"))
+    assert line_ends(javascript) == line_ends(code)
+    again = blanked(javascript)
+    assert (again.media_type, again.javascript) == (JAVASCRIPT, None)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "enum E { A }",
+        "const enum E { A }",
+        "namespace N { export const a = 1 }",
+        "import a = b.c; let x: any",
+        'import x = require("y")',
+        "class A { constructor(private x: number) {} }",
+        "class A { constructor(readonly x: number) {} }",
+        "function d(x: any) {} class A { @d x: number }",
+        "let a = out as any\n(1)",
+        "let a = b as T\n[0]",
+        "let a: any, q = a as any\n[0]",
+        "let x: any = 1 + 2 as any * 3",
+        "let a: any; f(g<string>`x`)",
+        "<any>(function () {})()",
+        "const f = () => <any>{ a: 1 }",
+        "type A = 1; export { A }",
+        "class A { accessor x: number = 1 }",
+    ],
+)
+def test_what_has_a_meaning_or_a_doubt_is_left_to_deno(code: str) -> None:
+    found = blanked(code)
+    assert (found.media_type, found.javascript) == (TYPESCRIPT, None)
+
+
+def test_blanks_have_the_size_of_what_they_cover() -> None:
+    text = "aé❤💥\u2028\r\n\tb\u2029"
+    white = blank(text.encode()).decode()
+    assert white == " \xa0\u3000\xa0\xa0\u2028\r\n  \u2029" and white.isspace()
+    assert len(white.encode()) == len(text.encode())
+    assert len(white.encode("utf-16-le")) == len(text.encode("utf-16-le"))
+
+
+def test_imports_in_types_are_no_imports() -> None:
+    found = blanked(
+        'type A = import("./a").B; declare module "x" { import b from "y" }\nimport c from "z"; c()'
+    )
+    assert (len(found.statics), found.dynamics) == (1, ())
+
+
+PIECES = [
+    *(
+        "let a",
+        ": T",
+        " = ",
+        "x",
+        " as ",
+        "<T>",
+        "(",
+        ")",
+        "{",
+        "}",
+        "[",
+        "]",
+        ";",
+        "\n",
+        "\r\n",
+        " ",
+        "!",
+        "?",
+    ),
+    *(
+        "type A = ",
+        "interface B ",
+        "class C ",
+        "declare ",
+        "abstract ",
+        "private ",
+        "=>",
+        "💥",
+        "é",
+        "/*",
+        "*/",
+    ),
+    *(
+        "//",
+        "'",
+        "`",
+        "${",
+        "import ",
+        "export ",
+        "type ",
+        "{ a }",
+        " from ",
+        "'m'",
+        "this",
+        "function f",
+        "enum ",
+    ),
+    *("satisfies ", "readonly ", "async ", "get ", "static ", "@d ", "\u2028", "<", ">", ",", "...", "\x00"),
+]
+
+
+def test_random_text_is_survived() -> None:
+    pick = random.Random(1)
+    for _ in range(1500):
+        if pick.random() < 0.5:
+            code = "".join(pick.choices(PIECES, k=pick.randrange(1, 12)))
+        else:
+            code = pick.choice(CORPUS)
+            at = pick.randrange(len(code))
+            code = code[:at] + pick.choice(PIECES) + code[at + pick.randrange(6) :]
+        found = blanked(code)
+        if found.javascript is not None:
+            assert len(found.javascript.encode()) == len(code.encode())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "let a: T;" * 50_000,
+        "import { A } from 'a'; let x: A;" + "f(1); // A\n" * 20_000,
+        "import { A, B } from 'a'; let x: any;" + "({ A: 1 });\n" * 20_000,
+        "x as T;\n" + "x!;" * 80_000,
+        "let a: " + "A<" * 300 + "B" + ">" * 300,
+        "let a: {" + "b: { c: 1 };" * 30_000 + "}",
+        "class A {" + "private x: T;" * 20_000 + "}",
+    ],
+)
+def test_hostile_text_costs_a_bounded_time(code: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(TooComplex):
+        find_imports(code.encode(), 0.3, 0.3)
+    assert time.process_time() - started < 6
