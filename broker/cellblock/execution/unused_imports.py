@@ -14,6 +14,16 @@ from typing import Final
 from tree_sitter import Node
 
 _VALUES: Final = frozenset({"identifier", "shorthand_property_identifier"})
+_BINDING: Final = frozenset(
+    {
+        "array_pattern",
+        "catch_clause",
+        "optional_parameter",
+        "pair_pattern",
+        "required_parameter",
+        "rest_pattern",
+    }
+)
 _IN_NAME: Final = rb"[\w$\x80-\xff\\]"
 
 Span = tuple[int, int]
@@ -104,7 +114,8 @@ class ImportedNames:
             deadline: In this thread's CPU time.
 
         Raises:
-            NotErasable: A type is exported like a value; Deno knows to leave it out.
+            NotErasable: A type is exported like a value, or an imported name is declared again in some scope: Deno
+                knows what is meant.
             TimeoutError: The deadline has passed.
         """
         if self._exported & self.types:
@@ -125,6 +136,8 @@ class ImportedNames:
             if time.thread_time() > deadline:
                 raise TimeoutError
             node = root.descendant_for_byte_range(match.start(), match.end())
+            if node is not None and _binds(node):
+                raise NotErasable("a name of an import with another meaning in places")
             if node is not None and node.type in _VALUES:
                 left.discard(match[0])
         spans: list[Span] = []
@@ -150,6 +163,17 @@ class ImportedNames:
 
     def _text(self, node: Node) -> bytes:
         return self._source[node.start_byte : node.end_byte]
+
+
+def _binds(node: Node) -> bool:
+    """Whether the name is declared there, so that uses of it may not be of the import."""
+    if node.type == "shorthand_property_identifier_pattern":
+        return True
+    parent = node.parent if node.type == "identifier" else None
+    if parent is None:
+        return False
+    declared = parent.child_by_field_name("name") if parent.type == "variable_declarator" else None
+    return parent.type in _BINDING or declared == node
 
 
 def _child(node: Node, kind: str) -> Node | None:

@@ -124,6 +124,8 @@ def nothing_has_moved(code: str, javascript: str) -> None:
         "<any>(function () {})()",
         "const f = () => <any>{ a: 1 }",
         "type A = 1; export { A }",
+        "import { A } from 'a'; let f = (A: any) => A",
+        "import { A } from 'a'; { const A: any = 1; f(A) }",
         "class A { accessor x: number = 1 }",
     ],
 )
