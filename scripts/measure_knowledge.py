@@ -1,17 +1,21 @@
-"""Counts which tools of real servers have a typed output, before any call and after one call of each tool.
+"""Counts which tools of eight real servers have a typed output, before any call and after one call of each tool.
 
-    python scripts/measure_knowledge.py          (after `bash scripts/test` has installed the servers once)
+    bash scripts/measure_knowledge               (installs the servers, then runs this)
 
-Servers that are installed are started and called. Of the others there is the recorded list of tools
+The servers are real, and called as scripts call them, with scripts/knowledge/calls.json: `{server: [[tool,
+arguments]]}`, in an order in which the calls succeed; `{files}` and `{repository}` stand for folders made for the run.
+No call needs a network or an account. Of three more servers there is only the recorded list of tools
 (tests/fixtures/catalogs): what they declare is counted, and what a call would teach is not known. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,58 +26,47 @@ from cellblock.catalog.typescript import declare_tool
 from cellblock.config import parse_settings
 from cellblock.knowledge import find_server
 
-TESTS: Final = Path(__file__).parents[1] / "tests"
+ROOT: Final = Path(__file__).parents[1]
+TESTS: Final = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
 from fixtures_servers import _git, node_entry, python_entry  # noqa: E402  # pyright: ignore
 
+PLACE: Final = ROOT / ".servers" / "knowledge"
+NODE: Final = ROOT / ".servers" / "node" / "bin" / "node"
+CALLS: Final = ROOT / "scripts" / "knowledge" / "calls.json"
 RECORDED: Final = ("github", "notion", "playwright")
-EXTRACTS: Final = (("everything", "get-env"), ("everything", "get-resource-links"), ("git", "git_log"))
+EXTRACTS: Final = {
+    "everything": "get-env",
+    "filesystem": "read_text_file",
+    "git": "git_log",
+    "memory": "add_observations",
+    "time": "get_current_time",
+    "sqlite": "read_query",
+    "dbhub": "execute_sql",
+    "taskmanager": "list_requests",
+}
+KINDS: Final = ("JSON text", "text", "structured", "MCP result")
+STARTUP_WAIT_MS: Final = 60_000  # eight servers at once on a small machine
 LEARN_BOUND_SECONDS: Final = 30.0
-MAX_EXTRACT_LINES: Final = 14
+MAX_EXTRACT_LINES: Final = 24
+MAX_REASON_CHARS: Final = 120
+DOT_PNG: Final = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
-def calls(repository: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
-    """One representative call of each tool that declares no output, in an order in which they succeed."""
-    git: list[tuple[str, dict[str, Any]]] = [
-        ("git_status", {}),
-        ("git_log", {"max_count": 3}),
-        ("git_show", {"revision": "HEAD"}),
-        ("git_branch", {"branch_type": "local"}),
-        ("git_create_branch", {"branch_name": "other"}),
-        ("git_diff", {"target": "HEAD~1"}),
-        ("git_diff_unstaged", {}),
-        ("git_add", {"files": ["apples.txt"]}),
-        ("git_diff_staged", {}),
-        ("git_reset", {}),
-        ("git_add", {"files": ["apples.txt"]}),
-        ("git_commit", {"message": "Add a pear"}),
-        ("git_checkout", {"branch_name": "other"}),
-    ]
-    return {
-        "everything": [
-            ("echo", {"message": "hello"}),
-            ("get-annotated-message", {"messageType": "success"}),
-            ("get-env", {}),
-            ("get-resource-links", {"count": 2}),
-            ("get-resource-reference", {"resourceType": "Text", "resourceId": 1}),
-            ("get-sum", {"a": 1, "b": 2}),
-            ("get-tiny-image", {}),
-            ("gzip-file-as-resource", {"name": "a.gz", "data": "data:text/plain;base64,aGVsbG8="}),
-            ("simulate-research-query", {"topic": "tea"}),
-            ("toggle-simulated-logging", {}),
-            ("toggle-subscriber-updates", {}),
-            ("trigger-long-running-operation", {"duration": 1, "steps": 1}),
-        ],
-        "git": [(name, {"repo_path": repository, **arguments}) for name, arguments in git],
-    }
+def npm_entry(package: str, *args: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """The entry of an npm server that scripts/measure_knowledge installs, by the name of its package."""
+    script = PLACE / "node" / "node_modules" / package / "dist" / "index.js"
+    if not script.exists():
+        sys.exit(f"{script} is missing: run `bash scripts/measure_knowledge`, which installs it")
+    return {"command": str(NODE), "args": [str(script), *args], "env": env or {}}
 
 
-def servers(folder: Path) -> dict[str, Any]:
-    """The installed servers, on data of their own under `folder`."""
-    repository = folder / "repository"
+def make_repository(repository: Path) -> None:
+    """A git repository with two commits and a change that is not committed."""
     repository.mkdir()
-    (repository / "apples.txt").write_text("Boskoop\n", encoding="utf-8")
     _git(repository, "init", "--quiet", "--initial-branch=main")
     for number, text in enumerate(["Boskoop\n", "Boskoop\nElstar\n"]):
         (repository / "apples.txt").write_text(text, encoding="utf-8")
@@ -82,14 +75,41 @@ def servers(folder: Path) -> dict[str, Any]:
     _git(repository, "config", "user.name", "Test Author")
     _git(repository, "config", "user.email", "author@example.com")
     (repository / "apples.txt").write_text("Boskoop\nElstar\nConference\n", encoding="utf-8")
-    memory = {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}
+
+
+def make_files(files: Path) -> None:
+    """A folder with a text and an image."""
+    files.mkdir()
+    (files / "apples.txt").write_text("Boskoop\nElstar\n", encoding="utf-8")
+    (files / "dot.png").write_bytes(base64.b64decode(DOT_PNG))
+
+
+def servers(folder: Path) -> dict[str, Any]:
+    """The eight servers, on data of their own under `folder`."""
     return {
         "everything": node_entry("server-everything", "stdio", env={"name": "Buy milk", "due": "2026-12-01"}),
-        "filesystem": node_entry("server-filesystem", str(folder)),
-        "git": python_entry("mcp-server-git", "--repository", str(repository)),
-        "memory": node_entry("server-memory", env=memory),
+        "filesystem": node_entry("server-filesystem", str(folder / "files")),
+        "git": python_entry("mcp-server-git", "--repository", str(folder / "repository")),
+        "memory": node_entry("server-memory", env={"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}),
         "time": python_entry("mcp-server-time", "--local-timezone=UTC"),
+        "sqlite": {
+            "command": str(PLACE / "venv" / "bin" / "mcp-server-sqlite"),
+            "args": ["--db-path", str(folder / "tasks.db")],
+        },
+        # A sample database that DBHub brings along, in memory.
+        "dbhub": npm_entry("@bytebase/dbhub", "--transport", "stdio", "--demo"),
+        "taskmanager": npm_entry(
+            "@kazuph/mcp-taskmanager", env={"TASK_MANAGER_FILE_PATH": str(folder / "tasks.json")}
+        ),
     }
+
+
+def planned_calls(folder: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """The calls of scripts/knowledge/calls.json, with the folders of this run."""
+    text = CALLS.read_text(encoding="utf-8")
+    for name in ("files", "repository"):
+        text = text.replace(f"{{{name}}}", (folder / name).as_posix())
+    return json.loads(text)
 
 
 async def call(broker: Broker, server: ServerEntry, name: str, arguments: dict[str, Any]) -> str | None:
@@ -103,21 +123,54 @@ async def call(broker: Broker, server: ServerEntry, name: str, arguments: dict[s
     return None if response.ok else response.diagnostics[0].message
 
 
+async def call_all(
+    broker: Broker, server: ServerEntry, calls: list[tuple[str, dict[str, Any]]]
+) -> dict[str, str]:
+    """Calls the tools of a server in order. Gives, for each that was not called or failed, why."""
+    missed = {tool.tool_name: "no call is planned" for tool in server.tools}
+    for name, arguments in calls:
+        failed = await call(broker, server, name, arguments)
+        if failed is None:
+            del missed[name]
+        else:
+            missed[name] = " ".join(failed.split())[:MAX_REASON_CHARS]
+    return missed
+
+
 def typed(output: ToolOutput | None) -> bool:
     """Whether a type other than "anything" is known."""
     return output is not None and output.as_schema() not in (True, {})
 
 
-def kinds(outputs: list[ToolOutput]) -> str:
-    """How many are what, of those that were observed."""
-    observed = [output for output in outputs if output.source == "observed"]
-    counts = {
-        "JSON text": sum(output.document is not None for output in observed),
-        "structured": sum(output.schema is not None for output in observed),
-        "text": sum(output.text for output in observed),
-        "MCP result": sum(output.result for output in observed),
-    }
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+def kind_of(output: ToolOutput) -> str:
+    """What an observed output is, as one of `KINDS`."""
+    if output.document is not None:
+        return "JSON text"
+    if output.schema is not None:
+        return "structured"
+    return "text" if output.text else "MCP result"
+
+
+def row(broker: Broker, server: ServerEntry, called: int) -> tuple[str, Counter[str]]:
+    """The line of a server, and its numbers by column."""
+    numbers = Counter(tools=len(server.tools), called=called)
+    for tool in server.tools:
+        output = broker.output_of(server, tool)
+        numbers["declared"] += tool.output_schema is not None
+        numbers["typed"] += typed(output)
+        if output is not None and output.source == "observed" and typed(output):
+            numbers[kind_of(output)] += 1
+        observed = broker.observed_of(server, tool)
+        if tool.output_schema is not None and observed is not None:
+            numbers["compared"] += observed.samples > 0
+        numbers["misfits"] += output is not None and output.disagreement is not None
+    return line(f"{server.server_id} {server.version}", numbers), numbers
+
+
+def line(name: str, numbers: Counter[str]) -> str:
+    """One line of the table."""
+    columns = [numbers[column] for column in ("tools", "declared", "called", "typed", *KINDS)]
+    return f"| {name} | {' | '.join(map(str, columns))} |"
 
 
 def extract(text: str) -> str:
@@ -127,55 +180,71 @@ def extract(text: str) -> str:
     return "\n".join(["```ts", *cut, "```"])
 
 
-async def main() -> None:
-    """Prints the table, and the extracts."""
-    rows: list[str] = []
-    extracts: list[str] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        raw = {"mcpServers": servers(folder), "cellblock": {"state_dir": str(folder / "state")}}
-        async with Broker(parse_settings(raw)) as broker:
-            await broker.settled()
-            for server_name, planned in calls(str(folder / "repository")).items():
-                server = find_server(broker.catalog, server_name)
-                for tool, arguments in planned:
-                    failed = await call(broker, server, tool, arguments)
-                    if failed is not None:
-                        sys.stderr.write(f"{server_name}.{tool} failed: {failed[:200]}\n")
-            await broker.learnt(LEARN_BOUND_SECONDS)
-            for server in broker.catalog.servers.values():
-                declared = sum(tool.output_schema is not None for tool in server.tools)
-                known = [
-                    output
-                    for tool in server.tools
-                    if typed(output := broker.output_of(server, tool)) and output
-                ]
-                how = "installed, called" if declared < len(server.tools) else "installed"
-                observed = f" ({found})" if (found := kinds(known)) else ""
-                rows.append(
-                    f"| {server.server_id} {server.version} | {how} | {len(server.tools)} | {declared} "
-                    f"| {len(known)}{observed} |"
-                )
-            for server_name, tool_name in EXTRACTS:
-                server = find_server(broker.catalog, server_name)
-                tool = next(tool for tool in server.tools if tool.tool_name == tool_name)
-                extracts += [
-                    f"\nThe output of `{server_name}.{tool_name}`, before and after one call:\n",
-                    extract(declare_tool(tool, stated_output(server, tool))),
-                    "",
-                    extract(declare_tool(tool, broker.output_of(server, tool))),
-                ]
-    for server_name in RECORDED:
-        catalog = json.loads((TESTS / "fixtures" / "catalogs" / f"{server_name}.json").read_text("utf-8"))
-        tools = catalog["tools"]
-        declared = sum(tool.get("outputSchema") is not None for tool in tools)
+def before_and_after(broker: Broker, server: ServerEntry, tool_name: str) -> list[str]:
+    """The declaration of one tool's output as stated, and as known now; once, when they are the same."""
+    tool = next(tool for tool in server.tools if tool.tool_name == tool_name)
+    before = extract(declare_tool(tool, stated_output(server, tool)))
+    after = extract(declare_tool(tool, broker.output_of(server, tool)))
+    name = f"`{server.server_id}.{tool_name}`"
+    if before == after:
+        return [f"\n{name}, declared, and the same after a call:\n", before]
+    return [f"\n{name}, before and after one call:\n", before, "", after]
+
+
+def recorded() -> list[str]:
+    """A line for each server of which there is only the list of tools."""
+    lines: list[str] = []
+    for name in RECORDED:
+        catalog = json.loads((TESTS / "fixtures" / "catalogs" / f"{name}.json").read_text("utf-8"))
+        declared = sum(tool.get("outputSchema") is not None for tool in catalog["tools"])
         version = catalog["server"]["version"]
-        rows.append(f"| {server_name} {version} | recorded list | {len(tools)} | {declared} | not called |")
-    sys.stdout.write(
-        "| server | how | tools | declared | typed after a call of each (observed as) |\n|---|---|---|---|---|\n"
+        lines.append(f"- {name} {version}: {len(catalog['tools'])} tools, {declared} declared")
+    return lines
+
+
+async def measure(folder: Path) -> list[str]:
+    """Starts the servers, calls them, and gives the lines to print."""
+    make_files(folder / "files")
+    make_repository(folder / "repository")
+    raw = {
+        "mcpServers": servers(folder),
+        "cellblock": {
+            "state_dir": str(folder / "state"),
+            "upstream": {"startup_wait_ms": STARTUP_WAIT_MS},
+        },
+    }
+    missed: dict[str, dict[str, str]] = {}
+    async with Broker(parse_settings(raw)) as broker:
+        await broker.settled()
+        for name, calls in planned_calls(folder).items():
+            missed[name] = await call_all(broker, find_server(broker.catalog, name), calls)
+        await broker.learnt(LEARN_BOUND_SECONDS)
+        lines = [
+            f"| server | tools | declared | called | typed after one call each | {' | '.join(KINDS)} |",
+            f"|---|{'---|' * (4 + len(KINDS))}",
+        ]
+        total: Counter[str] = Counter()
+        extracts: list[str] = []
+        for name, tool_name in EXTRACTS.items():
+            server = find_server(broker.catalog, name)
+            text, numbers = row(broker, server, len(server.tools) - len(missed[name]))
+            lines.append(text)
+            total += numbers
+            extracts += before_and_after(broker, server, tool_name)
+        lines.append(line("all", total))
+    lines.append(
+        f"\nTools that declare an output and whose result did not fit it: {total['misfits']} of {total['compared']}"
     )
-    sys.stdout.write("\n".join([*rows, *extracts]) + "\n")
+    reasons = [f"- `{name}.{tool}`: {why}" for name, tools in missed.items() for tool, why in tools.items()]
+    lines += ["\nNot called:\n", *(reasons or ["none"]), "\nRecorded lists only:\n", *recorded()]
+    return [*lines, *extracts]
+
+
+def main() -> None:
+    """Prints the table, what was not called, and the extracts."""
+    with tempfile.TemporaryDirectory() as name:
+        sys.stdout.write("\n".join(asyncio.run(measure(Path(name)))) + "\n")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()
