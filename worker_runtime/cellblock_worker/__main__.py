@@ -23,6 +23,7 @@ from cellblock_worker.confinement import IsolationUnavailable, use_cgroup, use_i
 from cellblock_worker.endpoints import EndpointError
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.lifetime import die_with_parent
+from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
@@ -95,6 +96,8 @@ def main() -> int:
     try:
         use_cgroup(membership)
         use_isolation(config.isolation)
+        if orphans := end_orphans():
+            logger.info("ended %d half-started workers of a host that was killed", len(orphans))
         asyncio.run(serve(config))
     except EndpointError as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")

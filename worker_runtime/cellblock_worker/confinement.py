@@ -157,11 +157,9 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
     fds: tuple[int, ...] = ()
     if (filter_fd := bubblewrap.open_filter()) is not None:
         fds, arguments = (filter_fd,), ["--seccomp", str(filter_fd), *arguments]
-    # bubblewrap's own --die-with-parent comes only when it has begun, and misses a parent that is gone by then.
-    argv = lifetime.dying_with_this(
-        [binary, *arguments, bubblewrap.DENO_INSIDE, *inside], empty_environment=True
-    )
-    return Launch(argv, fds, wrapped=True)
+    # --die-with-parent is enough: a host that is gone before it was asked for leases nothing, and Deno ends with its
+    # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (orphans.py).
+    return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
 
 
 def worker_argv(max_old_space_mb: int) -> list[str]:

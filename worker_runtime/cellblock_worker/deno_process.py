@@ -150,7 +150,7 @@ class DenoProcess:
 
     def _discard(self) -> None:
         """Kills and reaps a child that has only just been spawned; SIGKILL takes it within microseconds."""
-        self._popen.kill()
+        os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
         self._close_pipes()
 

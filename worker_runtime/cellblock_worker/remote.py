@@ -27,6 +27,7 @@ from cellblock_worker.curve import DialKeys
 from cellblock_worker.endpoints import EndpointError, check_tcp
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.keys import KeyFileError, parse_public_key, read_key_file
+from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 from cellblock_worker.wire_events import explain
 
@@ -238,6 +239,7 @@ def main(arguments: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         use_isolation(config.isolation)
+        end_orphans()
         asyncio.run(serve(config, keys))
     except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
         sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")

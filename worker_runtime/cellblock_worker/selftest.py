@@ -7,7 +7,10 @@ not serve.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 from typing import Any, Final, cast
 
 from cellblock_worker import confinement
@@ -55,7 +58,8 @@ async def run_selftest(max_old_space_mb: int) -> dict[str, str]:
         raise SelfTestFailed(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
     finally:
         if process.returncode is None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     return judge(output, complaints)
 

@@ -102,9 +102,8 @@ def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
     ]
     filter_fd = bubblewrap.open_filter()
     if filter_fd is None:
-        argv = lifetime.dying_with_this([binary, *arguments])
-        return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
-    argv = lifetime.dying_with_this([binary, "--seccomp", str(filter_fd), *arguments])
+        return Launch([binary, *arguments], f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
+    argv = [binary, "--seccomp", str(filter_fd), *arguments]
     return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, (filter_fd,), wrapped=True)
 
 
