@@ -172,9 +172,9 @@ class TypeChecker:
 
     async def _checked(self, code: str, typescript: bool, catalog: Catalog, names: frozenset[str]) -> Checked:
         self.warm_up()
-        declarations = self._declarations.known(catalog, names)
+        declarations = self._declarations.known(catalog, names, code)
         if declarations is None:
-            declarations = await asyncio.to_thread(self._declarations.of, catalog, names)
+            declarations = await asyncio.to_thread(self._declarations.of, catalog, names, code)
         warm = await self._warm()
         self._set_idle_timer(None)
         done = False
@@ -276,7 +276,7 @@ class TypeChecker:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
                 warm = WarmSession(session)
-                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), ())
+                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), (), "")
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
                 await warm.diagnostics("", declarations, False)
             ready = True
