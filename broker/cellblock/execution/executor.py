@@ -86,6 +86,11 @@ class Executor:
         self._types = TypeErrors(settings, checker)
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
 
+    @property
+    def busy(self) -> bool:
+        """Whether a run is at work."""
+        return bool(self._live)
+
     async def close(self) -> None:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
         for run in self._live.values():
