@@ -44,6 +44,9 @@ BUSY_SHARE: Final = 0.01
 MAX_FITS: Final = 256
 """Tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
 
+MAX_PAUSE_SECONDS: Final = 5.0
+"""Longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
+
 TURN_SECONDS: Final = 0.1
 """Between two looks at whether runs are still at work."""
 
@@ -293,7 +296,8 @@ class Learner:
             except Exception:
                 # One odd result must not end learning; the script has its result long since.
                 logger.exception("a result of %r could not be looked at", offer.server)
-            self._next_look = time.monotonic() + (time.thread_time() - started) / BUSY_SHARE
+            took = time.thread_time() - started
+            self._next_look = time.monotonic() + min(took / BUSY_SHARE, MAX_PAUSE_SECONDS)
 
     def _await_turn(self) -> None:
         """Waits until no run is at work, or its share of the time allows another look, or someone asks."""

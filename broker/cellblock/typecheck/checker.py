@@ -228,8 +228,9 @@ class TypeChecker:
     # ---- inside: the compiler's life -----------------------------------------------------------------
 
     async def _warm(self) -> WarmSession:
-        if self._session is not None and self._session.session.lost is not None:
-            self._session = None
+        if self._session is not None and (why := self._session.session.lost) is not None:
+            # Lost is not yet reaped: closing must wait for that, and knows only of what is retired.
+            self._retire(self._session, why)
         if self._session is not None:
             return self._session
         self.warm_up()
@@ -246,6 +247,8 @@ class TypeChecker:
         if error is not None:
             logger.info("the TypeScript compiler did not start: %s", error)
         else:
+            if self._session is not None:  # The one that this one replaces.
+                self._retire(self._session, "it was lost")
             self._session = task.result()
             self._set_idle_timer(IDLE_SECONDS)
 

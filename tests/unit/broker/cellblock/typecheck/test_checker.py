@@ -121,6 +121,24 @@ async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> Non
     assert len((await check(WRONG)).faults) == 1
 
 
+@pytest.mark.parametrize("again", ["check", "warm up"])
+async def test_a_lost_compiler_is_reaped_before_close_returns(
+    checker: TypeChecker, check: Check, again: str
+) -> None:
+    await check("1;")
+    lost = checker._session  # pyright: ignore[reportPrivateUsage]
+    assert lost is not None
+    # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
+    lost.session.kill("it broke the protocol")
+    if again == "check":
+        assert len((await check(WRONG)).faults) == 1
+    else:
+        checker.warm_up()
+        await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
+    await checker.close()
+    assert lost.session._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+
+
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
     await check("1;")
     processes = compilers(checker)
