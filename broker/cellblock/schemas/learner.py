@@ -121,7 +121,7 @@ class Learner:
         self._settings = settings
         self._path = path
         self._known: dict[ToolKey, Observation] = {}
-        self._unwritten: dict[ToolKey, Observation] = {}
+        self._unwritten: dict[ToolKey, list[Observation]] = {}
         self._paces: dict[tuple[str, str], _Pace] = {}
         self._waiting: deque[_Offer] = deque()
         self._waiting_bytes = 0
@@ -339,8 +339,12 @@ class Learner:
                 offer.tool.tool_name,
                 merged.disagreement,
             )
-        waiting = self._unwritten.get(key)
-        self._unwritten[key] = seen if waiting is None else waiting.merged(seen)
+        # A step for each change, so that the store keeps what was before it.
+        steps = self._unwritten.setdefault(key, [])
+        if not steps or (held is not None and held.samples and held.shape != merged.shape):
+            steps.append(seen)
+        else:
+            steps[-1] = steps[-1].merged(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
         if held is not None and held.shape == merged.shape:
             pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
@@ -369,20 +373,24 @@ class Learner:
         if self._store is None:
             self._unwritten.clear()
             return True
+        written: dict[ToolKey, Observation] = {}
+        forgotten: set[ToolKey] = set()
         try:
-            merged = self._store.merge(self._unwritten)
+            while self._unwritten:
+                merged = self._store.merge({key: steps[0] for key, steps in self._unwritten.items()})
+                forgotten |= self._unwritten.keys() - merged.keys()
+                written |= merged
+                self._unwritten = {key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1}
         except StoreError as error:
             self._warn(f"what tools return is not remembered for now: {error}")
             return False
-        forgotten = self._unwritten.keys() - merged.keys()
-        self._unwritten.clear()
-        for key in forgotten:
+        for key in forgotten - written.keys():
             self._known.pop(key, None)
             self._paces.pop((key.server, key.tool), None)
         # Others' results are in there too, and a tool that someone has forgotten begins anew.
-        if forgotten or any(self._shape(key) != seen.shape for key, seen in merged.items()):
+        if forgotten or any(self._shape(key) != seen.shape for key, seen in written.items()):
             self._revision += 1
-        self._known.update(merged)
+        self._known.update(written)
         return True
 
     def _look(self, store: Store) -> None:

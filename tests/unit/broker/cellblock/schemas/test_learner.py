@@ -286,3 +286,19 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
         await until(lambda: samples() == 5, "between runs there is time")
     finally:
         await made.close()
+
+
+async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
+            made.offer("files", TOOL, "value", json.dumps(value).encode())
+    store = Store(path)
+    (found,) = store.load().values()
+    older = store.versions("files", "read")
+    store.close()
+    assert (found.samples, found.version) == (5, 3)
+    assert [(version, seen.changes_to(found)) for version, _, seen in older] == [
+        (1, ["/id: was integer, is string or integer", "/due: new"]),
+        (2, ["/due: new"]),
+    ]
