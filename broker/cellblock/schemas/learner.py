@@ -1,8 +1,8 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. The thread looks while no run is at work, or else for `BUSY_SHARE` of the time; most looks are one
-question to a native validator. It owns the store; when that fails, learning goes on for this process alone.
+in time is dropped. The thread looks when it is its turn (`turns`); most looks are one question to a native validator.
+It owns the store; when that fails, learning goes on for this process alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
 from cellblock.schemas.sample import UNREAD, observe
 from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
+from cellblock.schemas.turns import Turns
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -38,17 +39,8 @@ MAX_VALUE_BYTES: Final = 2 * 1024 * 1024
 FITS_FROM_BYTES: Final = 2 * 1024
 """From this size on a result is first asked whether it adds anything; the shape of a smaller one is made as fast."""
 
-BUSY_SHARE: Final = 0.01
-"""Most of the processor's time that looking takes while runs are at work, and no one waits for what is learnt."""
-
 MAX_FITS: Final = 256
 """Tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
-
-MAX_PAUSE_SECONDS: Final = 5.0
-"""Longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
-
-TURN_SECONDS: Final = 0.1
-"""Between two looks at whether runs are still at work."""
 
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
 """A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
@@ -117,7 +109,6 @@ class Learner:
     """
 
     def __init__(self, settings: SchemaSettings, path: Path | None) -> None:
-        self._busy: Callable[[], bool] = lambda: False
         self._settings = settings
         self._path = path
         self._known: dict[ToolKey, Observation] = {}
@@ -127,11 +118,10 @@ class Learner:
         self._waiting_bytes = 0
         self._value_bytes = 0
         self._fits: dict[ToolKey, tuple[Fits, Fits]] = {}
-        self._next_look = 0.0
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = threading.Event()
-        self._wanted = threading.Event()
+        self._turns = Turns()
         self._loaded = threading.Event()
         self._idle = threading.Event()
         self._looked = threading.Event()
@@ -148,7 +138,7 @@ class Learner:
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
-        self._busy = busy
+        self._turns.busy = busy
 
     def start(self) -> None:
         """Starts to read the store and to learn."""
@@ -161,7 +151,7 @@ class Learner:
     async def close(self) -> None:
         """Looks at what waits, writes it, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
         self._closing.set()
-        self._wanted.set()
+        self._turns.wanted.set()
         self._wake.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
@@ -206,13 +196,13 @@ class Learner:
     async def looked(self, bound: float) -> None:
         """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
         if not self._looked.is_set():
-            self._wanted.set()
+            self._turns.wanted.set()
             await asyncio.to_thread(self._looked.wait, bound)
 
     async def learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
         if not self._idle.is_set():
-            self._wanted.set()
+            self._turns.wanted.set()
             await asyncio.to_thread(self._idle.wait, bound)
 
     # ---- inside: the pace -------------------------------------------------------------------------------
@@ -247,7 +237,7 @@ class Learner:
                     if not self._waiting:
                         self._looked.set()
                         if not closing:
-                            self._wanted.clear()
+                            self._turns.wanted.clear()
                 if self._unwritten and (closing or time.monotonic() >= next_write):
                     pause = WRITE_EVERY_SECONDS if self._write() else min(pause * 2, RETRY_MAX_SECONDS)
                     next_write = time.monotonic() + pause
@@ -263,7 +253,7 @@ class Learner:
                 elif not self._wake.wait(LOOK_EVERY_SECONDS):
                     self._look(self._store)
                 self._wake.clear()
-                self._wanted.wait(LINGER_SECONDS)
+                self._turns.wanted.wait(LINGER_SECONDS)
         finally:
             self._idle.set()
             self._looked.set()
@@ -282,7 +272,8 @@ class Learner:
 
     def _read_all(self) -> None:
         while True:
-            self._await_turn()
+            if self._waiting:
+                self._turns.wait()
             with self._lock:
                 if not self._waiting:
                     return
@@ -296,14 +287,7 @@ class Learner:
             except Exception:
                 # One odd result must not end learning; the script has its result long since.
                 logger.exception("a result of %r could not be looked at", offer.server)
-            took = time.thread_time() - started
-            self._next_look = time.monotonic() + min(took / BUSY_SHARE, MAX_PAUSE_SECONDS)
-
-    def _await_turn(self) -> None:
-        """Waits until no run is at work, or its share of the time allows another look, or someone asks."""
-        while (left := self._next_look - time.monotonic()) > 0 and self._waiting and self._busy():
-            if self._wanted.wait(min(left, TURN_SECONDS)):
-                return
+            self._turns.took(time.thread_time() - started)
 
     def _read(self, offer: _Offer) -> None:
         declared = offer.tool.output_schema
@@ -352,14 +336,9 @@ class Learner:
         pace.unchanged = 0
         self._revision += 1
         if held is not None and held.samples:
-            changed = "; ".join(held.changes_to(merged))
-            logger.info(
-                "what %s.%r returns has changed (version %d): %s",
-                offer.server,
-                offer.tool.tool_name,
-                merged.version,
-                changed,
-            )
+            name, changed = offer.tool.tool_name, "; ".join(held.changes_to(merged))
+            text = "what %s.%r returns has changed (version %d): %s"
+            logger.info(text, offer.server, name, merged.version, changed)
 
     def _fitting(self, key: ToolKey, held: Observation) -> tuple[Fits, Fits]:
         made = self._fits.get(key)

@@ -15,6 +15,7 @@ import pytest
 from cellblock.catalog.model import ToolEntry
 from cellblock.config import SchemaSettings
 from cellblock.schemas import learner as module
+from cellblock.schemas import turns
 from cellblock.schemas.infer import NOTHING, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind, Observation
@@ -259,8 +260,8 @@ async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten
 
 
 async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUSY_SHARE", 1e-9)
-    monkeypatch.setattr(module, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(turns, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(turns, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
     made = Learner(SchemaSettings(), None)
     made.make_way_for(lambda: busy)
