@@ -106,9 +106,11 @@ class Catalog:
     """All connected servers at one moment, by `server_id`, in the order of the configuration.
 
     `unavailable` maps the `server_id` of a configured server that is not connected to a
-    one-line reason that is safe to show to an agent.
+    one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
+    is granted no tool of to what can be done about it.
     """
 
     version: int = 0
     servers: Mapping[str, ServerEntry] = field(default_factory=dict[str, ServerEntry])
     unavailable: Mapping[str, str] = field(default_factory=dict[str, str])
+    denied: Mapping[str, str] = field(default_factory=dict[str, str])
