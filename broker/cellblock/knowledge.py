@@ -106,7 +106,7 @@ def list_servers(catalog: Catalog) -> dict[str, Any]:
             **describe_server(server),
             "module": f"{SERVERS_PREFIX}{server.server_id}",
             "tools": len(server.tools),
-            **({"leftOut": len(server.withheld)} if server.withheld else {}),
+            **({"leftOut": left_out} if (left_out := sum(tool.granted for tool in server.withheld)) else {}),
         }
         for server in catalog.servers.values()
     ]

@@ -67,13 +67,15 @@ class Withheld:
     """A tool that a server lists and that scripts are not given.
 
     `name` is safe to show (an upstream's own text, shortened, without control characters), `export_name` what it
-    would be exported under, `why` and `hint` whole sentences without a full stop and with one.
+    would be exported under, `why` and `hint` whole sentences without a full stop and with one. One that is not
+    `granted` is not counted either where tools are listed.
     """
 
     name: str
     export_name: str
     why: str
     hint: str
+    granted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

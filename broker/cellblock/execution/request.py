@@ -82,6 +82,9 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
 def _refusal(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "the request"
+    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
+        inner = str(first["loc"][-1])[:100]
+        return InvalidRequest(f"`{field}` has an unknown field {inner!r}.", hint=_HINTS[field])
     if first["type"] == "extra_forbidden":
         return InvalidRequest(
             f"The request has an unknown field {field[:100]!r}.", hint=f"Use only {', '.join(_HINTS)}."

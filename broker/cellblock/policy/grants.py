@@ -171,7 +171,7 @@ class Grants:
             return None
         tools = tuple(tool for tool in server.tools if tool.tool_name not in refused)
         withheld = tuple(
-            Withheld(_shown(tool.tool_name), tool.export_name, *refused[tool.tool_name])
+            Withheld(_shown(tool.tool_name), tool.export_name, *refused[tool.tool_name], granted=False)
             for tool in server.tools
             if tool.tool_name in refused
         )
