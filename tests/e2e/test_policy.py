@@ -220,3 +220,22 @@ async def test_embedding(tmp_path: Path) -> None:
         assert required.diagnostics[0].code == "CAPABILITY_UNAVAILABLE"
     with pytest.raises(ConfigError, match="notez"):
         Broker(settings(tmp_path / "s", servers(tmp_path), policy={"default": {"approve": ["notez.*"]}}))
+
+
+async def test_the_users_own_word_on_a_tool_wins(tmp_path: Path) -> None:
+    """The class of an overlay, over what the server says of itself or does not say."""
+    made = settings(
+        tmp_path / "s", servers(tmp_path), policy={"default": {"tools": ["notes.*"], "readOnly": True}}
+    )
+    overlays = tmp_path / "s" / "overlays"
+    overlays.mkdir(parents=True)
+    (overlays / "notes.toml").write_text(
+        '[tools.read_note]\nclass = "write"\n[tools.delete_note]\nclass = "read"\n[tools.list-notes]\nclass = "read"\n'
+    )
+    code = """
+        import * as notes from "@codemode/servers/notes";
+        globalThis.__codemode_result__ = Object.keys(notes);
+    """
+    async with Broker(made) as broker:
+        await broker.settled()
+        assert succeeded(await broker.run(code)) == ["__meta__", "delete_note", "list_notes"]
