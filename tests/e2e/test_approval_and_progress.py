@@ -76,26 +76,33 @@ async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fron
         yield Fronts(running, config, folder)
 
 
-@pytest.mark.parametrize(("front", "mode"), FRONTS)
-async def test_what_the_user_says_is_done(fronts: Fronts, front: str, mode: str) -> None:
-    async with fronts.client(front, mode) as asked:
-        asked.answer = always("accept")
-        before = fronts.calls(front, "give")
+@pytest.fixture(scope="module", params=FRONTS, ids="-".join)
+async def connection(request: pytest.FixtureRequest, fronts: Fronts) -> AsyncIterator[tuple[str, Asked]]:
+    """One client of each kind, and where it is connected."""
+    front, mode = request.param
+    async with fronts.client(front, mode, level="warning") as asked:
+        yield front, asked
+
+
+async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str, Asked]) -> None:
+    front, asked = connection
+    asked.answer = always("accept")
+    before = fronts.calls(front, "give")
+    response = await asked.run(GIVE)
+    assert response["result"] == {"path": "a"}, response
+    assert response["usage"]["approvalWaitMs"] >= 0
+    assert fronts.calls(front, "give") == before + 1
+    (question,) = asked.questions
+    assert "plain.give" in question and '{"path": "a"}' in question
+    for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
+        asked.answer = always(action)
         response = await asked.run(GIVE)
-        assert response["result"] == {"path": "a"}, response
-        assert response["usage"]["approvalWaitMs"] >= 0
-        assert fronts.calls(front, "give") == before + 1
-        (question,) = asked.questions
-        assert "plain.give" in question and '{"path": "a"}' in question
-        for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
-            asked.answer = always(action)
-            response = await asked.run(GIVE)
-            denied = response["result"]
-            assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
-            assert denied["hint"] and denied["known"] is True
-            assert response["toolTrace"][0]["error"] == "denied by the policy"
-        assert fronts.calls(front, "give") == before + 1
-        assert len(asked.questions) == 3
+        denied = response["result"]
+        assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
+        assert denied["hint"] and denied["known"] is True
+        assert response["toolTrace"][0]["error"] == "denied by the policy"
+    assert fronts.calls(front, "give") == before + 1
+    assert len(asked.questions) == 3
 
 
 @pytest.mark.parametrize(("front", "mode"), [("stdio", "legacy"), ("http", "auto")])
@@ -180,47 +187,62 @@ async def test_an_answer_is_good_once_and_for_the_one_who_was_asked(fronts: Fron
         assert sure.structured_content["result"]["code"] == "APPROVAL_DECLINED"
 
 
-@pytest.mark.parametrize(("front", "mode"), FRONTS)
 async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
-    fronts: Fronts, front: str, mode: str
+    fronts: Fronts, connection: tuple[str, Asked]
 ) -> None:
-    async with fronts.client(front, mode, level="warning") as asked:
-        code = """
-            import { echo, never } from "@codemode/servers/plain";
-            console.log("too low");
-            console.warn("first\\u0007\\nline", "\\u202e" + "x".repeat(500));
-            console.error("second");
-            await echo({});
-            console.log("now waiting");
-            await never({});
-        """
-        before, cancels = fronts.calls(front, "never"), fronts.cancels(front)
-        call = asyncio.ensure_future(asked.run(code, told=True))
-        await asked.until(lambda: len(asked.progress) >= 3 and "1 tool call;" in asked.progress[-1][1])
-        await asked.until(lambda: len(asked.logs) == 2)
-        await until(lambda: fronts.calls(front, "never") == before + 1, "the script is in its call")
-        assert [level for level, _ in asked.logs] == ["warning", "error"]
-        assert asked.logs[1][1] == "second"
-        elapsed = [progress for progress, _ in asked.progress]
-        assert elapsed == sorted(set(elapsed)) and elapsed[0] > 0
-        assert asked.progress[-1][1].endswith("last log: now waiting")
-        assert all(len(message) < 250 and message.isprintable() for _, message in asked.progress)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await within(call)
-        await until(lambda: fronts.cancels(front) > cancels, "the call is cancelled upstream")
-        # Who did not ask is not told.
-        told = len(asked.progress)
-        await asked.run("await new Promise((done) => setTimeout(done, 400));")
-        assert len(asked.progress) == told
+    front, asked = connection
+    code = """
+        import { echo, never } from "@codemode/servers/plain";
+        console.log("too low");
+        console.warn("first\\u0007\\nline", "\\u202e" + "x".repeat(500));
+        console.error("second");
+        await echo({});
+        console.log("now waiting");
+        await never({});
+    """
+    before, cancels = fronts.calls(front, "never"), fronts.cancels(front)
+    call = asyncio.ensure_future(asked.run(code, told=True))
+    await asked.until(lambda: len(asked.progress) >= 3 and "1 tool call;" in asked.progress[-1][1])
+    await asked.until(lambda: len(asked.logs) == 2)
+    await until(lambda: fronts.calls(front, "never") == before + 1, "the script is in its call")
+    assert [level for level, _ in asked.logs] == ["warning", "error"]
+    assert asked.logs[1][1] == "second"
+    elapsed = [progress for progress, _ in asked.progress]
+    assert elapsed == sorted(set(elapsed)) and elapsed[0] > 0
+    assert asked.progress[-1][1].endswith("last log: now waiting")
+    assert all(len(message) < 250 and message.isprintable() for _, message in asked.progress)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(call)
+    await until(lambda: fronts.cancels(front) > cancels, "the call is cancelled upstream")
+    # Who did not ask is not told.
+    told = len(asked.progress)
+    await asked.run("await new Promise((done) => setTimeout(done, 400));")
+    assert len(asked.progress) == told
 
 
 async def test_without_a_level_no_log_is_sent(fronts: Fronts) -> None:
     for mode in ("auto", "legacy"):
-        async with fronts.client("stdio", mode) as asked:
+        async with fronts.client("http", mode) as asked:
             response = await asked.run("console.error('quiet');", told=True)
             assert response["logs"][0]["message"] == "quiet"
             assert asked.logs == []
+
+
+@pytest.mark.parametrize(("front", "mode"), [("http", "auto"), ("stdio", "legacy")])
+async def test_progress_and_logs_go_on_after_a_question(fronts: Fronts, front: str, mode: str) -> None:
+    """Where the client comes back in a request of its own, too."""
+    async with fronts.client(front, mode, level="info") as asked:
+        asked.answer = always("accept")
+        code = """
+            import { give, echo, wait } from "@codemode/servers/plain";
+            await echo({}); console.log("before");
+            await give({}); console.log("after");
+            await wait({ ms: 1000 });
+        """
+        await asked.run(code, told=True)
+        assert [data for _, data in asked.logs] == ["before", "after"]
+        assert "2 tool calls; last log: after" in asked.progress[-1][1]
 
 
 async def test_progress_keeps_a_client_from_giving_up_while_the_user_thinks(fronts: Fronts) -> None:

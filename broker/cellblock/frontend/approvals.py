@@ -17,6 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.execution.response import RunResponse
+from cellblock.frontend.live import LiveRun
 from cellblock.policy.asking import Approver, Question, Verdict
 
 logger = logging.getLogger("cellblock.frontend")
@@ -104,8 +105,9 @@ def elicitor(context: Context) -> Approver | None:
 class HeldRun:
     """A run that goes on while its client is away to ask its user."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, live: LiveRun | None) -> None:
         self.owner = owner
+        self.live = live
         self.task: asyncio.Task[RunResponse] | None = None
         self.question: Question | None = None
         self.expiry: asyncio.TimerHandle | None = None
@@ -152,37 +154,27 @@ class HeldRuns:
     def __init__(self) -> None:
         self._held: dict[str, HeldRun] = {}
 
-    async def call(
-        self,
-        params: types.CallToolRequestParams,
-        owner: str,
-        start: Callable[[Approver | None], Awaitable[RunResponse]],
-    ) -> RunResponse | types.InputRequiredResult:
-        """Begins a run, or goes on with the one that the client has come back for.
+    def begin(
+        self, owner: str, start: Callable[[Approver | None], Awaitable[RunResponse]], live: LiveRun | None
+    ) -> HeldRun:
+        """Begins a run.
 
         Args:
-            params: Of the call.
             owner: Who calls; nobody else can go on with it.
             start: Runs the script.
+            live: What its client is told of it, in all rounds.
+        """
+        run = HeldRun(owner, live)
+        run.task = asyncio.ensure_future(start(run.ask if len(self._held) < MAX_HELD else None))
+        return run
+
+    def take(self, params: types.CallToolRequestParams, owner: str) -> HeldRun:
+        """The run that a client has come back for, which goes on with the answer.
 
         Raises:
-            MCPError: There is no run to go on with.
-            InvalidRequest: The request is malformed.
+            MCPError: There is none.
         """
-        if params.request_state is None:
-            run = HeldRun(owner)
-            run.task = asyncio.ensure_future(start(run.ask if len(self._held) < MAX_HELD else None))
-        else:
-            run = self._take(params.request_state, owner)
-            response = (params.input_responses or {}).get(INPUT_KEY)
-            given = isinstance(response, types.ElicitResult)
-            run.answer(_VERDICTS[response.action] if given else Verdict.CANCELLED)
-        found = await run.next()
-        if isinstance(found, RunResponse):
-            return found
-        return self._put_away(run, found)
-
-    def _take(self, state: str, owner: str) -> HeldRun:
+        state = params.request_state or ""
         run = self._held.get(state)
         if run is None or run.owner != owner:
             raise MCPError(
@@ -192,7 +184,19 @@ class HeldRuns:
         del self._held[state]
         if run.expiry is not None:
             run.expiry.cancel()
+        response = (params.input_responses or {}).get(INPUT_KEY)
+        given = isinstance(response, types.ElicitResult)
+        run.answer(_VERDICTS[response.action] if given else Verdict.CANCELLED)
         return run
+
+    async def finish(self, run: HeldRun) -> RunResponse | types.InputRequiredResult:
+        """The response, or a question with which the client goes away.
+
+        Raises:
+            InvalidRequest: The request is malformed.
+        """
+        found = await run.next()
+        return found if isinstance(found, RunResponse) else self._put_away(run, found)
 
     def _put_away(self, run: HeldRun, question: Question) -> types.InputRequiredResult:
         state = secrets.token_urlsafe(TOKEN_BYTES)

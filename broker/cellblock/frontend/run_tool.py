@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -16,6 +16,8 @@ from cellblock.frontend.service import RunService
 from cellblock.policy.asking import Approver, Grantee
 
 Context = ServerRequestContext[dict[str, Any], Any]
+
+T = TypeVar("T")
 
 
 class RunTool:
@@ -55,14 +57,11 @@ class RunTool:
             MCPError: The client came back for a run that is no more.
         """
         client, principal = self._client_of(context), self._principal_of(context)
+        if params.request_state is not None and in_rounds(context):
+            held = self._held.take(params, principal)
+            return await _told(held.live, context, self._held.finish(held))
         arguments = params.arguments or {}
-        level = self._levels.of(context, client)
-        wants = level is not None or "progress_token" in (context.meta or {})
-        live = (
-            LiveRun(level, self._service.settings.cellblock.frontend.progress_interval_ms / 1000)
-            if wants
-            else None
-        )
+        live = self._live(context, client)
 
         async def start(approver: Approver | None) -> RunResponse:
             return await self._service.run_request(
@@ -72,19 +71,23 @@ class RunTool:
                 grantee=Grantee(principal, approver),
             )
 
-        async def finish() -> RunResponse | types.InputRequiredResult:
-            restricted = "grants" in arguments or self._service.policy.grants_of(principal) is not None
-            if not restricted:
-                return await start(None)
-            if in_rounds(context):
-                return (
-                    await self._held.call(params, principal, start)
-                    if asks_forms(context)
-                    else await start(None)
-                )
-            return await start(elicitor(context))
+        restricted = "grants" in arguments or self._service.policy.grants_of(principal) is not None
+        if restricted and in_rounds(context) and asks_forms(context):
+            work = self._held.finish(self._held.begin(principal, start, live))
+        else:
+            work = start(elicitor(context) if restricted else None)
+        return await _told(live, context, work)
 
-        if live is None:
-            return await finish()
-        async with live.told(context):
-            return await finish()
+    def _live(self, context: Context, client: str) -> LiveRun | None:
+        level = self._levels.of(context, client)
+        if level is None and "progress_token" not in (context.meta or {}):
+            return None
+        return LiveRun(level, self._service.settings.cellblock.frontend.progress_interval_ms / 1000)
+
+
+async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
+    """The outcome of `work`, of which the client is told meanwhile."""
+    if live is None:
+        return await work
+    async with live.told(context):
+        return await work

@@ -18,7 +18,7 @@ BOUND = 20.0
 
 
 def question(arguments: Any = None, tool: str = "write", **changes: Any) -> Question:
-    values = {"destructive": False, "arguments": {} if arguments is None else arguments, "timeout": 5.0}
+    values: dict[str, Any] = {"destructive": False, "arguments": arguments or {}, "timeout": 5.0}
     return Question("files", tool, **{**values, **changes})
 
 
@@ -77,8 +77,15 @@ def params(state: str | None = None, action: str | None = None) -> types.CallToo
     return types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=responses)
 
 
+async def call(
+    runs: HeldRuns, made: types.CallToolRequestParams, owner: str, start: Any
+) -> RunResponse | types.InputRequiredResult:
+    run = runs.take(made, owner) if made.request_state is not None else runs.begin(owner, start, None)
+    return await runs.finish(run)
+
+
 async def asked(runs: HeldRuns, made: types.CallToolRequestParams, script: Script, owner: str = "ann") -> str:
-    found = await asyncio.wait_for(runs.call(made, owner, script.start), BOUND)
+    found = await asyncio.wait_for(call(runs, made, owner, script.start), BOUND)
     assert isinstance(found, types.InputRequiredResult) and found.request_state
     return found.request_state
 
@@ -90,14 +97,14 @@ async def test_a_run_goes_on_where_it_was_and_each_word_is_good_once() -> None:
     assert first != second
     for made, owner in ((params(first, "accept"), "ann"), (params(second, "accept"), "bob")):
         with pytest.raises(MCPError, match="no run"):
-            await runs.call(made, owner, script.start)
-    found = await asyncio.wait_for(runs.call(params(second, "decline"), "ann", script.start), BOUND)
+            await call(runs, made, owner, script.start)
+    found = await asyncio.wait_for(call(runs, params(second, "decline"), "ann", script.start), BOUND)
     assert isinstance(found, RunResponse) and found.result == ["accepted", "declined"]
 
 
 async def test_who_comes_back_without_an_answer_has_not_chosen() -> None:
     runs, script = HeldRuns(), Script()
-    found = await runs.call(params(await asked(runs, params(), script)), "ann", script.start)
+    found = await call(runs, params(await asked(runs, params(), script)), "ann", script.start)
     assert isinstance(found, RunResponse) and found.result == ["cancelled"]
 
 
@@ -108,7 +115,7 @@ async def test_a_client_that_does_not_come_back_loses_its_run(monkeypatch: pytes
     await asyncio.wait_for(script.ended.wait(), BOUND)
     assert script.cancelled
     with pytest.raises(MCPError, match="no run"):
-        await runs.call(params(state, "accept"), "ann", script.start)
+        await call(runs, params(state, "accept"), "ann", script.start)
 
 
 async def test_a_call_that_is_cancelled_ends_its_run() -> None:
@@ -124,20 +131,20 @@ async def test_a_call_that_is_cancelled_ends_its_run() -> None:
             ended.set()
         raise AssertionError
 
-    call = asyncio.ensure_future(runs.call(params(), "ann", never))
+    task = asyncio.ensure_future(call(runs, params(), "ann", never))
     await asyncio.wait_for(going_on.wait(), BOUND)
-    call.cancel()
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await call
+        await task
     await asyncio.wait_for(ended.wait(), BOUND)
-    assert isinstance(await runs.call(params(state, "accept"), "ann", script.start), RunResponse)
+    assert isinstance(await call(runs, params(state, "accept"), "ann", script.start), RunResponse)
 
 
 async def test_over_the_maximum_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(approvals, "MAX_HELD", 1)
     runs, script = HeldRuns(), Script()
     state = await asked(runs, params(), script)
-    found = await runs.call(params(), "ann", Script().start)
+    found = await call(runs, params(), "ann", Script().start)
     assert isinstance(found, RunResponse) and found.result == ["cannot ask"]
-    await runs.call(params(state, "accept"), "ann", script.start)
-    await runs.call(params(await asked(runs, params(), Script()), "accept"), "ann", script.start)
+    await call(runs, params(state, "accept"), "ann", script.start)
+    await call(runs, params(await asked(runs, params(), Script()), "accept"), "ann", script.start)

@@ -121,7 +121,8 @@ def test_levels_of_both_generations() -> None:
     levels.set("one", "warning")
     assert (levels.of(old, "one"), levels.of(old, "two"), levels.of(new, "one")) == ("warning", None, None)
     key = "io.modelcontextprotocol/logLevel"
-    for wanted, expected in (("error", "error"), ("nonsense", None), (7, None), ([], None)):
+    cases: list[tuple[Any, str | None]] = [("error", "error"), ("nonsense", None), (7, None), ([], None)]
+    for wanted, expected in cases:
         assert (
             levels.of(context(Session(), protocol_version="2026-07-28", meta={key: wanted}), "one")
             == expected
