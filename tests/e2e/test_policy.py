@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cellblock.errors import ConfigError, InvalidRequest
 from cellblock.policy.asking import Grantee
 from http_daemon import daemon
 from support import error_of, ledger, plain_server, settings, succeeded, within, write_config
+from token_issuer import AUDIENCE, ISSUER, Issuer
 
 NOTE = {"inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
 DEFINITIONS: dict[str, Any] = {
@@ -113,7 +115,10 @@ globalThis.__codemode_result__ = tried;
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode: str) -> None:
-    config = write_config(tmp_path, servers(tmp_path), policy=POLICY, frontend={"profile": "extended"})
+    rules = {"servers": {"secrets": {"unwrap": "json"}, "notes": {"tools": {"delete_note": {"unbox": True}}}}}
+    config = write_config(
+        tmp_path, servers(tmp_path), policy=POLICY, frontend={"profile": "extended"}, schemas=rules
+    )
     async with asking(stdio(config, tmp_path / "s"), mode, name="reader") as asked:
         text = await shown(asked)
         assert "read_note" in text
@@ -122,6 +127,8 @@ async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode
         for name in ("delete_note", "notes.delete_note", "mcp__notes__delete_note", "secrets.echo"):
             found = await within(asked.client.call_tool("inspect_tool", {"tool_name": name}))
             assert "inputSchema" not in found.model_dump_json() and "Deletes" not in found.model_dump_json()
+        found = await within(asked.client.call_tool("search_tools", {"query": "x", "server": "secrets"}))
+        assert "not granted" in found.model_dump_json()
         tried = (await asked.run(HOSTILE))["result"]
         assert tried["polluted"]["got"] == '{"path": "public/b"}', tried
         assert tried["this"]["got"] == '{"path": "public/a"}', tried
@@ -197,6 +204,39 @@ async def test_over_http_a_client_is_who_its_token_says(tmp_path: Path) -> None:
             globalThis.__codemode_result__ = Object.keys(plain);
         """
         assert (await asked.run(script))["result"] == ["__meta__", "echo"]
+
+
+async def test_each_subject_of_an_authorization_server_has_its_own_grants(tmp_path: Path) -> None:
+    issuer = Issuer()
+    try:
+        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+        policy = {
+            "default": {"tools": []},
+            "clients": {
+                "oauth:ann": {"tools": ["plain.echo"]},
+                "token": {},
+                "stdio:ann": {},
+                "oauth:bob": {},
+            },
+        }
+        script = """
+            const module = await import("@codemode/servers/plain").catch((error) => ({ [error.message]: 1 }));
+            globalThis.__codemode_result__ = Object.keys(module);
+        """
+
+        async def seen(sub: str, mode: str) -> list[str]:
+            mine = replace(running, token=issuer.token(sub=sub))
+            async with over_http(mine) as transport, asking(transport, mode, name="ann") as asked:
+                return (await asked.run(script))["result"]
+
+        token = issuer.token()
+        async with daemon(tmp_path, http={"oauth": oauth}, token=token, policy=policy) as running:
+            for mode in ("auto", "legacy"):
+                assert await seen("ann", mode) == ["__meta__", "echo"]
+                assert len(await seen("bob", mode)) > 10
+                assert "not granted" in (await seen("token", mode))[0]
+    finally:
+        issuer.close()
 
 
 async def test_embedding(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ class Granted:
         result = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
             settings = self._service.settings
-            text = instructions(settings.cellblock.limits, self.known_catalog(ctx), settings)
+            catalog = self.known_catalog(ctx)
+            narrowed = catalog is not self._service.known_catalog
+            text = instructions(settings.cellblock.limits, catalog, settings, narrowed=narrowed)
             return {**result, "instructions": text}
         return result
 

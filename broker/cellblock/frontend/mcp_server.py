@@ -95,13 +95,13 @@ def make_server(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         section = service.settings.cellblock
-        declarations = declarations_in_budget(
-            granted.known_catalog(context), section.frontend.declaration_chars
-        )
+        catalog = granted.known_catalog(context)
+        declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
+        named = None if catalog is service.known_catalog else catalog
         run = types.Tool(
             name=TOOL_NAME,
             title="Run a script against MCP servers",
-            description=f"{manual(section.limits, service.settings)}\n\n{declarations}",
+            description=f"{manual(section.limits, service.settings, named)}\n\n{declarations}",
             input_schema=INPUT_SCHEMA,
         )
         return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
