@@ -11,6 +11,9 @@ from cellblock.config_policy import CLAIMED, Grant, PolicySettings
 from cellblock.errors import ConfigError, InvalidRequest
 from cellblock.policy.grants import Grants, Layer, restricts
 
+MAX_ASKED_CHARS: Final = 128 * 1024
+"""Of a request's own grants: its schemas are compiled while other runs wait."""
+
 KEPT_GRANTS: Final = 64
 """Grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
@@ -50,14 +53,20 @@ class Policy:
             asked: The request's own.
 
         Raises:
-            InvalidRequest: A JSON Schema of the request's own cannot be checked against.
+            InvalidRequest: The request's own is too large, or a JSON Schema of it cannot be checked against.
         """
         own = self._clients.get(principal, self._default)
         if asked is not None and not restricts(asked):
             asked = None
         if own is None and asked is None:
             return None
-        key = (id(own), asked.model_dump_json() if asked is not None else "")
+        text = asked.model_dump_json() if asked is not None else ""
+        if len(text) > MAX_ASKED_CHARS:
+            raise InvalidRequest(
+                f"`grants` has {len(text)} characters as JSON, over {MAX_ASKED_CHARS}.",
+                hint="Name fewer tools, or give shorter schemas.",
+            )
+        key = (id(own), text)
         grants = self._grants.get(key)
         if grants is not None:
             self._grants.move_to_end(key)

@@ -223,3 +223,9 @@ def test_a_policy_that_says_what_nobody_means(section: dict[str, Any]) -> None:
 def test_a_schema_of_a_request_that_cannot_be_checked_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="cannot be used"):
         Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": {"$ref": "#/nowhere"}}))
+
+
+def test_grants_of_a_request_that_are_too_large_are_refused() -> None:
+    schema = {"enum": ["x" * 1_000] * 200}
+    with pytest.raises(InvalidRequest, match="over 131072"):
+        Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": schema}))
