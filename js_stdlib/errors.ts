@@ -23,6 +23,7 @@ export interface ErrorDetails {
   received?: string;
   example?: unknown;
   certainty?: string;
+  fault?: string;
   result?: unknown;
 }
 

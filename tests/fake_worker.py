@@ -36,7 +36,7 @@ def raw(data):
 def frame(body=b"", **header):
     raw(encode_frame(pack_header(header), body))
 
-def ready(protocol=1):
+def ready(protocol=2):
     frame(t="ready", protocol=protocol)
 
 def read():

@@ -15,6 +15,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import CellblockSettings
 from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse
+from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.pool.pool import Pool
 from cellblock.transport.memory import MemoryLink
 from cellblock_worker import protocol
@@ -32,6 +33,8 @@ class HostedRun:
     def __init__(self, host: ScriptedHost, token: bytes, message: protocol.Run, body: bytes) -> None:
         self.host, self.token, self.message, self.body = host, token, message, body
         self.cancelled = asyncio.Event()
+        self.clock: list[str] = []
+        """What the broker has said of the run's clock."""
         self._replies: dict[int, asyncio.Future[tuple[bool, Any]]] = {}
 
     def say(self, message: protocol.Message, body: bytes = b"", *, token: bytes | None = None) -> None:
@@ -133,6 +136,8 @@ class ScriptedHost:
                 run.cancelled.set()
                 if self.confirms:
                     run.ended("cancelled")
+            case protocol.Pause() | protocol.Resume() if run is not None:
+                run.clock.append(message.t)
             case protocol.Reply() if run is not None:
                 run.on_reply(message, body)
             case _:
@@ -213,10 +218,10 @@ class World:
         self.link.detach(host.identity)
         self.pool.host_gone(host.identity, why)
 
-    async def run(self, code: str = "1", **request: Any) -> RunResponse:
+    async def run(self, code: str = "1", *, grantee: Grantee = EMBEDDING, **request: Any) -> RunResponse:
         """One request to its response, within `BOUND`."""
         async with asyncio.timeout(BOUND):
-            return await self.executor.run({"code": code, **request})
+            return await self.executor.run({"code": code, **request}, grantee=grantee)
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

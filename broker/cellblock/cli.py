@@ -215,6 +215,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 async def _run(parsed: argparse.Namespace) -> int:
     from cellblock.daemon import Broker
+    from cellblock.policy.asking import CLI
 
     code = _read_script(parsed.script)
     limits = {
@@ -225,7 +226,11 @@ async def _run(parsed: argparse.Namespace) -> int:
         _require(broker, parsed.require)
         try:
             response = await broker.run(
-                code, limits=limits, requested_capabilities=parsed.require, typecheck=parsed.typecheck
+                code,
+                limits=limits,
+                requested_capabilities=parsed.require,
+                typecheck=parsed.typecheck,
+                grantee=CLI,
             )
         except InvalidRequest as error:
             raise UsageError(str(error)) from None

@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cellblock.config_http import HttpSettings
+from cellblock.config_policy import Grant, PolicySettings
 from cellblock.config_schemas import (
     SchemaRules,
     SchemaSettings,
@@ -44,11 +45,13 @@ __all__ = [
     "MIB",
     "CellblockSettings",
     "FrontendSettings",
+    "Grant",
     "HostSettings",
     "HttpSettings",
     "LimitRange",
     "LimitSettings",
     "PinSettings",
+    "PolicySettings",
     "PoolSettings",
     "Positive",
     "Profile",
@@ -85,6 +88,7 @@ class CellblockSettings(Section):
     start without. A cgroup around all workers together is used with both where there is one, and demanded by neither:
     what one worker may take is kept without it. `off` uses neither namespaces nor cgroup."""
 
+    policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"
     """When a script is checked against what is known of tools: `after` it has failed, to say more; `before` it starts,
     and then type errors refuse it; `off` starts no compiler at all. A request may choose its own."""

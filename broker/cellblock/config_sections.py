@@ -168,6 +168,10 @@ Profile = Literal["default", "extended"]
 class FrontendSettings(Section):
     """What clients are shown."""
 
+    progress_interval_ms: Annotated[int, Field(ge=50, le=600_000)] = 5_000
+    """Between two progress notifications of a run, in milliseconds, to clients that ask for them: clients give up after
+    60 s without one."""
+
     profile: Profile = "default"
     """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
     `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,

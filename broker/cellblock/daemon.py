@@ -17,6 +17,7 @@ from typing import Any, Final
 import zmq
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.errors import ConfigError, HostUnavailable
@@ -24,6 +25,8 @@ from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
 from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
+from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
@@ -35,7 +38,7 @@ from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
-from cellblock.upstream.registry import Registry
+from cellblock.upstream.registry import LOCAL_SERVER, Registry
 from cellblock.upstream.review import Reviewer
 from cellblock.upstream.tool_modules import load_tools
 from cellblock_worker import protocol
@@ -72,6 +75,9 @@ class Broker:
     def __init__(self, settings: Settings, *, tools: Sequence[Callable[..., Any]] = ()) -> None:
         self._settings = settings
         self._tools = load_tools(settings.cellblock.tools, tools)
+        self._policy = Policy(
+            settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values()
+        )
         self._stack = contextlib.AsyncExitStack()
         self._executor: Executor | None = None
         self._registry: Registry | None = None
@@ -130,6 +136,8 @@ class Broker:
         typecheck: TypecheckMode | None = None,
         observer: Observer = NOBODY,
         client: str = DEFAULT_CLIENT,
+        grants: Mapping[str, Any] | None = None,
+        grantee: Grantee = EMBEDDING,
     ) -> RunResponse:
         """Runs one script.
 
@@ -141,6 +149,9 @@ class Broker:
             typecheck: When the script is type-checked; None: as configured.
             observer: Told console entries and tool calls while they happen.
             client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
+            grants: What this script may call, of what `grantee` is granted: `tools`, `readOnly`, `budgets`,
+                `arguments`, `approve`, `destructive` (see docs/howto-policy.md).
+            grantee: Which grants of `cellblock.policy` it has, and who is asked for approval.
 
         Raises:
             InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
@@ -152,15 +163,27 @@ class Broker:
             request["requestedCapabilities"] = list(requested_capabilities)
         if typecheck is not None:
             request["typecheck"] = typecheck
-        return await self.run_request(request, observer=observer, client=client)
+        if grants is not None:
+            request["grants"] = dict(grants)
+        return await self.run_request(request, observer=observer, client=client, grantee=grantee)
 
     async def run_request(
-        self, request: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+        self,
+        request: Mapping[str, Any],
+        *,
+        observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
+        grantee: Grantee = EMBEDDING,
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`."""
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return await self._executor.run(request, observer=observer, client=client)
+        return await self._executor.run(request, observer=observer, client=client, grantee=grantee)
+
+    @property
+    def policy(self) -> Policy:
+        """What clients are granted."""
+        return self._policy
 
     @property
     def settings(self) -> Settings:
@@ -314,7 +337,13 @@ class Broker:
             if section.typecheck == "before":
                 checker.warm_up()
         executor = self._executor = Executor(
-            section, pool, self._registry, checker=checker, learner=self._learner, outputs=self._outputs
+            section,
+            pool,
+            self._registry,
+            checker=checker,
+            learner=self._learner,
+            outputs=self._outputs,
+            policy=self._policy,
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.push_async_callback(self._stop_executor, executor)

@@ -144,6 +144,23 @@ class ToolCallError(ScriptError):
             self.summary = summary
 
 
+class CallDenied(ToolCallError):
+    """The policy does not allow a call, or the user who was asked does not; it was not started.
+
+    Args:
+        message: What happened.
+        hint: One corrective action.
+        code: Which rule it was; see docs/howto-policy.md.
+        fault: Who has to act.
+    """
+
+    fault = Fault.SCRIPT
+    summary = "denied by the policy"
+
+    def __init__(self, message: str, *, hint: str, code: str, fault: Fault = Fault.SCRIPT) -> None:
+        super().__init__(message, hint=hint, certainty=Certainty.NOT_STARTED, code=code, fault=fault.value)
+
+
 class AuthenticationFailed(ToolCallError):
     """The server refused the call for lack of valid credentials."""
 

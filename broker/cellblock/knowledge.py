@@ -106,7 +106,7 @@ def list_servers(catalog: Catalog) -> dict[str, Any]:
             **describe_server(server),
             "module": f"{SERVERS_PREFIX}{server.server_id}",
             "tools": len(server.tools),
-            **({"leftOut": len(server.withheld)} if server.withheld else {}),
+            **({"leftOut": left_out} if (left_out := sum(tool.granted for tool in server.withheld)) else {}),
         }
         for server in catalog.servers.values()
     ]
@@ -222,6 +222,8 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
     reason = catalog.unavailable.get(name)
     if reason is not None:
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint="Start it by hand to see why.")
+    if name in catalog.denied:
+        raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[name])
     near = nearest_names(name, catalog.servers)
     known = ", ".join(catalog.servers) or "none"
     raise ConfigError(

@@ -78,6 +78,7 @@ async def test_the_schema_of_the_tool_says_what_a_request_is(agent: Agent) -> No
         "limits": "object",
         "requestedCapabilities": "array",
         "typecheck": "string",
+        "grants": "object",
     }
     assert schema["properties"]["requestedCapabilities"]["items"] == {"type": "string"}
     # Section 3.2.4: unknown limits are ignored, so no client may refuse them for the schema's sake.

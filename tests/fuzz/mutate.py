@@ -65,7 +65,7 @@ def packed(value: Any) -> bytes:
 def messages() -> list[protocol.Message]:
     """One of every message, with usual values."""
     return [
-        protocol.Ready(protocol=1),
+        protocol.Ready(protocol=protocol.PROTOCOL_VERSION),
         protocol.Log(level="warn", ms=12),
         protocol.Call(id=1, server="files", tool="read_file"),
         protocol.Query(id=2, op="searchTools"),
@@ -74,11 +74,13 @@ def messages() -> list[protocol.Message]:
         protocol.Failed(ms=3, kind="rejection"),
         protocol.Start(log_bytes=65536, message_bytes=2**24),
         protocol.Reply(id=200, ok=False),
-        protocol.Hello(protocol=1, pid=1, capacity=4, deno="deno", layers=["a", "b"]),
+        protocol.Hello(protocol=protocol.PROTOCOL_VERSION, pid=1, capacity=4, deno="deno", layers=["a", "b"]),
         protocol.Status(warm=4, booting=0, running=1),
         protocol.Leased(wait_ms=0),
         protocol.Ended(reason="finished", wall_ms=1),
         protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1),
+        protocol.Pause(),
+        protocol.Resume(),
         protocol.Cancel(),
         protocol.Pool(warm=3),
         protocol.Shutdown(),

@@ -241,6 +241,9 @@ class Host:
             case protocol.Reply():
                 if (worker := self._runs.get(token)) is not None:
                     worker.deliver(raw_header, body)
+            case protocol.Pause() | protocol.Resume():
+                if (worker := self._runs.get(token)) is not None and not worker.hold_clock(message):
+                    logger.error("dropped a %s of the broker that does not fit the run's clock", message.t)
             case protocol.Cancel():
                 self._cancel(token)
             case protocol.Pool():

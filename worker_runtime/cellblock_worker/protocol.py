@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cellblock_worker.frames import FrameError
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 """Bumped on any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
@@ -201,6 +201,21 @@ class Run(Message):
     log_bytes: Bytes
     message_bytes: Bytes
     lane: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0
+    pause_ms: Millis = 0
+    """How long the run's wall clock may stand still in all; the host keeps it, whatever the broker says later."""
+
+
+class Pause(Message):
+    """Stop the run's wall clock: the broker holds one of its calls until the user has answered. CPU, memory and logs
+    are bounded as before. Only while the clock runs."""
+
+    t: Literal["pause"] = "pause"
+
+
+class Resume(Message):
+    """Let the run's wall clock go on. Only after `Pause`, once."""
+
+    t: Literal["resume"] = "resume"
 
 
 class Cancel(Message):
@@ -227,7 +242,7 @@ class Shutdown(Message):
 FromWorker = Ready | Log | Call | Query | Notice | Done | Failed
 ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Leased | Log | Call | Query | Notice | Done | Failed | Ended
-ToHost = Run | Reply | Cancel | Pool | Shutdown
+ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Shutdown
 
 _T = TypeVar("_T")
 

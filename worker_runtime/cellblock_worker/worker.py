@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from functools import partial
 from typing import Final, Protocol
 
 from cellblock_worker import bubblewrap, confinement, protocol
@@ -20,6 +21,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
+from cellblock_worker.wall_clock import WallClock
 from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
@@ -96,6 +98,7 @@ class Worker:
         self._run: protocol.Run | None = None
         self._logs = LogBudget(0)
         self._notices = 0
+        self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = 0.0
         self._reason: protocol.EndReason | None = None
@@ -159,7 +162,8 @@ class Worker:
         self._cpu_at_lease = before.cpu_seconds
         self._memory.sample(before)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
-        self._bound(run.timeout_ms / 1000, "timeout", f"over timeoutMs = {run.timeout_ms}")
+        over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
+        self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
         self._watch_cpu_later(run.cpu_ms / 1000)
         self._look_for_long_run(LONG_RUN_LOOK_SECONDS)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
@@ -169,6 +173,13 @@ class Worker:
         """Relays a reply of the broker to the script."""
         if self.state is State.RUNNING and not self._process.write(encode_frame(raw_header, body)):
             self.kill("protocol", "the worker does not read its input")
+
+    def hold_clock(self, message: protocol.Pause | protocol.Resume) -> bool:
+        """Stops the run's wall clock, or lets it go on. False: that does not fit its state, and nothing has changed."""
+        if self.state is not State.RUNNING or self._clock is None:
+            # It ended while this was on its way.
+            return True
+        return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
@@ -275,6 +286,8 @@ class Worker:
         self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
 
     def _cancel_timers(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

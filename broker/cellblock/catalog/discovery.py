@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
@@ -19,6 +20,9 @@ Operation = Literal["listServers", "describeServer", "listTools", "getTool", "se
 
 DEFAULT_SEARCH_LIMIT: Final = 10
 MAX_SEARCH_LIMIT: Final = 100
+
+KEPT_CATALOGS: Final = 8
+"""Catalogs whose search index is kept."""
 
 
 class Discovery:
@@ -91,6 +95,12 @@ class Discovery:
                 hint="Try again later; Cellblock reconnects by itself.",
                 serverId=server_id,
             )
+        if server_id in self._catalog.denied:
+            raise ServerNotFound(
+                f"Server {server_id} is not granted to this client.",
+                hint=self._catalog.denied[server_id],
+                serverId=server_id,
+            )
         near = nearest_names(server_id, self._catalog.servers)
         raise ServerNotFound(
             f"There is no server {server_id}.",
@@ -122,17 +132,26 @@ class Discovery:
 
 
 class DiscoveryCache:
-    """Keeps the `Discovery` of the newest catalog, so that its index is built once."""
+    """Keeps the `Discovery` of the catalogs used last, so that their indexes are built once.
+
+    There is one of all tools, and one for each set of tools that a client is granted.
+    """
 
     def __init__(self, outputs: OutputLookup = stated_output) -> None:
         self._outputs = outputs
-        self._held: tuple[Catalog, Discovery] | None = None
+        self._held: OrderedDict[int, tuple[Catalog, Discovery]] = OrderedDict()
 
     def of(self, catalog: Catalog) -> Discovery:
         """The discovery of a catalog."""
-        if self._held is None or self._held[0] is not catalog:
-            self._held = (catalog, Discovery(catalog, self._outputs))
-        return self._held[1]
+        held = self._held.get(id(catalog))
+        if held is None or held[0] is not catalog:
+            # A catalog of another version has another identity: the ones of before fall out at the end.
+            held = self._held[id(catalog)] = (catalog, Discovery(catalog, self._outputs))
+            if len(self._held) > KEPT_CATALOGS:
+                self._held.popitem(last=False)
+        else:
+            self._held.move_to_end(id(catalog))
+        return held[1]
 
 
 def server_info(server: ServerEntry) -> dict[str, Any]:

@@ -67,13 +67,15 @@ class Withheld:
     """A tool that a server lists and that scripts are not given.
 
     `name` is safe to show (an upstream's own text, shortened, without control characters), `export_name` what it
-    would be exported under, `why` and `hint` whole sentences without a full stop and with one.
+    would be exported under, `why` and `hint` whole sentences without a full stop and with one. One that is not
+    `granted` is not counted either where tools are listed.
     """
 
     name: str
     export_name: str
     why: str
     hint: str
+    granted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,11 @@ class Catalog:
     """All connected servers at one moment, by `server_id`, in the order of the configuration.
 
     `unavailable` maps the `server_id` of a configured server that is not connected to a
-    one-line reason that is safe to show to an agent.
+    one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
+    is granted no tool of to what can be done about it.
     """
 
     version: int = 0
     servers: Mapping[str, ServerEntry] = field(default_factory=dict[str, ServerEntry])
     unavailable: Mapping[str, str] = field(default_factory=dict[str, str])
+    denied: Mapping[str, str] = field(default_factory=dict[str, str])

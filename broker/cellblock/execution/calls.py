@@ -25,6 +25,7 @@ from cellblock.errors import (
 from cellblock.execution import payload
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.unwrap import kind_of, unwrap
+from cellblock.policy.rules import NO_CLOCK, Clock
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
 from cellblock.schemas.hints import corrective_hint
 from cellblock.schemas.observation import Kind
@@ -51,6 +52,14 @@ class ResultObserver(Protocol):
 
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
         """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""
+        ...
+
+
+class CallRules(Protocol):
+    """Says whether a call may be sent; `policy.rules.RunRules` implements it."""
+
+    async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+        """Returns when the call may be sent. Raises CallDenied."""
         ...
 
 
@@ -90,6 +99,8 @@ class ToolCalls:
         on_call: Told each call as it ends.
         schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
         learner: Shown each successful result, after its answer has been sent.
+        rules: What the policy says of each call; None where it says nothing.
+        clock: The run's wall clock, for the time in which the user is asked.
     """
 
     catalog: Catalog
@@ -101,6 +112,8 @@ class ToolCalls:
     on_call: Callable[[TraceEntry], None] | None = None
     schemas: ValidatorCache = field(default_factory=ValidatorCache)
     learner: ResultObserver | None = None
+    rules: CallRules | None = None
+    clock: Clock = NO_CLOCK
     calls: list[_Call] = field(default_factory=list[_Call])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
@@ -173,6 +186,8 @@ class ToolCalls:
             label = f"{server.server_id}.{tool.export_name}"
             arguments = _arguments(tool, body, self.schemas.get(tool.input_schema, label=label))
             function = self.caller.caller(server, tool)
+            if self.rules is not None:
+                await self.rules.admit(server, tool, arguments, self.clock)
             async with self._turns:
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
@@ -216,6 +231,10 @@ class ToolCalls:
 
     def _find(self, call: _Call) -> tuple[ServerEntry, ToolEntry]:
         server = self.catalog.servers.get(call.server)
+        if server is None and call.server in self.catalog.denied:
+            raise ServerNotFound(
+                f"Server {call.server} is not granted to this client.", hint=self.catalog.denied[call.server]
+            )
         if server is None:
             raise ServerNotFound(
                 f"There is no server {call.server}.",

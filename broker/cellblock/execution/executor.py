@@ -22,6 +22,9 @@ from cellblock.execution.run import Run
 from cellblock.execution.source import encoded
 from cellblock.execution.source_apart import Analyst
 from cellblock.execution.type_errors import TypeErrors
+from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.policy import Policy
+from cellblock.policy.rules import RunRules
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.pool import Pool
 from cellblock.schemas.cache import ValidatorCache
@@ -63,6 +66,7 @@ class Executor:
         learner: Shown the results of tool calls.
         outputs: What is known about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
+        policy: Says what clients are granted; None: the one of the settings.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class Executor:
         checker: TypeChecker | None = None,
         learner: ResultObserver | None = None,
         outputs: OutputLookup = stated_output,
+        policy: Policy | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -84,6 +89,7 @@ class Executor:
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
+        self._policy = policy or Policy(settings.policy)
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._at_work = 0
 
@@ -100,7 +106,12 @@ class Executor:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
 
     async def run(
-        self, raw: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+        self,
+        raw: Mapping[str, Any],
+        *,
+        observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
+        grantee: Grantee = EMBEDDING,
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -108,6 +119,7 @@ class Executor:
             raw: The request (Code Mode specification, section 3.2).
             observer: Told what happens while it happens.
             client: Whose run it is; workers are shared fairly between clients.
+            grantee: Which grants it has, and who is asked for approval.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -117,12 +129,15 @@ class Executor:
         """
         self._at_work += 1
         try:
-            return await self._run(raw, observer, client)
+            return await self._run(raw, observer, client, grantee)
         finally:
             self._at_work -= 1
 
-    async def _run(self, raw: Mapping[str, Any], observer: Observer, client: str) -> RunResponse:
+    async def _run(
+        self, raw: Mapping[str, Any], observer: Observer, client: str, grantee: Grantee
+    ) -> RunResponse:
         request = read_request(raw, self._settings)
+        grants = self._policy.grants_of(grantee.principal, request.grants)
         try:
             # Before the work of planning: a refusal must stay cheap when very many come.
             self._pool.check_room(client)
@@ -131,6 +146,10 @@ class Executor:
         await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
         catalog = self._upstreams.catalog
+        rules = None
+        if grants is not None:
+            catalog = grants.narrowed(catalog)
+            rules = RunRules(grants, self._policy.settings, grantee.approver)
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
         try:
             plan = await self._plan(request.code, catalog)
@@ -160,6 +179,7 @@ class Executor:
             schemas=self._schemas,
             learner=self._learner,
             observer=observer,
+            rules=rules,
         )
         queued_at = time.monotonic()
         try:

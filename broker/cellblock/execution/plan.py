@@ -144,6 +144,13 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
             "hint": "Do without it, or try again later; Cellblock reconnects by itself.",
             "serverId": server_id,
         }
+    if server_id in catalog.denied:
+        return {
+            "errorClass": "ServerNotFoundError",
+            "message": f"Cannot import {specifier!r}: this client is not granted it.",
+            "hint": catalog.denied[server_id],
+            "serverId": server_id,
+        }
     near = nearest_names(server_id, catalog.servers)
     known = ", ".join(catalog.servers) or "none"
     return {

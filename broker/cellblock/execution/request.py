@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from cellblock.config import CellblockSettings, TypecheckMode
+from cellblock.config import CellblockSettings, Grant, TypecheckMode
 from cellblock.errors import InvalidRequest
 from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
@@ -29,6 +29,9 @@ class RequestBody(BaseModel):
     requested_capabilities: list[str] | None = Field(default=None)
     """Server ids that the script will want (section 3.2.3)."""
 
+    grants: Grant | None = None
+    """Cellblock's own: what this script may call, of what its client is granted."""
+
     typecheck: TypecheckMode | None = None
     """Cellblock's own: when this script is type-checked; the configuration says it where this does not."""
 
@@ -37,6 +40,7 @@ _HINTS = {
     "code": "Give the script as the string `code`.",
     "limits": 'Give `limits` as an object such as {"timeoutMs": 1000}.',
     "requestedCapabilities": "Give `requestedCapabilities` as an array of server ids.",
+    "grants": 'Give `grants` as an object such as {"tools": ["files.read_*"], "readOnly": true}.',
     "typecheck": 'Give `typecheck` as "off", "after" or "before".',
 }
 
@@ -50,6 +54,7 @@ class RunRequest:
     requested: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
     typecheck: TypecheckMode | None = None
+    grants: Grant | None = None
 
 
 def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequest:
@@ -71,12 +76,15 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
         )
     limits, warnings = resolve_limits(body.limits, settings.limits)
     requested = tuple(body.requested_capabilities or ())
-    return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck)
+    return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck, body.grants)
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     field = str(first["loc"][0]) if first["loc"] else "the request"
+    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
+        inner = str(first["loc"][-1])[:100]
+        return InvalidRequest(f"`{field}` has an unknown field {inner!r}.", hint=_HINTS[field])
     if first["type"] == "extra_forbidden":
         return InvalidRequest(
             f"The request has an unknown field {field[:100]!r}.", hint=f"Use only {', '.join(_HINTS)}."

@@ -55,6 +55,8 @@ class Usage(_Part):
     queue_ms: int = 0
     tool_wait_ms: int = 0
     tool_calls: int = 0
+    approval_wait_ms: int | None = None
+    """How long the user was waited for; it does not count for `timeoutMs`. Absent when nothing was asked."""
 
 
 @dataclass(frozen=True, slots=True)

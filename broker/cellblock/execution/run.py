@@ -19,7 +19,9 @@ from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, Usage
+from cellblock.execution.run_clock import RunClock
 from cellblock.execution.states import Event, State, advance
+from cellblock.policy.rules import RunRules
 from cellblock.pool.lease import Lease
 from cellblock.schemas.cache import ValidatorCache
 from cellblock_worker import protocol
@@ -59,6 +61,7 @@ class Run:
         schemas: Compiled input schemas.
         learner: Shown the results of tool calls.
         observer: Told what happens while it happens.
+        rules: The policy in this run; None where nothing is restricted.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Run:
         schemas: ValidatorCache,
         learner: ResultObserver | None,
         observer: Observer,
+        rules: RunRules | None = None,
     ) -> None:
         self._plan = plan
         self._limits = limits
@@ -98,6 +102,9 @@ class Run:
         self._settled = False
         self._aborted = False
         self._last_id = 0
+        self._rules = rules
+        self._pause_ms = rules.pause_ms if rules is not None else 0
+        self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
         self._calls = ToolCalls(
             catalog=catalog,
             caller=caller,
@@ -108,6 +115,8 @@ class Run:
             schemas=schemas,
             learner=learner,
             on_call=observer.on_call,
+            rules=rules,
+            clock=self._clock,
         )
 
     async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
@@ -145,8 +154,7 @@ class Run:
             case protocol.Leased():
                 if self._move(Event.LEASED):
                     self._leased = True
-                    bound = self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS
-                    self._set_timer(bound, self._host_broke_word, "it let a run pass its deadline")
+                    self._clock.start(self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
                 self._on_log_message(message, body)
             case _ if self._state is not State.RUNNING:
@@ -182,6 +190,7 @@ class Run:
             log_bytes=limits.max_log_bytes,
             message_bytes=self._max_message_bytes,
             lane=hash(lease.client) & 0xFFFF_FFFF,
+            pause_ms=self._pause_ms,
         )
         self._set_timer(LEASE_BOUND_SECONDS, self._host_broke_word, "it gave a run no worker")
         try:
@@ -206,6 +215,17 @@ class Run:
             self._lease.cancel()
         except OSError as error:
             self.host_lost(str(error))
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._state is State.RUNNING:
+            self._set_timer(seconds, self._host_broke_word, "it let a run pass its deadline")
+
+    def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
+        if self._state is State.RUNNING and self._lease is not None:
+            try:
+                self._lease.hold_clock(message)
+            except OSError as error:
+                self.host_lost(str(error))
 
     def _end(self) -> None:
         if self._move(Event.END):
@@ -369,6 +389,7 @@ class Run:
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),
+                approval_wait_ms=self._rules.waited_ms if self._rules and self._rules.asked else None,
             ),
         )
 

@@ -13,6 +13,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.catalog.discovery import DiscoveryCache
+from cellblock.catalog.model import Catalog
 from cellblock.errors import CellblockError
 from cellblock.frontend.manual import TOOL_NAME
 from cellblock.frontend.service import RunService
@@ -131,11 +132,11 @@ class ExtendedTools:
         """Whether this is one of the three."""
         return name in self._answers
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Answers one of the three. What is wrong with a request is said in its result."""
+    async def call(self, name: str, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
+        """Answers one of the three from what the client is granted. What is wrong is said in the result."""
         await self._service.looked(LOOKED_BOUND_SECONDS)
         try:
-            return self._answers[name](arguments)
+            return self._answers[name](arguments, catalog)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "the input"
@@ -143,9 +144,8 @@ class ExtendedTools:
         except CellblockError as error:
             return _text(str(error), is_error=True)
 
-    def _search(self, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    def _search(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         asked = _Search.model_validate(arguments)
-        catalog = self._service.catalog
         hits = find_tools(
             catalog,
             asked.query,
@@ -155,18 +155,18 @@ class ExtendedTools:
         )
         return _text(declare_found(hits, self._service.output_of))
 
-    def _inspect(self, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    def _inspect(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         name = _Inspect.model_validate(arguments).tool_name
         service = self._service
         try:
-            found = inspect_tool(service.catalog, name, service.output_of, service.observed_of)
+            found = inspect_tool(catalog, name, service.output_of, service.observed_of)
         except NoSuchTool as error:
             return _text(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
         return _json(found)
 
-    def _servers(self, arguments: Mapping[str, Any]) -> types.CallToolResult:
+    def _servers(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         _Servers.model_validate(arguments)
-        return _json(list_servers(self._service.catalog))
+        return _json(list_servers(catalog))
 
 
 def _json(value: dict[str, Any]) -> types.CallToolResult:

@@ -34,12 +34,13 @@ def _tables() -> dict[str, dict[str, str]]:
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 
 
-def manual(limits: LimitSettings, settings: Settings | None = None) -> str:
+def manual(limits: LimitSettings, settings: Settings | None = None, granted: Catalog | None = None) -> str:
     """How a script is written and what it may do; the same text for the same configuration.
 
     Args:
         limits: Of a run.
         settings: Where results may be given otherwise than by default; None: nowhere.
+        granted: The only servers and tools that may be named; None: all.
     """
     return "\n".join(
         [
@@ -53,7 +54,7 @@ def manual(limits: LimitSettings, settings: Settings | None = None) -> str:
             "- Top-level await works. Promise.all runs calls concurrently. The run ends when the top level settles: "
             "await every call.",
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
-            *(deviations(settings) if settings is not None else ()),
+            *(deviations(settings, granted) if settings is not None else ()),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
@@ -65,13 +66,13 @@ def manual(limits: LimitSettings, settings: Settings | None = None) -> str:
     )
 
 
-def deviations(settings: Settings) -> list[str]:
+def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
     """A line for each way in which results are given otherwise than by default (section 5.3.2.5), and by whom."""
     lines: list[str] = []
-    parsed = _where(settings, lambda rules: rules.unwrap == "json")
+    parsed = _where(settings, granted, lambda rules: rules.unwrap == "json")
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
-    unboxed = _where(settings, lambda rules: rules.unbox)
+    unboxed = _where(settings, granted, lambda rules: rules.unbox)
     if unboxed:
         lines.append(
             f'- A value that a declared schema wraps, as in {{"result": value}}, comes bare from {unboxed}.'
@@ -79,7 +80,7 @@ def deviations(settings: Settings) -> list[str]:
     return lines
 
 
-def _where(settings: Settings, holds: Callable[[SchemaRules], bool]) -> str:
+def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
     """The servers for which something holds, `server.tool` for single tools, and the exceptions."""
     rules = settings.cellblock.schemas
     names = [name for name, server in settings.servers.items() if not server.disabled]
@@ -88,12 +89,16 @@ def _where(settings: Settings, holds: Callable[[SchemaRules], bool]) -> str:
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
+        if granted is not None and path not in granted.servers:
+            continue
         # No tool has an empty name: these are the rules of the server.
         of_server = holds(rules.of(name, ""))
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
         own = rules.servers.get(name)
         for tool in own.tools if own is not None else ():
+            if granted is not None and all(tool != known.tool_name for known in granted.servers[path].tools):
+                continue
             if holds(rules.of(name, tool)) != of_server:
                 (exceptions if of_server else places).append(f"{path}.{tool}")
     text = ", ".join(["all servers", *places] if everywhere else places)
@@ -128,11 +133,20 @@ EXTENDED_HINT: Final = (
 """Of the `extended` profile."""
 
 
-def instructions(limits: LimitSettings, catalog: Catalog, settings: Settings | None = None) -> str:
-    """The server's instructions: the manual, and which servers there are."""
+def instructions(
+    limits: LimitSettings, catalog: Catalog, settings: Settings | None = None, *, narrowed: bool = False
+) -> str:
+    """The server's instructions: the manual, and which servers there are.
+
+    Args:
+        limits: Of a run.
+        catalog: The servers.
+        settings: As for `manual`.
+        narrowed: Whether the catalog is what a client is granted, and nothing else may be named.
+    """
     extended = settings is not None and settings.cellblock.frontend.profile == "extended"
     lines = [
-        f"{TOOL_NAME}: {manual(limits, settings)}",
+        f"{TOOL_NAME}: {manual(limits, settings, catalog if narrowed else None)}",
         *([EXTENDED_HINT] if extended else []),
         f"Servers (their declarations are in the description of {TOOL_NAME}, and MCP resources):",
         *(

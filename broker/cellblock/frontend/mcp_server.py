@@ -19,7 +19,9 @@ from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
 from cellblock.frontend.extended import TOOLS, ExtendedTools
+from cellblock.frontend.granted import Granted, stdio_principal
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
+from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
 from cellblock.frontend.stdout import StdoutLines
@@ -51,6 +53,11 @@ INPUT_SCHEMA: dict[str, Any] = {
             "enum": ["off", "after", "before"],
             "description": "Type-check: after a failure, or before the start, when type errors refuse the script.",
         },
+        "grants": {
+            "type": "object",
+            "description": "Narrows what this script may call, such as "
+            '{"tools": ["files.read_*"], "readOnly": true, "budgets": {"files.*": 20}}.',
+        },
     },
     "required": ["code"],
     "additionalProperties": False,
@@ -64,7 +71,11 @@ Context = ServerRequestContext[dict[str, Any]]
 
 
 def make_server(
-    service: RunService, *, version: str, client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT
+    service: RunService,
+    *,
+    version: str,
+    client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
+    principal_of: Callable[[Context], str] = stdio_principal,
 ) -> Server[dict[str, Any]]:
     """An MCP server in front of a broker.
 
@@ -73,28 +84,33 @@ def make_server(
         version: Of Cellblock.
         client_of: Names the client that a request comes from, the same for all requests of one connection; clients
             share the workers fairly.
+        principal_of: Says whom a request is for, as `cellblock.policy` knows clients.
     """
 
+    granted = Granted(service, principal_of)
+    runs = RunTool(service, client_of=client_of, principal_of=principal_of)
     extended = ExtendedTools(service) if service.settings.cellblock.frontend.profile == "extended" else None
 
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         section = service.settings.cellblock
-        declarations = declarations_in_budget(service.known_catalog, section.frontend.declaration_chars)
+        catalog = granted.known_catalog(context)
+        declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
+        named = None if catalog is service.known_catalog else catalog
         run = types.Tool(
             name=TOOL_NAME,
             title="Run a script against MCP servers",
-            description=f"{manual(section.limits, service.settings)}\n\n{declarations}",
+            description=f"{manual(section.limits, service.settings, named)}\n\n{declarations}",
             input_schema=INPUT_SCHEMA,
         )
         return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
 
     async def call_tool(
         context: ServerRequestContext[dict[str, Any]], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         if extended is not None and extended.has(params.name):
-            return await extended.call(params.name, params.arguments or {})
+            return await extended.call(params.name, params.arguments or {}, granted.catalog(context))
         if params.name != TOOL_NAME:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
@@ -102,9 +118,11 @@ def make_server(
                 f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
-            response = await service.run_request(params.arguments or {}, client=client_of(context))
+            response = await runs.call(context, params)
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        if isinstance(response, types.InputRequiredResult):
+            return response
         data = response.as_json()
         text = json.dumps(data, ensure_ascii=False)
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=data)
@@ -120,14 +138,14 @@ def make_server(
                     title=f"TypeScript declarations of {server.server_id}",
                     mime_type=DECLARATION_TYPE,
                 )
-                for server in service.known_catalog.servers.values()
+                for server in granted.known_catalog(context).servers.values()
             ]
         )
 
     async def read_resource(
         context: ServerRequestContext[dict[str, Any]], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        server = service.known_catalog.servers.get(server_of_uri(str(params.uri)) or "")
+        server = granted.known_catalog(context).servers.get(server_of_uri(str(params.uri)) or "")
         if server is None:
             raise MCPError(
                 types.INVALID_PARAMS, f"There is no resource {params.uri}; list the resources first."
@@ -137,7 +155,7 @@ def make_server(
         )
         return types.ReadResourceResult(contents=[contents])
 
-    return Server(
+    server = Server[dict[str, Any]](
         "cellblock",
         version=version,
         title="Cellblock",
@@ -149,6 +167,10 @@ def make_server(
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
     )
+    server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, runs.set_level)
+    if service.policy.restricts_clients:
+        server.middleware.append(granted.greet)
+    return server
 
 
 async def serve_stdio(service: RunService, *, version: str) -> None:

@@ -10,6 +10,8 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.config import Settings
 from cellblock.execution.executor import NOBODY
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
 
 
@@ -19,6 +21,11 @@ class RunService(Protocol):
     @property
     def settings(self) -> Settings:
         """The configuration."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """What clients are granted."""
         ...
 
     @property
@@ -44,7 +51,12 @@ class RunService(Protocol):
         ...
 
     async def run_request(
-        self, request: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+        self,
+        request: Mapping[str, Any],
+        *,
+        observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
+        grantee: Grantee = EMBEDDING,
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
         ...

@@ -47,6 +47,10 @@ class Lease:
         """Sends the answer of a call or query. Raises OSError when the host cannot be reached."""
         self._pool.send(self, reply, body)
 
+    def hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
+        """Stops the run's wall clock at the host, or lets it go on. Raises OSError as above."""
+        self._pool.send(self, message, b"")
+
     def cancel(self) -> None:
         """Asks for the worker's death; the host answers with `Ended`. Raises OSError as above."""
         self._pool.send(self, protocol.Cancel(), b"")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import jsonschema_rs
@@ -78,11 +79,20 @@ class InputValidator:
         schema: The upstream's JSON Schema; never changed, and assumed never to change. None accepts anything.
         label: Names the schema in the log.
         subject: What is checked, for the log.
+        strict: For rules that must hold: what cannot be checked, or not wholly, is a violation, and nothing is accepted
+            unchecked.
     """
 
     def __init__(
-        self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool", subject: str = "an input"
+        self,
+        schema: Mapping[str, Any] | bool | None,
+        *,
+        label: str = "a tool",
+        subject: str = "an input",
+        strict: bool = False,
     ) -> None:
+        self._strict = strict
+        self.why_not = ""
         self._schema = schema
         self._label = label
         self._subject = subject
@@ -108,10 +118,12 @@ class InputValidator:
         """
         self._compile()
         if self._full is None:
-            return None
+            return UNCLEAR if self._strict and self.why_not else None
         try:
             return self._check(self._full, value)
         except (NotCheckable, ValueError) as error:
+            if self._strict:
+                return replace(UNCLEAR, message=f"the input cannot be checked: {error}")
             self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
             return None
 
@@ -143,6 +155,8 @@ class InputValidator:
         if steps > MAX_STEPS:
             raise NotCheckable("it could take too long")
         if steps + extra > MAX_STEPS:
+            if self._strict:
+                raise NotCheckable("it could take too long")
             self._warn(f"long texts and arrays for {self._label} are not checked for patterns and uniqueness")
             if self._light is None:
                 self._light = self._made(_COSTLY)
@@ -194,10 +208,13 @@ class InputValidator:
                 self._draft = draft
                 self._schema = root
                 self._cost = SchemaCost(root, draft4=draft is Draft.DRAFT_4)
+                if self._strict and self._cost.unusable:
+                    raise NotCheckable("one of its patterns cannot be used")
                 self._full = self._made(frozenset())
                 self._bare = root
         except (NotCheckable, ValueError) as error:
             reason = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+            self.why_not = reason[:300]
             self._warn(
                 f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
             )

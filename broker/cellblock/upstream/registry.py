@@ -134,7 +134,8 @@ class Registry:
         Raises:
             ToolNotFound: The Python tool does not exist.
         """
-        if server is self._local_entry:
+        # By its name: a run may have an entry with fewer tools.
+        if self._local and server.config_name == LOCAL_SERVER:
             python_tool = self._local.get(tool.tool_name)
             if python_tool is None:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")

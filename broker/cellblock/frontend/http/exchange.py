@@ -20,10 +20,11 @@ Context = ServerRequestContext[dict[str, Any], Any]
 class Exchange:
     """One HTTP request from its admission to the end of its response."""
 
-    __slots__ = ("_cancel", "_ended", "client")
+    __slots__ = ("_cancel", "_ended", "client", "principal")
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, principal: str) -> None:
         self.client = client
+        self.principal = principal
         self._ended: str | None = None
         self._cancel: Callable[[], object] | None = None
 
@@ -54,3 +55,8 @@ class Exchange:
 def client_of(context: Context) -> str:
     """The name of the client that an MCP request came from."""
     return Exchange.of(context).client
+
+
+def principal_of(context: Context) -> str:
+    """Whom an MCP request is for, as its token proves."""
+    return Exchange.of(context).principal

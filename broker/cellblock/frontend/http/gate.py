@@ -19,9 +19,11 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.config_http import HttpSettings
+from cellblock.config_policy import PROVEN
 from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.rates import Rates
+from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -199,7 +201,7 @@ class Gate:
             raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
         if access is not None:
             scope["user"] = AuthenticatedUser(access)
-        exchange = scope[SCOPE_KEY] = Exchange(client)
+        exchange = scope[SCOPE_KEY] = Exchange(client, _principal(access))
         is_post = scope["method"] == "POST"
         if is_post:
             receive = await self._with_body(headers, receive)
@@ -267,6 +269,13 @@ class Gate:
             return await receive()
 
         return replay
+
+
+def _principal(access: AccessToken | None) -> str:
+    """Whom a request is for (`cellblock.policy.clients`): what the token proves, and nothing that the client says."""
+    if access is None:
+        return NO_ONE
+    return TOKEN_HOLDER if access.subject is None else PROVEN + access.subject
 
 
 def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:

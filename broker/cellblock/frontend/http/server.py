@@ -29,7 +29,7 @@ from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.http.address import MCP_PATH, Address
 from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bounded_by
-from cellblock.frontend.http.exchange import Exchange, client_of
+from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
 from cellblock.frontend.http.token import FileToken, ensure_token
@@ -151,7 +151,7 @@ class HttpFrontend:
         Returns:
             Whether all that was in flight ended by itself.
         """
-        server = make_server(service, version=version, client_of=client_of)
+        server = make_server(service, version=version, client_of=client_of, principal_of=principal_of)
         manager = StreamableHTTPSessionManager(
             server,
             # The gate has checked the same before; this is the SDK's own lock on the door.

@@ -393,3 +393,48 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     for one, owner in ((waiting, waiter), (computing, computer)):
         one.kill("cancelled")
         assert (await owner.end()).reason == "cancelled"
+
+
+async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
+    made, owner = await booted()
+    made.lease(
+        b"token",
+        make_run(timeout_ms=500, pause_ms=60_000),
+        script("await new Promise(() => {}, setTimeout(() => {}, 1e8))"),
+    )
+    assert made.hold_clock(protocol.Pause())
+    await asyncio.sleep(1.5)
+    assert made.state is State.RUNNING
+    assert not made.hold_clock(protocol.Pause())
+    assert made.hold_clock(protocol.Resume())
+    assert not made.hold_clock(protocol.Resume())
+    ended = await owner.end()
+    assert ended.reason == "timeout"
+    assert ended.wall_ms >= 1_900
+    # It ended while these were on their way.
+    assert made.hold_clock(protocol.Pause()) and made.hold_clock(protocol.Resume())
+
+
+async def test_cpu_time_passes_while_the_clock_stands_still() -> None:
+    made, owner = await booted()
+    made.lease(b"token", make_run(cpu_ms=300, timeout_ms=10_000, pause_ms=60_000), script("for (;;) {}"))
+    assert made.hold_clock(protocol.Pause())
+    assert (await owner.end()).reason == "cpu"
+
+
+async def test_memory_is_bounded_while_the_clock_stands_still() -> None:
+    made, owner = await booted()
+    code = "const kept = []; for (;;) kept.push(new Uint8Array(1 << 20).fill(1));"
+    made.lease(b"token", make_run(pause_ms=60_000), script(code))
+    assert made.hold_clock(protocol.Pause())
+    await owner.end()
+    header, body = owner.said[-1] if owner.said else ({"t": ""}, b"")
+    assert owner.ended[0][0].reason == "memory" or (header["t"] == "failed" and b"allocation" in body)
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_worker_that_says_it_itself_dies(fake_workers: FakeWorkers, word: str) -> None:
+    fake_workers.run(f"ready()\nread()\nframe(t={word!r})\nhang()")
+    ended, _ = await run_one("1", timeout_ms=20_000, pause_ms=60_000)
+    assert ended.reason == "protocol"
+    assert "unknown or malformed" in ended.detail

@@ -68,3 +68,30 @@ def test_a_refusal_does_not_repeat_the_script() -> None:
 def test_clamped_limits_warn() -> None:
     request = read_request({"code": "1", "limits": {"maxToolCalls": 10**9}}, SETTINGS)
     assert [warning.code for warning in request.warnings] == ["LIMIT_CLAMPED"]
+
+
+@pytest.mark.parametrize(
+    ("grants", "words"),
+    [
+        ({"tols": []}, "unknown field 'tols'"),
+        ({"tools": "files.*"}, "grants.tools"),
+        ({"tools": ["files"]}, "server.tool"),
+        ({"budgets": {"files.*": "3"}}, "grants.budgets"),
+        ({"tools": ["a.b"] * 1_000}, "grants.tools"),
+        ([], "grants"),
+        ("*", "grants"),
+    ],
+)
+def test_grants_that_say_what_nobody_means(grants: object, words: str) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        read_request({"code": "1", "grants": grants}, CellblockSettings())
+    assert words in raised.value.message
+    assert "readOnly" in raised.value.hint
+
+
+def test_grants_are_read_with_the_names_of_the_wire() -> None:
+    request = read_request(
+        {"code": "1", "grants": {"readOnly": True, "tools": ["files.*"]}}, CellblockSettings()
+    )
+    assert request.grants is not None
+    assert (request.grants.read_only, request.grants.tools) == (True, ["files.*"])

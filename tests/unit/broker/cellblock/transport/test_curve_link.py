@@ -225,8 +225,14 @@ async def test_a_connection_that_ends_is_known_at_once(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
-        (HELLO.model_copy(update={"protocol": 7}), "it speaks protocol 7, this broker 1"),
-        ({**HELLO.model_dump(), "protocol": 7, "news": True}, "it speaks protocol 7, this broker 1"),
+        (
+            HELLO.model_copy(update={"protocol": 7}),
+            f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
+        ),
+        (
+            {**HELLO.model_dump(), "protocol": 7, "news": True},
+            f"it speaks protocol 7, this broker {protocol.PROTOCOL_VERSION}",
+        ),
         ({**HELLO.model_dump(), "capacity": -1}, "malformed"),
         (HELLO.model_copy(update={"message_bytes": 5000}), "--max-message-bytes 16777216"),
         (HELLO.model_copy(update={"heap_mb": 64}), "--max-memory-mb 256"),

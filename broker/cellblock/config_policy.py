@@ -1,0 +1,106 @@
+"""Settings of the policy: what the scripts of one client may call, and what the user is asked about first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+MAX_PATTERN_CHARS: Final = 600
+"""`server.tool` of the longest names there can be."""
+
+MAX_PATTERNS: Final = 500
+"""In one list; a request may bring lists of its own."""
+
+PROVEN: Final = "oauth:"
+CLAIMED: Final = "stdio:"
+PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
+"""Clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
+everybody. `oauth:SUBJECT` is the subject of a token, `stdio:NAME` what a client at our own pipes calls itself."""
+
+
+def check_pattern(pattern: str) -> str:
+    """A pattern as it is. Raises ValueError with what is wrong and what is meant."""
+    if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
+        raise ValueError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters")
+    server, dot, tool = pattern.partition(".")
+    if pattern != "*" and not (server and dot and tool):
+        raise ValueError(f"{pattern[:100]!r} is no pattern: write server.tool, server.* or *")
+    return pattern
+
+
+Pattern = Annotated[StrictStr, AfterValidator(check_pattern)]
+"""`server.tool`; `*` stands for any characters within either part. The server is the id that scripts import, the tool
+its name at the server or its function's name."""
+
+Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
+
+
+class Grant(BaseModel):
+    """What scripts may call. A request's own grant has the same fields, in camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    tools: Patterns | None = None
+    """The tools that are there at all; absent: every one."""
+
+    read_only: StrictBool = False
+    """Only tools that are known to change nothing: the user's own word on a tool, else the server's annotation. A tool
+    about which neither says anything is not among them."""
+
+    budgets: Annotated[
+        dict[Pattern, Annotated[StrictInt, Field(ge=0, le=1_000_000)]], Field(max_length=MAX_PATTERNS)
+    ] = {}
+    """Calls in one run of all tools together that a pattern fits."""
+
+    arguments: Annotated[dict[Pattern, dict[str, Any] | StrictBool], Field(max_length=MAX_PATTERNS)] = {}
+    """JSON Schemas that inputs must fit, beside the tool's own."""
+
+    approve: Patterns = []
+    """Tools that the user is asked about before each call."""
+
+    destructive: Literal["allow", "approve", "deny"] = "allow"
+    """Tools that say of themselves, or of which the user says, that they destroy something: as others, asked about, or
+    not there."""
+
+
+class PolicySettings(BaseModel):
+    """Grants by client. Without any, every client may call every tool."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    default: Grant = Grant()
+    """For clients without an entry of their own."""
+
+    clients: dict[str, Grant] = {}
+    """By `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` or `stdio:NAME`; in place of the default."""
+
+    approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
+    """For the user's answer to one question, in milliseconds; then the call is denied."""
+
+    approval_total_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = 600_000
+    """How long the clock of one run may stand still for answers in all, in milliseconds."""
+
+    max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
+    """Questions in one run: a script must not wear the user out."""
+
+    @field_validator("clients")
+    @classmethod
+    def _known_kinds(cls, clients: dict[str, Grant]) -> dict[str, Grant]:
+        for name in clients:
+            named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, CLAIMED))
+            if name not in PLAIN_NAMES and not named:
+                raise ValueError(
+                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {PROVEN}SUBJECT or {CLAIMED}NAME"
+                )
+        return clients

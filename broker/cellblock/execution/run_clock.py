@@ -1,0 +1,62 @@
+"""The broker's side of a run's wall clock, which stands still while the user is asked about a call.
+
+The host keeps `timeoutMs`; this tells it when to stop and to go on, and moves the broker's own, later bound along with
+it. Only what the broker itself holds stops the clock: a worker has no word for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from cellblock_worker import protocol
+
+
+class RunClock:
+    """Implements `policy.rules.Clock`.
+
+    Args:
+        allowance: Seconds that the clock may stand still in all; the host keeps this too.
+        send: Tells the host; does nothing when the run is no longer running.
+        set_bound: Sets the broker's own bound of the run, in seconds from now; does nothing as above.
+    """
+
+    def __init__(
+        self,
+        allowance: float,
+        send: Callable[[protocol.Pause | protocol.Resume], None],
+        set_bound: Callable[[float], None],
+    ) -> None:
+        self._allowance = allowance
+        self._send = send
+        self._set_bound = set_bound
+        self._left = 0.0
+        self._since = 0.0
+        self._stopped = False
+
+    def start(self, bound: float) -> None:
+        """The worker has the script; the broker's own bound is so many seconds away."""
+        self._left = bound
+        self._since = asyncio.get_running_loop().time()
+        self._set_bound(bound)
+
+    def stop(self) -> None:
+        """From now on the run's time does not pass."""
+        if self._stopped or self._allowance <= 0:
+            return
+        self._left -= self._turn(stopped=True)
+        self._send(protocol.Pause())
+        self._set_bound(self._left + self._allowance)
+
+    def go_on(self) -> None:
+        """It passes again."""
+        if not self._stopped:
+            return
+        self._allowance -= self._turn(stopped=False)
+        self._send(protocol.Resume())
+        self._set_bound(self._left)
+
+    def _turn(self, *, stopped: bool) -> float:
+        now = asyncio.get_running_loop().time()
+        spent, self._since, self._stopped = now - self._since, now, stopped
+        return spent

@@ -1,0 +1,65 @@
+"""What one client is shown: the servers and tools that it is granted, in every place where any are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+from cellblock.catalog.model import Catalog
+from cellblock.frontend.manual import instructions
+from cellblock.frontend.service import RunService
+from cellblock.policy.policy import claimed_name
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+GREETINGS: Final = ("initialize", "server/discover")
+"""The methods whose results have the instructions."""
+
+
+def stdio_principal(context: Context) -> str:
+    """What a client at our own pipes says that it is called; nothing proves it."""
+    if context.method == "initialize":
+        info: object = (context.params or {}).get("clientInfo")
+        name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
+    else:
+        known = context.session.client_params
+        name = known.client_info.name if known is not None else None
+    return claimed_name(name if isinstance(name, str) else "")
+
+
+class Granted:
+    """The catalogs of each client.
+
+    Args:
+        service: The broker.
+        principal_of: Whom a request is for.
+    """
+
+    def __init__(self, service: RunService, principal_of: Callable[[Context], str]) -> None:
+        self._service = service
+        self._principal_of = principal_of
+
+    def catalog(self, context: Context) -> Catalog:
+        """What the client of a request may import now."""
+        return self._narrowed(context, self._service.catalog)
+
+    def known_catalog(self, context: Context) -> Catalog:
+        """The same with servers that are out of reach at the moment: stable text for agents."""
+        return self._narrowed(context, self._service.known_catalog)
+
+    async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware: the instructions name only what the client is granted."""
+        result = await call_next(ctx)
+        if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
+            settings = self._service.settings
+            catalog = self.known_catalog(ctx)
+            narrowed = catalog is not self._service.known_catalog
+            text = instructions(settings.cellblock.limits, catalog, settings, narrowed=narrowed)
+            return {**result, "instructions": text}
+        return result
+
+    def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:
+        grants = self._service.policy.grants_of(self._principal_of(context))
+        return catalog if grants is None else grants.narrowed(catalog)

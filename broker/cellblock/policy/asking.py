@@ -1,0 +1,56 @@
+"""Questions to the user before a call, and whom a run is for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+
+class Verdict(Enum):
+    """What came of a question."""
+
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+    """Dismissed without a choice."""
+
+    CANNOT_ASK = "cannot ask"
+    """The client has no way to ask its user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """About one call.
+
+    `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
+    """
+
+    server_id: str
+    tool_name: str
+    destructive: bool
+    arguments: Any
+    timeout: float
+
+
+Approver = Callable[[Question], Awaitable[Verdict]]
+"""Asks the user. It may be cancelled, when the time for the answer is over or the run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grantee:
+    """Whom a run is for.
+
+    Args:
+        principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which
+            are known) or `stdio:NAME` (which is only what the client says).
+        approver: Asks the client's user; None where nobody can be asked.
+    """
+
+    principal: str
+    approver: Approver | None = None
+
+
+EMBEDDING: Final = Grantee("embedding")
+CLI: Final = Grantee("cli")

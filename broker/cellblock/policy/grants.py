@@ -1,0 +1,207 @@
+"""Which tools a run has: the grant of its client, and the request's own, which can only take away from it.
+
+A run's grants are layers, and a tool must be granted by each of them. So one more layer never widens anything, whatever
+is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.config_policy import Grant
+from cellblock.errors import InvalidRequest
+from cellblock.policy.effects import effect_of
+from cellblock.policy.patterns import any_fits, fits, may_fit_server
+from cellblock.schemas.validation import InputValidator
+
+MAX_SHOWN_NAME_CHARS: Final = 200
+
+_KEPT_CATALOGS: Final = 2
+"""The catalog of connected servers, and the one of all known ones."""
+
+
+class Refusal(NamedTuple):
+    """Why a tool is not there: a sentence without its full stop, and what can be done."""
+
+    why: str
+    hint: str
+
+
+_OF_CLIENT: Final = "Do without it, or let whoever runs Cellblock grant it in cellblock.policy."
+_OF_REQUEST: Final = "Widen `grants` in the request, if the script needs it."
+
+
+class Layer:
+    """One grant, ready to be asked.
+
+    Args:
+        grant: What is granted.
+        of_request: Whether a request has brought it; else it is in the configuration.
+
+    Raises:
+        InvalidRequest: A JSON Schema of it cannot be checked against.
+    """
+
+    def __init__(self, grant: Grant, *, of_request: bool) -> None:
+        self.grant = grant
+        self._whose = "the request's own grants do" if of_request else "the policy for this client does"
+        self._hint = _OF_REQUEST if of_request else _OF_CLIENT
+        self._schemas: list[tuple[str, InputValidator]] = []
+        for pattern, schema in grant.arguments.items():
+            validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)
+            if not validator.is_checking and validator.why_not:
+                raise InvalidRequest(
+                    f"The schema that the policy has for the arguments of {pattern} cannot be used: "
+                    f"{validator.why_not}.",
+                    hint="Correct it; it must be a JSON Schema without remote references.",
+                )
+            self._schemas.append((pattern, validator))
+
+    @property
+    def hint(self) -> str:
+        """What can be done about a refusal."""
+        return self._hint
+
+    def may_reach(self, server_id: str) -> bool:
+        """Whether any tool of a server could be granted."""
+        tools = self.grant.tools
+        return tools is None or any(may_fit_server(pattern, server_id) for pattern in tools)
+
+    def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
+        """Why a tool is not granted; None when it is."""
+        grant = self.grant
+        if grant.tools is not None and not any_fits(grant.tools, server_id, tool):
+            return Refusal(f"{self._whose} not grant it", self._hint)
+        effect = effect_of(tool)
+        if grant.read_only and effect != "read":
+            what = "it is not known to be one" if effect is None else f"it is known as {effect}"
+            return Refusal(f"{self._whose} grant read-only tools alone, and {what}", self._hint)
+        if grant.destructive == "deny" and effect == "destructive":
+            return Refusal(f"{self._whose} not grant tools that destroy", self._hint)
+        return None
+
+    def asks_about(self, server_id: str, tool: ToolEntry) -> bool:
+        """Whether the user is asked before each call."""
+        if self.grant.destructive == "approve" and effect_of(tool) == "destructive":
+            return True
+        return any_fits(self.grant.approve, server_id, tool)
+
+    def budgets(self, server_id: str, tool: ToolEntry) -> Iterator[tuple[str, int]]:
+        """The budgets that a call of a tool counts for: pattern and number of calls."""
+        return (
+            (pattern, most) for pattern, most in self.grant.budgets.items() if fits(pattern, server_id, tool)
+        )
+
+    def violation(self, server_id: str, tool: ToolEntry, arguments: Any) -> str | None:
+        """What is wrong with an input; None when it is granted."""
+        for pattern, validator in self._schemas:
+            if fits(pattern, server_id, tool) and (found := validator.check(arguments)) is not None:
+                return f"{found.path or 'the input'}: {found.message}" if found.path else found.message
+        return None
+
+
+class Grants:
+    """All layers of one client, or of one request of it."""
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        self.layers = layers
+        self._catalogs: dict[int, tuple[Catalog, Catalog]] = {}
+        self._entries: dict[str, tuple[ServerEntry, ServerEntry | None]] = {}
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the user could be asked about anything."""
+        return any(layer.grant.approve or layer.grant.destructive == "approve" for layer in self.layers)
+
+    def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
+        """Why a tool is not granted; None when it is."""
+        for layer in self.layers:
+            if (refusal := layer.refusal(server_id, tool)) is not None:
+                return refusal
+        return None
+
+    def narrowed(self, catalog: Catalog) -> Catalog:
+        """The same without what is not granted: those tools are withheld, and servers without any are denied."""
+        held = self._catalogs.get(id(catalog))
+        if held is not None and held[0] is catalog:
+            return held[1]
+        servers: dict[str, ServerEntry] = {}
+        denied: dict[str, str] = {}
+        for server_id, server in catalog.servers.items():
+            entry = self._entry(server)
+            if entry is None:
+                denied[server_id] = self._hint_for(server)
+            else:
+                servers[server_id] = entry
+        unavailable: dict[str, str] = {}
+        for server_id, reason in catalog.unavailable.items():
+            blocking = next((layer for layer in self.layers if not layer.may_reach(server_id)), None)
+            if blocking is None:
+                unavailable[server_id] = reason
+            else:
+                denied[server_id] = blocking.hint
+        made = Catalog(catalog.version, servers, unavailable, {**catalog.denied, **denied})
+        if len(self._catalogs) >= _KEPT_CATALOGS:
+            self._catalogs.pop(next(iter(self._catalogs)))
+        self._catalogs[id(catalog)] = (catalog, made)
+        return made
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _entry(self, server: ServerEntry) -> ServerEntry | None:
+        held = self._entries.get(server.server_id)
+        if held is not None and held[0] is server:
+            return held[1]
+        made = self._made(server)
+        self._entries[server.server_id] = (server, made)
+        return made
+
+    def _made(self, server: ServerEntry) -> ServerEntry | None:
+        refused = {
+            tool.tool_name: refusal
+            for tool in server.tools
+            if (refusal := self.refusal(server.server_id, tool)) is not None
+        }
+        if not refused and (server.tools or self._reaches(server.server_id)):
+            return server
+        if len(refused) == len(server.tools):
+            return None
+        tools = tuple(tool for tool in server.tools if tool.tool_name not in refused)
+        withheld = tuple(
+            Withheld(_shown(tool.tool_name), tool.export_name, *refused[tool.tool_name], granted=False)
+            for tool in server.tools
+            if tool.tool_name in refused
+        )
+        return replace(
+            server,
+            tools=tools,
+            by_export={tool.export_name: tool for tool in tools},
+            withheld=(*server.withheld, *withheld),
+        )
+
+    def _reaches(self, server_id: str) -> bool:
+        return all(layer.may_reach(server_id) for layer in self.layers)
+
+    def _hint_for(self, server: ServerEntry) -> str:
+        hints = {
+            refusal.hint
+            for tool in server.tools
+            if (refusal := self.refusal(server.server_id, tool)) is not None
+        }
+        # The request's own grants are what its sender can change.
+        return _OF_REQUEST if _OF_REQUEST in hints else _OF_CLIENT
+
+
+def _shown(name: str) -> str:
+    """A tool's name as it may be shown: an upstream chose it."""
+    safe = "".join(character if character.isprintable() else "\ufffd" for character in name)
+    return safe if len(safe) <= MAX_SHOWN_NAME_CHARS else safe[:MAX_SHOWN_NAME_CHARS] + "…"
+
+
+def restricts(grant: Grant) -> bool:
+    """Whether a grant takes anything away."""
+    empty: Mapping[str, Any] = Grant().model_dump()
+    return grant.model_dump() != empty

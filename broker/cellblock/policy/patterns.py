@@ -1,0 +1,42 @@
+"""Patterns of tools: `server.tool`, with `*` for any characters within either part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cellblock.catalog.model import ToolEntry
+
+
+def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
+    """Whether a pattern is of this tool. A server's id has no dot, so the first one ends it."""
+    if pattern == "*":
+        return True
+    server, _, name = pattern.partition(".")
+    return glob(server, server_id) and (glob(name, tool.tool_name) or glob(name, tool.export_name))
+
+
+def may_fit_server(pattern: str, server_id: str) -> bool:
+    """Whether a pattern could be of a tool of this server, whichever tools it has."""
+    return pattern == "*" or glob(pattern.partition(".")[0], server_id)
+
+
+def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
+    """Whether one of the patterns is of this tool."""
+    return any(fits(pattern, server_id, tool) for pattern in patterns)
+
+
+def glob(pattern: str, text: str) -> bool:
+    """Whether a whole text fits. Takes time linear in the text for each `*`: requests bring patterns of their own."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == text
+    if not text.startswith(first):
+        return False
+    at = len(first)
+    *middle, last = rest
+    for part in middle:
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return len(text) - at >= len(last) and text.endswith(last)

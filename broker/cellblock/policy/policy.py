@@ -1,0 +1,107 @@
+"""The policy of one broker: which grants a run has, by whom it is for and what it asks for itself."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from cellblock.catalog.suggest import nearest_names
+from cellblock.config_policy import CLAIMED, Grant, PolicySettings
+from cellblock.errors import ConfigError, InvalidRequest
+from cellblock.policy.grants import Grants, Layer, restricts
+
+MAX_ASKED_CHARS: Final = 128 * 1024
+"""Of a request's own grants: its schemas are compiled while other runs wait."""
+
+KEPT_GRANTS: Final = 64
+"""Grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
+
+
+class Policy:
+    """Answers for every client.
+
+    Args:
+        settings: The `policy` section.
+        server_ids: Every server of the configuration, for patterns that name one that is not there; None: not known.
+
+    Raises:
+        ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
+    """
+
+    def __init__(self, settings: PolicySettings, server_ids: Iterable[str] | None = None) -> None:
+        self.settings = settings
+        known = None if server_ids is None else list(server_ids)
+        for place, grant in [
+            ("default", settings.default),
+            *((f"clients.{name}", grant) for name, grant in settings.clients.items()),
+        ]:
+            if known is not None:
+                _check_servers(place, grant, known)
+        self._default = _layer("default", settings.default)
+        self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
+        self._grants: OrderedDict[tuple[int, str], Grants] = OrderedDict()
+        self.restricts_clients = self._default is not None or any(
+            layer is not None for layer in self._clients.values()
+        )
+
+    def grants_of(self, principal: str, asked: Grant | None = None) -> Grants | None:
+        """The grants of a run; None when nothing is restricted.
+
+        Args:
+            principal: Whom the run is for: a name of `PolicySettings.clients`.
+            asked: The request's own.
+
+        Raises:
+            InvalidRequest: The request's own is too large, or a JSON Schema of it cannot be checked against.
+        """
+        own = self._clients.get(principal, self._default)
+        if asked is not None and not restricts(asked):
+            asked = None
+        if own is None and asked is None:
+            return None
+        text = asked.model_dump_json() if asked is not None else ""
+        if len(text) > MAX_ASKED_CHARS:
+            raise InvalidRequest(
+                f"`grants` has {len(text)} characters as JSON, over {MAX_ASKED_CHARS}.",
+                hint="Name fewer tools, or give shorter schemas.",
+            )
+        key = (id(own), text)
+        grants = self._grants.get(key)
+        if grants is not None:
+            self._grants.move_to_end(key)
+            return grants
+        layers = [] if own is None else [own]
+        if asked is not None:
+            layers.append(Layer(asked, of_request=True))
+        grants = self._grants[key] = Grants(tuple(layers))
+        if len(self._grants) > KEPT_GRANTS:
+            self._grants.popitem(last=False)
+        return grants
+
+
+def claimed_name(name: str) -> str:
+    """The principal of a client that has only said its name."""
+    return CLAIMED + name
+
+
+def _layer(place: str, grant: Grant) -> Layer | None:
+    try:
+        return Layer(grant, of_request=False) if restricts(grant) else None
+    except InvalidRequest as error:
+        raise ConfigError(f"cellblock.policy.{place}: {error.message}", hint=error.hint) from None
+
+
+def _check_servers(place: str, grant: Grant, known: list[str]) -> None:
+    patterns = [*(grant.tools or ()), *grant.budgets, *grant.arguments, *grant.approve]
+    for pattern in patterns:
+        server = pattern.partition(".")[0]
+        if "*" in server or server in known:
+            continue
+        near = nearest_names(server, known)
+        raise ConfigError(
+            f"cellblock.policy.{place}: {pattern!r} names no server of the configuration.",
+            hint=f"Did you mean {near[0]}?"
+            if near
+            else f"Servers, as scripts import them: {', '.join(known)}.",
+        )

@@ -1,0 +1,177 @@
+"""The policy in one run: every call passes here before it is sent, and what is denied was certainly not started."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from typing import Any, Final, Protocol
+
+from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.config_policy import PolicySettings
+from cellblock.errors import CallDenied, Fault
+from cellblock.policy.asking import Approver, Question, Verdict
+from cellblock.policy.effects import effect_of
+from cellblock.policy.grants import Grants
+
+logger = logging.getLogger("cellblock.policy")
+
+MIN_QUESTION_SECONDS: Final = 1.0
+"""Nobody answers in less; a run with less time left for answers does not ask any more."""
+
+
+class Clock(Protocol):
+    """The wall clock of a run, which stands still while the user is asked."""
+
+    def stop(self) -> None:
+        """From now on the run's time does not pass."""
+        ...
+
+    def go_on(self) -> None:
+        """It passes again."""
+        ...
+
+
+class _NoClock:
+    def stop(self) -> None:
+        pass
+
+    def go_on(self) -> None:
+        pass
+
+
+NO_CLOCK: Final[Clock] = _NoClock()
+"""Where no time passes."""
+
+
+class RunRules:
+    """Of one run: its counters, and its questions, one at a time.
+
+    Args:
+        grants: What the run has.
+        settings: The bounds of questions.
+        approver: Asks the user; None where nobody can be asked.
+    """
+
+    def __init__(self, grants: Grants, settings: PolicySettings, approver: Approver | None) -> None:
+        self._grants = grants
+        self._settings = settings
+        self._approver = approver
+        self._used: Counter[tuple[int, str]] = Counter()
+        self._asking = asyncio.Lock()
+        self._questions = 0
+        self._waited = 0.0
+        self._nobody = False
+
+    @property
+    def pause_ms(self) -> int:
+        """How long the run's clock may stand still in all, in milliseconds."""
+        return self._settings.approval_total_ms if self._approver and self._grants.may_ask else 0
+
+    @property
+    def asked(self) -> int:
+        """How often the user was asked."""
+        return self._questions
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the user was waited for, in milliseconds."""
+        return int(self._waited * 1000)
+
+    async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+        """Returns when a call may be sent.
+
+        A call counts for its budgets when it is admitted this far, whatever the user then says: a script must not ask
+        without end.
+
+        Raises:
+            CallDenied: It may not; it was not started.
+        """
+        server_id = server.server_id
+        layers = self._grants.layers
+        refusal = self._grants.refusal(server_id, tool)
+        if refusal is not None:
+            # The run's catalog has no such tool; this is the second lock on the same door.
+            raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
+        for layer in layers:
+            if (found := layer.violation(server_id, tool, arguments)) is not None:
+                why = f"the policy does not allow this input ({found})"
+                raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
+        self._take_budget(server_id, tool)
+        if any(layer.asks_about(server_id, tool) for layer in layers):
+            await self._ask(server_id, tool, arguments, clock)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _take_budget(self, server_id: str, tool: ToolEntry) -> None:
+        wanted = [
+            ((index, pattern), most)
+            for index, layer in enumerate(self._grants.layers)
+            for pattern, most in layer.budgets(server_id, tool)
+        ]
+        for key, most in wanted:
+            if self._used[key] >= most:
+                why = f"the budget of this run for {key[1]} is {most} calls"
+                raise _denied("BUDGET_USED_UP", tool, why, "Make fewer calls, or do the rest in another run.")
+        for key, _ in wanted:
+            self._used[key] += 1
+
+    async def _ask(self, server_id: str, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
+        if self._approver is None:
+            raise _cannot_ask(tool)
+        async with self._asking:
+            if self._nobody:
+                raise _cannot_ask(tool)
+            left = self._settings.approval_total_ms / 1000 - self._waited
+            bound = min(self._settings.approval_timeout_ms / 1000, left)
+            if self._questions >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
+                why = f"the user has been asked {self._questions} times in this run, which is all that is allowed"
+                raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
+            self._questions += 1
+            question = Question(server_id, tool.tool_name, effect_of(tool) == "destructive", arguments, bound)
+            verdict = await self._answered(self._approver, question, clock)
+        match verdict:
+            case Verdict.ACCEPTED:
+                return
+            case Verdict.DECLINED:
+                hint = "Do without this call; do not ask again for the same."
+                raise _denied("APPROVAL_DECLINED", tool, "the user has said no", hint, Fault.CALLER)
+            case Verdict.CANCELLED:
+                hint = "Ask the user in the conversation what is wanted."
+                raise _denied("APPROVAL_CANCELLED", tool, "the user has not chosen", hint, Fault.CALLER)
+            case Verdict.CANNOT_ASK:
+                self._nobody = True
+                raise _cannot_ask(tool)
+            case None:
+                # Nobody is there: another question would hold the run for as long again.
+                self._nobody = True
+                why = f"the user has not answered within {bound:g} s"
+                hint = "Run the script again when the user is there."
+                raise _denied("APPROVAL_TIMEOUT", tool, why, hint, Fault.CALLER)
+
+    async def _answered(self, ask: Approver, question: Question, clock: Clock) -> Verdict | None:
+        """The answer, or None when none came in time. The run's clock stands still meanwhile."""
+        began = time.monotonic()
+        clock.stop()
+        try:
+            async with asyncio.timeout(question.timeout):
+                return await ask(question)
+        except TimeoutError:
+            return None
+        except Exception:
+            logger.exception("the user cannot be asked")
+            return Verdict.CANNOT_ASK
+        finally:
+            self._waited += time.monotonic() - began
+            clock.go_on()
+
+
+def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Fault.SCRIPT) -> CallDenied:
+    return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
+
+
+def _cannot_ask(tool: ToolEntry) -> CallDenied:
+    why = "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)"
+    hint = "Do without this call, use a client with elicitation, or change cellblock.policy."
+    return _denied("APPROVAL_UNAVAILABLE", tool, why, hint, Fault.CALLER)

@@ -1,0 +1,135 @@
+"""A real MCP client with a user: who answers questions, and what it was shown of progress and logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from http_daemon import TOOL, Daemon
+from support import CELLBLOCK, within
+
+Answer = Callable[[str], Awaitable[Any]]
+
+
+@dataclass
+class Asked:
+    """A client and its user. `answer` gets the question and gives an action, or an `ErrorData`."""
+
+    client: Client
+    answer: Answer | None = None
+    questions: list[str] = field(default_factory=list[str])
+    progress: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    logs: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> Any:
+        """The client's elicitation callback."""
+        self.questions.append(params.message)
+        self.changed.set()
+        assert self.answer is not None
+        said = await self.answer(params.message)
+        return (
+            types.ElicitResult(action=said, content={} if said == "accept" else None)
+            if isinstance(said, str)
+            else said
+        )
+
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """The client's progress callback."""
+        assert total is None
+        self.progress.append((progress, message or ""))
+        self.changed.set()
+
+    async def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """The client's logging callback."""
+        assert params.logger == "script"
+        self.logs.append((params.level, params.data))
+        self.changed.set()
+
+    async def run(self, code: str, *, told: bool = False, **arguments: Any) -> dict[str, Any]:
+        """One run to its response."""
+        work = self.client.call_tool(
+            TOOL, {"code": code, **arguments}, progress_callback=self.on_progress if told else None
+        )
+        result = await within(work, 60)
+        assert not result.is_error, result.content
+        assert result.structured_content is not None
+        return result.structured_content
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        """Waits until something holds of what was said."""
+        async with asyncio.timeout(30):
+            while not holds():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def always(action: str) -> Answer:
+    """A user who says the same to everything."""
+
+    async def answer(_: str) -> str:
+        return action
+
+    return answer
+
+
+@asynccontextmanager
+async def asking(
+    transport: Any,
+    mode: str,
+    *,
+    elicits: bool = True,
+    level: types.LoggingLevel | None = None,
+    name: str = "test",
+) -> AsyncGenerator[Asked]:
+    """A connected client."""
+    # The callbacks are there before the client is.
+    holder: list[Asked] = []
+
+    async def elicit(context: Any, params: types.ElicitRequestParams) -> Any:
+        return await holder[0].elicit(context, params)
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        await holder[0].on_log(params)
+
+    client = Client(
+        transport,
+        mode=mode,
+        elicitation_callback=elicit if elicits else None,
+        logging_callback=log,
+        log_level=level,
+        client_info=types.Implementation(name=name, version="1"),
+    )
+    async with client:
+        holder.append(Asked(client))
+        if level is not None and mode == "legacy":
+            await within(client.set_logging_level(level))  # pyright: ignore[reportDeprecated]
+        yield holder[0]
+
+
+def stdio(config: Path, state: Path) -> StdioServerParameters:
+    """`cellblock serve --stdio`."""
+    arguments = ["serve", "--stdio", "--config", str(config), "--state-dir", str(state)]
+    return StdioServerParameters(command=str(CELLBLOCK), args=arguments)
+
+
+def connect(running: Daemon) -> StdioServerParameters:
+    """`cellblock connect`."""
+    arguments = ["connect", "--url", running.url, "--state-dir", str(running.folder / "s")]
+    return StdioServerParameters(command=str(CELLBLOCK), args=arguments)
+
+
+@asynccontextmanager
+async def over_http(running: Daemon) -> AsyncGenerator[Any]:
+    """The SDK's streamable HTTP transport."""
+    async with httpx2.AsyncClient(headers=running.auth, timeout=60, trust_env=False) as http:
+        yield streamable_http_client(running.url, http_client=http)

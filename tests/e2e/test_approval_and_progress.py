@@ -1,0 +1,257 @@
+"""Approval, progress and logs with the SDK's real client: over stdio, over HTTP and through `cellblock connect`, in
+both generations of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from asking_client import Asked, always, asking, connect, over_http, stdio
+from http_daemon import Daemon, daemon
+from support import ledger, plain_server, until, within, write_config
+
+SECTION: dict[str, Any] = {
+    "policy": {"default": {"approve": ["plain.give"]}, "approval_timeout_ms": 5_000},
+    "frontend": {"progress_interval_ms": 100},
+    "pool": {"warm": 2},
+}
+
+FRONTS = [(front, mode) for front in ("stdio", "http", "connect") for mode in ("auto", "legacy")]
+
+GIVE = """
+import { give, echo } from "@codemode/servers/plain";
+import { ToolCallError } from "@codemode/errors";
+let got;
+try { got = await give({ path: "a" }); }
+catch (error) {
+  const { code, fault, certainty, hint } = error;
+  got = { code, fault, certainty, hint, known: error instanceof ToolCallError };
+}
+globalThis.__codemode_result__ = got;
+"""
+
+
+@dataclass
+class Fronts:
+    """Where clients connect to."""
+
+    running: Daemon
+    config: Path
+    folder: Path
+
+    @asynccontextmanager
+    async def client(self, front: str, mode: str, **options: Any) -> AsyncGenerator[Asked]:
+        if front == "http":
+            async with over_http(self.running) as transport, asking(transport, mode, **options) as asked:
+                yield asked
+            return
+        transport = (
+            connect(self.running) if front == "connect" else stdio(self.config, self.folder / f"s-{mode}")
+        )
+        async with asking(transport, mode, **options) as asked:
+            yield asked
+
+    def calls(self, front: str, tool: str) -> int:
+        file = self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger
+        return sum(event.get("tool") == tool for event in ledger(file))
+
+    def cancels(self, front: str) -> int:
+        file = self.folder / "stdio.jsonl" if front == "stdio" else self.running.ledger
+        return sum(event["event"] == "cancelled" for event in ledger(file))
+
+
+@pytest.fixture(scope="module")
+async def fronts(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fronts]:
+    folder = tmp_path_factory.mktemp("fronts")
+    (folder / "daemon").mkdir()
+    config = write_config(folder, {"plain": plain_server("--ledger", folder / "stdio.jsonl")}, **SECTION)
+    async with daemon(folder / "daemon", **SECTION) as running:
+        yield Fronts(running, config, folder)
+
+
+@pytest.fixture(scope="module", params=FRONTS, ids="-".join)
+async def connection(request: pytest.FixtureRequest, fronts: Fronts) -> AsyncIterator[tuple[str, Asked]]:
+    """One client of each kind, and where it is connected."""
+    front, mode = request.param
+    async with fronts.client(front, mode, level="warning") as asked:
+        yield front, asked
+
+
+async def test_what_the_user_says_is_done(fronts: Fronts, connection: tuple[str, Asked]) -> None:
+    front, asked = connection
+    asked.answer = always("accept")
+    before = fronts.calls(front, "give")
+    response = await asked.run(GIVE)
+    assert response["result"] == {"path": "a"}, response
+    assert response["usage"]["approvalWaitMs"] >= 0
+    assert fronts.calls(front, "give") == before + 1
+    (question,) = asked.questions
+    assert "plain.give" in question and '{"path": "a"}' in question
+    for action, code in (("decline", "APPROVAL_DECLINED"), ("cancel", "APPROVAL_CANCELLED")):
+        asked.answer = always(action)
+        response = await asked.run(GIVE)
+        denied = response["result"]
+        assert (denied["code"], denied["fault"], denied["certainty"]) == (code, "caller", "not_started")
+        assert denied["hint"] and denied["known"] is True
+        assert response["toolTrace"][0]["error"] == "denied by the policy"
+    assert fronts.calls(front, "give") == before + 1
+    assert len(asked.questions) == 3
+
+
+@pytest.mark.parametrize(("front", "mode"), [("stdio", "legacy"), ("http", "auto")])
+async def test_the_clock_stands_still_while_the_user_thinks(fronts: Fronts, front: str, mode: str) -> None:
+    """The run has one second, the user takes longer; calls that need no approval go on meanwhile."""
+    async with fronts.client(front, mode) as asked:
+        echoes = fronts.calls(front, "echo")
+
+        async def think(_: str) -> str:
+            await until(lambda: fronts.calls(front, "echo") > echoes, "the other call is made meanwhile")
+            await asyncio.sleep(1.5)
+            return "accept"
+
+        asked.answer = think
+        code = """
+            import { give, echo } from "@codemode/servers/plain";
+            globalThis.__codemode_result__ = await Promise.all([give({ a: 1 }), echo({ b: 2 })]);
+        """
+        response = await asked.run(code, limits={"timeoutMs": 1000})
+        assert response["result"] == [{"a": 1}, '{"b": 2}'], response
+        assert response["usage"]["approvalWaitMs"] >= 1500
+
+
+@pytest.mark.parametrize(("front", "mode"), [("connect", "legacy"), ("http", "auto")])
+async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) -> None:
+    """Without elicitation at once, with it after the named time; in both cases the call was not made."""
+    before = fronts.calls(front, "give")
+    async with fronts.client(front, mode, elicits=False) as asked:
+        denied = (await asked.run(GIVE))["result"]
+        assert (denied["code"], denied["certainty"]) == ("APPROVAL_UNAVAILABLE", "not_started")
+        assert "elicitation" in denied["hint"]
+    if mode == "auto":
+        async with fronts.client(front, mode) as asked:
+
+            async def late(_: str) -> str:
+                await asyncio.sleep(6.5)
+                return "accept"
+
+            asked.answer = late
+            response = await asked.run(GIVE, limits={"timeoutMs": 2_000})
+            assert response["result"]["code"] == "APPROVAL_TIMEOUT", response
+    assert fronts.calls(front, "give") == before
+
+
+async def test_a_client_that_refuses_to_ask(fronts: Fronts) -> None:
+    async with fronts.client("stdio", "legacy") as asked:
+
+        async def refuse(_: str) -> types.ErrorData:
+            return types.ErrorData(code=types.INVALID_REQUEST, message="no")
+
+        asked.answer = refuse
+        assert (await asked.run(GIVE))["result"]["code"] == "APPROVAL_UNAVAILABLE"
+
+
+async def test_an_answer_is_good_once_and_for_the_one_who_was_asked(fronts: Fronts) -> None:
+    """2026-07-28: the client comes back by itself, with a word that nobody else knows."""
+    async with fronts.client("http", "auto") as asked:
+        arguments = {"code": GIVE}
+        first = await within(
+            asked.client.session.call_tool("codemode.run", arguments, allow_input_required=True)
+        )
+        assert isinstance(first, types.InputRequiredResult)
+        state = first.request_state
+        assert state is not None and len(state) >= 40
+        yes: dict[str, Any] = {"approval": types.ElicitResult(action="accept", content={})}
+        for forged in (state[:-1], "", state + "x"):
+            with pytest.raises(Exception, match="no run"):
+                await asked.client.call_tool(
+                    "codemode.run", arguments, input_responses=yes, request_state=forged
+                )
+        again = await within(
+            asked.client.call_tool("codemode.run", arguments, input_responses=yes, request_state=state)
+        )
+        assert again.structured_content is not None
+        assert again.structured_content["result"] == {"path": "a"}
+        with pytest.raises(Exception, match="no run"):
+            await asked.client.call_tool("codemode.run", arguments, input_responses=yes, request_state=state)
+        # Answers that nobody asked for open nothing.
+        asked.answer = always("decline")
+        sure = await within(asked.client.call_tool("codemode.run", arguments, input_responses=yes))
+        assert sure.structured_content is not None
+        assert sure.structured_content["result"]["code"] == "APPROVAL_DECLINED"
+
+
+async def test_progress_and_logs_while_it_runs_and_a_cancel_ends_it(
+    fronts: Fronts, connection: tuple[str, Asked]
+) -> None:
+    front, asked = connection
+    code = """
+        import { echo, never } from "@codemode/servers/plain";
+        console.log("too low");
+        console.warn("first\\u0007\\nline", "\\u202e" + "x".repeat(500));
+        console.error("second");
+        await echo({});
+        console.log("now waiting");
+        await never({});
+    """
+    before, cancels = fronts.calls(front, "never"), fronts.cancels(front)
+    call = asyncio.ensure_future(asked.run(code, told=True))
+    await asked.until(lambda: len(asked.progress) >= 3 and "1 tool call;" in asked.progress[-1][1])
+    await asked.until(lambda: len(asked.logs) == 2)
+    await until(lambda: fronts.calls(front, "never") == before + 1, "the script is in its call")
+    assert [level for level, _ in asked.logs] == ["warning", "error"]
+    assert asked.logs[1][1] == "second"
+    elapsed = [progress for progress, _ in asked.progress]
+    assert elapsed == sorted(set(elapsed)) and elapsed[0] > 0
+    assert asked.progress[-1][1].endswith("last log: now waiting")
+    assert all(len(message) < 250 and message.isprintable() for _, message in asked.progress)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await within(call)
+    await until(lambda: fronts.cancels(front) > cancels, "the call is cancelled upstream")
+    # Who did not ask is not told.
+    told = len(asked.progress)
+    await asked.run("await new Promise((done) => setTimeout(done, 400));")
+    assert len(asked.progress) == told
+
+
+async def test_without_a_level_no_log_is_sent(fronts: Fronts) -> None:
+    for mode in ("auto", "legacy"):
+        async with fronts.client("http", mode) as asked:
+            response = await asked.run("console.error('quiet');", told=True)
+            assert response["logs"][0]["message"] == "quiet"
+            assert asked.logs == []
+
+
+@pytest.mark.parametrize(("front", "mode"), [("http", "auto"), ("stdio", "legacy")])
+async def test_progress_and_logs_go_on_after_a_question(fronts: Fronts, front: str, mode: str) -> None:
+    """Where the client comes back in a request of its own, too."""
+    async with fronts.client(front, mode, level="info") as asked:
+        asked.answer = always("accept")
+        code = """
+            import { give, echo, wait } from "@codemode/servers/plain";
+            await echo({}); console.log("before");
+            await give({}); console.log("after");
+            await wait({ ms: 1000 });
+        """
+        await asked.run(code, told=True)
+        assert [data for _, data in asked.logs] == ["before", "after"]
+        assert "2 tool calls; last log: after" in asked.progress[-1][1]
+
+
+async def test_progress_keeps_a_client_from_giving_up_while_the_user_thinks(fronts: Fronts) -> None:
+    async with fronts.client("stdio", "legacy") as asked:
+
+        async def think(_: str) -> str:
+            told = len(asked.progress)
+            await asked.until(lambda: len(asked.progress) > told + 2)
+            return "accept"
+
+        asked.answer = think
+        assert (await asked.run(GIVE, told=True))["result"] == {"path": "a"}

@@ -1,0 +1,281 @@
+"""Grants with real clients: what a client may not use it is not shown in any place, and cannot reach by any name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asking_client import Asked, always, asking, over_http, stdio
+from cellblock import Broker
+from cellblock.errors import ConfigError, InvalidRequest
+from cellblock.policy.asking import Grantee
+from http_daemon import daemon
+from support import error_of, ledger, plain_server, settings, succeeded, within, write_config
+from token_issuer import AUDIENCE, ISSUER, Issuer
+
+NOTE = {"inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
+DEFINITIONS: dict[str, Any] = {
+    "pages": [
+        [
+            {"name": "read_note", "description": "Reads.", "annotations": {"readOnlyHint": True}, **NOTE},
+            {
+                "name": "delete_note",
+                "description": "Deletes.",
+                "annotations": {"destructiveHint": True},
+                **NOTE,
+            },
+            {"name": "list-notes", "description": "Says nothing of itself.", **NOTE},
+        ]
+    ]
+}
+FORBIDDEN = ("delete_note", "list-notes", "list_notes", "secrets")
+
+POLICY: dict[str, Any] = {
+    "clients": {
+        "stdio:reader": {
+            "tools": ["notes.*"],
+            "readOnly": True,
+            "budgets": {"notes.read_note": 3},
+            "arguments": {"notes.read_note": {"properties": {"path": {"pattern": "^public/"}}}},
+        },
+        "stdio:careful": {"tools": ["notes.*"], "destructive": "approve"},
+        "cli": {"tools": ["notes.read_note"]},
+    }
+}
+
+
+def servers(folder: Path) -> dict[str, Any]:
+    definitions = folder / "definitions.json"
+    definitions.write_text(json.dumps(DEFINITIONS))
+    return {
+        "notes": plain_server("--definitions", definitions, "--ledger", folder / "notes.jsonl"),
+        "secrets": plain_server("--ledger", folder / "secrets.jsonl"),
+    }
+
+
+def calls(file: Path) -> list[str]:
+    return [event["tool"] for event in ledger(file) if event["event"] == "call"]
+
+
+async def shown(asked: Asked) -> str:
+    """Everything that a client is shown of servers and tools, as one text."""
+    client = asked.client
+    tools = (await within(client.list_tools())).model_dump_json()
+    resources = await within(client.list_resources())
+    parts = [tools, resources.model_dump_json(), client.instructions or ""]
+    parts += [(await within(client.read_resource(one.uri))).model_dump_json() for one in resources.resources]
+    for name, arguments in (
+        ("list_servers", {}),
+        ("search_tools", {"query": "note delete list secrets echo", "limit": 50}),
+    ):
+        parts.append((await within(client.call_tool(name, arguments))).model_dump_json())
+    script = """
+        import * as d from "@codemode/discovery";
+        const out = [await d.listServers(), await d.searchTools("delete list note echo", { limit: 100 })];
+        for (const { serverId } of await d.listServers()) {
+          out.push(await d.describeServer(serverId), await d.listTools(serverId, { detail: "full" }));
+          const module = await import(`@codemode/servers/${serverId}`);
+          out.push(Object.keys(module), module.__meta__);
+        }
+        globalThis.__codemode_result__ = out;
+    """
+    return "\n".join([*parts, json.dumps((await asked.run(script))["result"])])
+
+
+HOSTILE = """
+import * as notes from "@codemode/servers/notes";
+import { getTool, listTools } from "@codemode/discovery";
+const tried = {};
+async function attempt(name, what) {
+  try { tried[name] = { got: await what() }; }
+  catch (error) { tried[name] = { error: error.name, message: error.message }; }
+}
+await attempt("function", () => notes.delete_note({ path: "a" }));
+await attempt("key", () => notes["delete_note"]({ path: "a" }));
+await attempt("namespaced", () => notes.mcp__notes__delete_note({ path: "a" }));
+await attempt("prototype", () => Object.getPrototypeOf(notes.read_note).delete_note({ path: "a" }));
+await attempt("constructor", () => notes.read_note.constructor("return 1")());
+const other = { toolName: "delete_note", tool: "delete_note" };
+await attempt("this", () => notes.read_note.call(other, { path: "public/a" }));
+await attempt("getTool", () => getTool("notes", "delete_note"));
+await attempt("getTool2", () => getTool("notes", "list_notes"));
+await attempt("listTools", () => listTools("secrets"));
+await attempt("import", () => import("@codemode/servers/secrets"));
+await attempt("import2", () => import("@codemode/servers/notes/../secrets"));
+await attempt("import3", () => import("@codemode/servers/" + "sec" + "rets"));
+Object.prototype.delete_note = Object.prototype.tool = "delete_note";
+await attempt("polluted", () => notes.read_note({ path: "public/b" }));
+globalThis.__codemode_result__ = tried;
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_sees_and_reaches_what_it_is_granted(tmp_path: Path, mode: str) -> None:
+    rules = {"servers": {"secrets": {"unwrap": "json"}, "notes": {"tools": {"delete_note": {"unbox": True}}}}}
+    config = write_config(
+        tmp_path, servers(tmp_path), policy=POLICY, frontend={"profile": "extended"}, schemas=rules
+    )
+    async with asking(stdio(config, tmp_path / "s"), mode, name="reader") as asked:
+        text = await shown(asked)
+        assert "read_note" in text
+        for name in FORBIDDEN:
+            assert name not in text, name
+        for name in ("delete_note", "notes.delete_note", "mcp__notes__delete_note", "secrets.echo"):
+            found = await within(asked.client.call_tool("inspect_tool", {"tool_name": name}))
+            assert "inputSchema" not in found.model_dump_json() and "Deletes" not in found.model_dump_json()
+        found = await within(asked.client.call_tool("search_tools", {"query": "x", "server": "secrets"}))
+        assert "not granted" in found.model_dump_json()
+        tried = (await asked.run(HOSTILE))["result"]
+        assert tried["polluted"]["got"] == '{"path": "public/b"}', tried
+        assert tried["this"]["got"] == '{"path": "public/a"}', tried
+        for name in set(tried) - {"polluted", "this"}:
+            assert "error" in tried[name], (name, tried[name])
+        assert tried["getTool"]["error"] == "ToolNotFoundError"
+        assert "read-only" in tried["getTool"]["message"] and "destructive" in tried["getTool"]["message"]
+        assert "not known" in tried["getTool2"]["message"]
+        assert "not granted" in tried["listTools"]["message"] and "not granted" in tried["import"]["message"]
+        assert set(calls(tmp_path / "notes.jsonl")) == {"read_note"}
+        assert calls(tmp_path / "secrets.jsonl") == []
+        # Static imports fail as those of unknown tools do, and say why.
+        response = await asked.run('import { delete_note } from "@codemode/servers/notes";')
+        assert response["diagnostics"][0]["code"] == "IMPORT_FAILURE"
+        assert (
+            "not grant" in response["diagnostics"][0]["message"]
+            or "read-only" in response["diagnostics"][0]["message"]
+        )
+        # Each run has its own budget; what the policy does not allow costs none of it.
+        script = """
+            import { read_note } from "@codemode/servers/notes";
+            const codes = [];
+            for (const path of ["private/x", "public/1", "public/2", "public/3", "public/4"]) {
+              codes.push(await read_note({ path }).then(() => "ok", (error) => error.code));
+            }
+            globalThis.__codemode_result__ = codes;
+        """
+        for _ in range(2):
+            result = (await asked.run(script))["result"]
+            assert result == ["ARGUMENTS_NOT_GRANTED", "ok", "ok", "ok", "BUDGET_USED_UP"]
+
+
+async def test_clients_of_other_names_have_other_grants(tmp_path: Path) -> None:
+    config = write_config(tmp_path, servers(tmp_path), policy=POLICY)
+    transport = stdio(config, tmp_path / "s")
+    async with asking(transport, "legacy", name="careful") as asked:
+        asked.answer = always("accept")
+        script = """
+            import { delete_note, list_notes } from "@codemode/servers/notes";
+            globalThis.__codemode_result__ = [await list_notes({}), await delete_note({ path: "a" })];
+        """
+        assert (await asked.run(script))["result"] == ["{}", '{"path": "a"}']
+        assert len(asked.questions) == 1 and "can destroy data" in asked.questions[0]
+        # The request narrows for itself; asking for more than there is gives no more.
+        narrowed = await asked.run(script, grants={"readOnly": True})
+        assert narrowed["diagnostics"][0]["code"] == "IMPORT_FAILURE"
+        assert "grants" in narrowed["diagnostics"][0]["hint"]
+        wide = await asked.run('import "@codemode/servers/secrets";', grants={"tools": ["*"]})
+        assert wide["diagnostics"][0]["code"] == "IMPORT_FAILURE"
+        allowed = await asked.run(script, grants={"destructive": "allow", "approve": []})
+        assert allowed["result"] is not None and len(asked.questions) == 2
+        bad = await within(asked.client.call_tool("codemode.run", {"code": "1", "grants": {"tols": []}}))
+        assert bad.is_error and "tols" in bad.model_dump_json()
+
+
+async def test_over_http_a_client_is_who_its_token_says(tmp_path: Path) -> None:
+    """What a client says it is called does not count there."""
+    async with (
+        daemon(
+            tmp_path,
+            policy={
+                "clients": {"token": {"tools": ["plain.echo"]}, "stdio:boss": {}},
+                "default": {"tools": []},
+            },
+        ) as running,
+        over_http(running) as transport,
+        asking(transport, "legacy", name="boss") as asked,
+    ):
+        text = (await within(asked.client.list_tools())).model_dump_json()
+        assert "echo(" in text and "give(" not in text
+        script = """
+            import * as plain from "@codemode/servers/plain";
+            globalThis.__codemode_result__ = Object.keys(plain);
+        """
+        assert (await asked.run(script))["result"] == ["__meta__", "echo"]
+
+
+async def test_each_subject_of_an_authorization_server_has_its_own_grants(tmp_path: Path) -> None:
+    issuer = Issuer()
+    try:
+        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+        policy = {
+            "default": {"tools": []},
+            "clients": {
+                "oauth:ann": {"tools": ["plain.echo"]},
+                "token": {},
+                "stdio:ann": {},
+                "oauth:bob": {},
+            },
+        }
+        script = """
+            const module = await import("@codemode/servers/plain").catch((error) => ({ [error.message]: 1 }));
+            globalThis.__codemode_result__ = Object.keys(module);
+        """
+
+        async def seen(sub: str, mode: str) -> list[str]:
+            mine = replace(running, token=issuer.token(sub=sub))
+            async with over_http(mine) as transport, asking(transport, mode, name="ann") as asked:
+                return (await asked.run(script))["result"]
+
+        token = issuer.token()
+        async with daemon(tmp_path, http={"oauth": oauth}, token=token, policy=policy) as running:
+            for mode in ("auto", "legacy"):
+                assert await seen("ann", mode) == ["__meta__", "echo"]
+                assert len(await seen("bob", mode)) > 10
+                assert "not granted" in (await seen("token", mode))[0]
+    finally:
+        issuer.close()
+
+
+async def test_embedding(tmp_path: Path) -> None:
+    made = settings(
+        tmp_path / "s", servers(tmp_path), policy={**POLICY, "default": {"destructive": "approve"}}
+    )
+    code = """
+        import { delete_note } from "@codemode/servers/notes";
+        globalThis.__codemode_result__ = await delete_note({}).catch((error) => error.code);
+    """
+    async with Broker(made) as broker:
+        await broker.settled()
+        assert succeeded(await broker.run(code)) == "APPROVAL_UNAVAILABLE"
+        error_of(await broker.run(code, grants={"readOnly": True}), "IMPORT_FAILURE")
+        error_of(await broker.run(code, grantee=Grantee("cli")), "IMPORT_FAILURE")
+        with pytest.raises(InvalidRequest, match="grants"):
+            await broker.run(code, grants={"tools": ["notes"]})
+        with pytest.raises(InvalidRequest, match="cannot be used"):
+            await broker.run(code, grants={"arguments": {"notes.*": {"$ref": "https://example.com/"}}})
+        required = await broker.run("1", grants={"tools": ["notes.*"]}, requested_capabilities=["secrets"])
+        assert required.diagnostics[0].code == "CAPABILITY_UNAVAILABLE"
+    with pytest.raises(ConfigError, match="notez"):
+        Broker(settings(tmp_path / "s", servers(tmp_path), policy={"default": {"approve": ["notez.*"]}}))
+
+
+async def test_the_users_own_word_on_a_tool_wins(tmp_path: Path) -> None:
+    """The class of an overlay, over what the server says of itself or does not say."""
+    made = settings(
+        tmp_path / "s", servers(tmp_path), policy={"default": {"tools": ["notes.*"], "readOnly": True}}
+    )
+    overlays = tmp_path / "s" / "overlays"
+    overlays.mkdir(parents=True)
+    (overlays / "notes.toml").write_text(
+        '[tools.read_note]\nclass = "write"\n[tools.delete_note]\nclass = "read"\n[tools.list-notes]\nclass = "read"\n'
+    )
+    code = """
+        import * as notes from "@codemode/servers/notes";
+        globalThis.__codemode_result__ = Object.keys(notes);
+    """
+    async with Broker(made) as broker:
+        await broker.settled()
+        assert succeeded(await broker.run(code)) == ["__meta__", "delete_note", "list_notes"]

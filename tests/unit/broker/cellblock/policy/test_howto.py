@@ -1,0 +1,39 @@
+"""The examples of docs/howto-policy.md are what the broker takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from cellblock.config import CellblockSettings, parse_settings
+from cellblock.execution.request import read_request
+from cellblock.policy import rules
+from cellblock.policy.policy import Policy
+
+PAGE = Path(__file__).parents[5] / "docs" / "howto-policy.md"
+
+
+def test_every_example_is_accepted() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    configuration, request = (
+        json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    )
+    settings = parse_settings(configuration)
+    policy = Policy(settings.cellblock.policy, settings.servers)
+    assert policy.restricts_clients
+    assert policy.grants_of("oauth:4f1c-ann") is None
+    assert read_request(request, CellblockSettings()).grants is not None
+
+
+def test_every_code_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    codes = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', Path(rules.__file__).read_text(encoding="utf-8")))
+    assert len(codes) >= 8
+    assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE))
+
+
+def test_the_defaults_are_those_of_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name in ("approval_timeout_ms", "approval_total_ms", "max_questions"):
+        assert f"| `{name}` | {getattr(CellblockSettings().policy, name):,} |" in text
