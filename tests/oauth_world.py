@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Mapping
@@ -13,7 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import CELLBLOCK, SERVERS, within, write_config
+from cellblock.config import Settings
+from cellblock.upstream.auth.login import Place, log_in, place_of
+from servers import browser
+from support import CELLBLOCK, SERVERS, settings, within, write_config
 
 
 @dataclass
@@ -83,10 +87,27 @@ class World:
         assert process.returncode is not None
         return Done(process.returncode, out.decode(), err.decode())
 
-    async def log_in(self, **environment: str) -> None:
-        """A login that must succeed."""
-        done = await self.run("auth", "login", "notes", **environment)
-        assert done.code == 0, done.err
+    @property
+    def settings(self) -> Settings:
+        return settings(self.state, self.servers, **self.cellblock)
+
+    def place(self) -> Place:
+        """What `cellblock auth` works on."""
+        return place_of(self.settings, "notes")
+
+    async def log_in(self) -> str:
+        """A login in this process, which must succeed; the same as the command's, with the same browser in a thread."""
+        visits: list[asyncio.Task[None]] = []
+
+        def say(text: str) -> None:
+            url = re.search(r"https?://\S+", text)
+            assert url is not None
+            visit = asyncio.to_thread(browser.visit, self.folder / "browser.jsonl", "allow", url[0])
+            visits.append(asyncio.create_task(visit))
+
+        done = await within(log_in(self.place(), browser=False, bound=30, say=say), 60)
+        await asyncio.gather(*visits)
+        return done
 
     async def end_logins(self) -> None:
         """Ends every login at the authorization server."""
@@ -125,8 +146,9 @@ async def world(
             transport=transport,
         )
     finally:
-        process.kill()
-        await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def _for(auth: Mapping[str, Any], issuer: str) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import httpx2
 
 
-def main() -> None:
+def visit(file: Path, habit: str, url: str) -> None:
     """Opens one URL."""
-    file, habit, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
     def note(**what: object) -> None:
         with file.open("a", encoding="utf-8") as opened:
@@ -49,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    visit(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

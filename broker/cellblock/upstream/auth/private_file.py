@@ -46,8 +46,8 @@ def read_private(file: Path) -> bytes | None:
         raise LoginStoreError(
             f"The login file {file} cannot be read: {error.strerror}.", hint=f"Remove it: rm {file}."
         ) from None
-    with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(opened.fileno())
+    try:
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             raise LoginStoreError(
                 f"The login file {file} is no plain file of this user.", hint=f"Remove it: rm {file}."
@@ -57,7 +57,10 @@ def read_private(file: Path) -> bytes | None:
                 f"Others may read the login file {file} (mode {stat.S_IMODE(found.st_mode):04o}).",
                 hint=f"Log in anew: rm {file}. To keep this login: chmod 600 {file}.",
             )
-        data = opened.read(MAX_BYTES + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as opened:
+            data = opened.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > MAX_BYTES:
         raise LoginStoreError(f"The login file {file} is too large.", hint=f"Remove it: rm {file}.")
     return data

@@ -24,7 +24,7 @@ class LoginRecord(BaseModel):
     """Whom the access token may be sent to; a record is never used for another URL."""
 
     client: OAuthClientInformationFull = Field(repr=False)
-    tokens: OAuthToken | None = Field(repr=False)
+    tokens: OAuthToken | None = Field(default=None, repr=False)
     """None when the login has ended; the client's registration is kept for the next one."""
 
     expires_at: float | None = None
