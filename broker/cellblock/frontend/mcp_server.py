@@ -20,6 +20,7 @@ from cellblock.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
+from cellblock.frontend.requests_back import asking_back
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
 from cellblock.frontend.stdout import StdoutLines
@@ -102,7 +103,8 @@ def make_server(
                 f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
-            response = await service.run_request(params.arguments or {}, client=client_of(context))
+            with asking_back(context):
+                response = await service.run_request(params.arguments or {}, client=client_of(context))
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         data = response.as_json()
