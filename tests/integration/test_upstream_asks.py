@@ -20,10 +20,6 @@ from cellblock.frontend.mcp_server import make_server
 from cellblock.upstream.requester import requester
 from support import SERVERS, settings, succeeded, until, within
 
-OLDER = ("stdio", "--older")
-NEWER = ("stdio",)
-HTTP_OLDER = ("http", "--older")
-
 Asked = list[tuple[str, str]]
 
 
@@ -52,6 +48,38 @@ async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any])
         await within(broker.settled())
         assert "asking" in broker.catalog.servers, broker.catalog.unavailable
         yield broker
+
+
+@pytest.fixture(scope="module")
+async def stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("stdio"), "stdio", "--older") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def http(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("http"), "http", "--older", call_timeout_ms=3000) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("newer"), "stdio") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    own = {"asking": {"max_concurrent_calls": 2, "call_timeout_ms": 4000}}
+    folder = tmp_path_factory.mktemp("narrow")
+    async with asking(folder, "stdio", "--older", servers=own, passed_on=["roots"]) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["stdio", "http"])
+def older(request: pytest.FixtureRequest) -> Broker:
+    """Each transport of the older revision."""
+    return request.getfixturevalue(request.param)
 
 
 class Person:
@@ -108,94 +136,64 @@ def script(tool: str, **arguments: Any) -> str:
     """
 
 
-@pytest.mark.parametrize("options", [OLDER, HTTP_OLDER], ids=["stdio", "http"])
-async def test_the_client_is_asked_in_the_servers_name(tmp_path: Path, options: tuple[str, ...]) -> None:
-    async with asking(tmp_path, *options) as broker:
-        ada = Person(broker, "ada")
-        async with ada.client:
-            assert await ada.call("elicit") == "accept ada"
-            assert await ada.call("elicit_url") == ["accept", "None"][0]
-            assert await ada.call("sample") == "hi from ada"
-            assert await ada.call("roots") == "file:///ada"
-        assert ada.asked == [
-            ("form", "asking: Who are you?"),
-            ("url", "asking: Agree there."),
-            ("sample", "10"),
-        ]
-        async with Client(make_server(broker, version="1"), mode="legacy") as bare:
-            assert (
-                await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
-            )
-            assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
-            assert await result_of(bare, "roots") == "", "no roots are none"
-        nobody = succeeded(await within(broker.run(script("elicit"))))
-        assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
+async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
+    ada = Person(older, "ada")
+    async with ada.client:
+        assert await ada.call("elicit") == "accept ada"
+        assert await ada.call("elicit_url") == "accept"
+        assert await ada.call("sample") == "hi from ada"
+        assert await ada.call("roots") == "file:///ada"
+    assert ada.asked == [
+        ("form", "asking: Who are you?"),
+        ("url", "asking: Agree there."),
+        ("sample", "10"),
+    ]
+    async with Client(make_server(older, version="1"), mode="legacy") as bare:
+        assert await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
+        assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
+        assert await result_of(bare, "roots") == "", "no roots are none"
+    nobody = succeeded(await within(older.run(script("elicit"))))
+    assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
 
 
-async def test_the_newer_revision_asks_in_rounds(tmp_path: Path) -> None:
-    async with asking(tmp_path, *NEWER) as broker:
-        ada = Person(broker, "ada")
-        async with ada.client:
-            assert await ada.call("input") == "accept ada"
-        assert ada.asked == [("form", "asking: Who are you?")]
-        nobody = succeeded(await within(broker.run(script("input"))))
-        assert nobody.startswith("input of asking asks for input that it cannot have: There is no client"), (
-            nobody
-        )
+async def test_the_newer_revision_asks_in_rounds(newer: Broker) -> None:
+    ada = Person(newer, "ada")
+    async with ada.client:
+        assert await ada.call("input") == "accept ada"
+    assert ada.asked == [("form", "asking: Who are you?")]
+    nobody = succeeded(await within(newer.run(script("input"))))
+    assert nobody.startswith("input of asking asks for input that it cannot have: There is no client"), nobody
 
 
-@pytest.mark.parametrize("options", [OLDER, HTTP_OLDER], ids=["stdio", "http"])
-async def test_of_several_clients_only_the_one_that_caused_it_is_asked(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    """Over HTTP the call's own stream tells; over stdio nothing does, and so nobody is asked."""
-    async with asking(tmp_path, *options) as broker:
-        ada, bob = Person(broker, "ada"), Person(broker, "bob")
-        async with ada.client, bob.client:
-            answers = await asyncio.gather(ada.call("elicit", ms=800), bob.call("elicit", ms=800))
-        if options is OLDER:
-            assert all("refused -32600: Calls of several clients" in answer for answer in answers), answers
-            assert (ada.asked, bob.asked) == ([], [])
-        else:
-            assert answers == ["accept ada", "accept bob"]
+async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broker) -> None:
+    """The call's own stream tells which it is for."""
+    ada, bob = Person(http, "ada"), Person(http, "bob")
+    async with ada.client, bob.client:
+        answers = await asyncio.gather(ada.call("elicit", ms=800), bob.call("elicit", ms=800))
+    assert answers == ["accept ada", "accept bob"]
 
 
-async def test_a_call_that_was_given_up_asks_no_other_client(tmp_path: Path) -> None:
-    async with asking(tmp_path, *OLDER, call_timeout_ms=3000) as broker:
-        ada, bob = Person(broker, "ada"), Person(broker, "bob")
-        async with ada.client, bob.client:
-            late = await broker_gives_up(ada)
-            assert late
-            # Ada's call still runs at the server, and asks while only Bob's is under way.
-            assert await bob.call("wait", ms=2500) == "waited"
-        assert (ada.asked, bob.asked) == ([], [])
+async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(stdio: Broker) -> None:
+    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    async with ada.client, bob.client:
+        answers = await asyncio.gather(ada.call("elicit", ms=1500), bob.call("elicit", ms=1500))
+    assert all("refused -32600: Calls of several clients" in answer for answer in answers), answers
+    assert (ada.asked, bob.asked) == ([], [])
 
 
-async def broker_gives_up(person: Person) -> bool:
-    code = script("late", ms=1500)
-    run = await within(
-        person.client.call_tool("codemode.run", {"code": code, "limits": {"timeoutMs": 700}}), 60
-    )
-    return run.structured_content is not None and not run.structured_content["result"]
+async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) -> None:
+    slow = Person(http, "ada", wait=lambda: asyncio.sleep(3.5))
+    async with slow.client:
+        assert await slow.call("elicit") == "accept ada"
 
 
-async def test_the_calls_clock_stands_still_while_a_person_thinks(tmp_path: Path) -> None:
-    async with asking(tmp_path, *OLDER, call_timeout_ms=1500) as broker:
-        slow = Person(broker, "ada", wait=lambda: asyncio.sleep(2.5))
-        async with slow.client:
-            assert await slow.call("elicit") == "accept ada"
-            gone = await slow.call("wait", ms=60_000)
-            assert "did not answer wait within 1.5 s" in gone, "and goes on afterwards"
-
-
-async def test_what_is_not_passed_on_is_told_as_not_there(tmp_path: Path) -> None:
-    async with asking(tmp_path, *OLDER, passed_on=["roots"]) as broker:
-        ada = Person(broker, "ada")
-        async with ada.client:
-            assert "refused" in await ada.call("elicit")
-            assert "refused" in await ada.call("sample")
-            assert await ada.call("roots") == "file:///ada"
-        assert ada.asked == []
+async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
+    ada = Person(narrow, "ada")
+    async with ada.client:
+        assert "refused" in await ada.call("elicit")
+        assert "refused" in await ada.call("sample")
+        assert await ada.call("roots") == "file:///ada"
+    assert ada.asked == []
 
 
 class Watching:
@@ -219,41 +217,51 @@ class Watching:
         raise RuntimeError("a listener that fails costs nothing")
 
 
-@pytest.mark.parametrize("options", [OLDER, NEWER, HTTP_OLDER], ids=["older", "newer", "http"])
+@pytest.mark.parametrize("kind", ["stdio", "http", "newer"])
 async def test_progress_and_log_messages(
-    tmp_path: Path, options: tuple[str, ...], caplog: pytest.LogCaptureFixture
+    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
+    broker: Broker = request.getfixturevalue(kind)
     caplog.set_level(logging.INFO, "cellblock")
-    async with asking(tmp_path, *options) as broker:
-        watching = Watching()
-        token = requester.set(watching)
-        try:
-            assert succeeded(await within(broker.run(script("talk")))) == "talked"
-        finally:
-            requester.reset(token)
-        await until(lambda: watching.told, "progress was told")
-        assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
+    watching = Watching()
+    token = requester.set(watching)
+    try:
+        assert succeeded(await within(broker.run(script("talk")))) == "talked"
+    finally:
+        requester.reset(token)
+    await until(lambda: watching.told, "progress was told")
+    assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 
-        def messages() -> list[logging.LogRecord]:
-            return [record for record in caplog.records if record.name == "cellblock.upstream.messages"]
+    def messages() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "cellblock.upstream.messages"]
 
-        await until(messages, "the message was logged")
-        [record] = messages()
-        assert record.levelno == logging.ERROR, "and the one at level debug is left out"
-        assert record.getMessage() == r'asking[disk\u001b[2J]: {"said": "the disk is full"}'
-        assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\u001b[2J")
+    await until(messages, "the message was logged")
+    [record] = messages()
+    assert record.levelno == logging.ERROR, "and the one at level debug is left out"
+    assert record.getMessage() == r'asking[disk\u001b[2J]: {"said": "the disk is full"}'
+    assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\u001b[2J")
 
 
-async def test_bounds_of_one_server(tmp_path: Path) -> None:
+async def test_bounds_of_one_server(narrow: Broker) -> None:
     """Two places for all runs together, and a time of its own."""
-    own = {"asking": {"max_concurrent_calls": 2, "call_timeout_ms": 4000}}
-    async with asking(tmp_path, *OLDER, servers=own, call_timeout_ms=20_000) as broker:
-        session = broker._registry.sessions["asking"]  # type: ignore[union-attr]
-        busy = asyncio.gather(*(broker.run(script("wait", ms=60_000)) for _ in range(2)))
-        await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
-        waited = succeeded(await within(broker.run(script("roots"))))
-        timed_out = [succeeded(run) for run in await within(busy)]
-        assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out
-        # The third got the place that the first two left, or had waited as long as they had.
-        assert waited == "" or "has had its most calls at once for 4 s; roots was not called" in waited
-        assert succeeded(await within(broker.run(script("roots")))) == ""
+    session = narrow._registry.sessions["asking"]  # type: ignore[union-attr]
+    busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
+    await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
+    waited = succeeded(await within(narrow.run(script("roots"))))
+    timed_out = [succeeded(run) for run in await within(busy)]
+    assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out
+    # The third got the place that the first two left, or had waited as long as they had.
+    assert waited == "" or "has had its most calls at once for 4 s; roots was not called" in waited
+    assert succeeded(await within(narrow.run(script("roots")))) == ""
+
+
+async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker) -> None:
+    """The last one here: for a minute it leaves a doubt."""
+    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    async with ada.client, bob.client:
+        code = {"code": script("late", ms=1500), "limits": {"timeoutMs": 700}}
+        given_up = await within(ada.client.call_tool("codemode.run", code), 60)
+        assert given_up.structured_content["diagnostics"]
+        # Ada's call goes on at the server, and asks while only Bob's is under way.
+        assert await bob.call("wait", ms=2500) == "waited"
+    assert (ada.asked, bob.asked) == ([], [])
