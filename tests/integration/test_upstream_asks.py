@@ -173,12 +173,25 @@ async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broke
     assert answers == ["accept ada", "accept bob"]
 
 
-async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(stdio: Broker) -> None:
+def under_way(broker: Broker) -> int:
+    session = broker._registry.sessions["asking"]  # type: ignore[union-attr]
+    return len(session._routing._calls)
+
+
+async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
+    stdio: Broker, tmp_path: Path
+) -> None:
     ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    done = tmp_path / "done"
     async with ada.client, bob.client:
-        answers = await asyncio.gather(ada.call("elicit", ms=1500), bob.call("elicit", ms=1500))
-    assert all("refused -32600: Calls of several clients" in answer for answer in answers), answers
-    assert (ada.asked, bob.asked) == ([], [])
+        waiting = asyncio.create_task(bob.call("wait", file=str(done)))
+        await until(lambda: under_way(stdio) == 1, "Bob's call is under way")
+        answer = await ada.call("elicit")
+        assert answer.startswith("refused -32600: Calls of several clients"), answer
+        done.touch()
+        assert await waiting == "waited"
+        assert (ada.asked, bob.asked) == ([], [])
+        assert await ada.call("elicit") == "accept ada", "alone again"
 
 
 async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) -> None:
@@ -255,13 +268,21 @@ async def test_bounds_of_one_server(narrow: Broker) -> None:
     assert succeeded(await within(narrow.run(script("roots")))) == ""
 
 
-async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker) -> None:
+async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_path: Path) -> None:
     """The last one here: for a minute it leaves a doubt."""
     ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    now, done, answer = tmp_path / "now", tmp_path / "done", tmp_path / "now.answer"
     async with ada.client, bob.client:
-        code = {"code": script("late", ms=1500), "limits": {"timeoutMs": 700}}
-        given_up = await within(ada.client.call_tool("codemode.run", code), 60)
-        assert given_up.structured_content["diagnostics"]
-        # Ada's call goes on at the server, and asks while only Bob's is under way.
-        assert await bob.call("wait", ms=2500) == "waited"
+        code = {"code": script("late", file=str(now))}
+        given_up = asyncio.create_task(ada.client.call_tool("codemode.run", code))
+        await until(lambda: under_way(stdio) == 1, "Ada's call is under way")
+        given_up.cancel()
+        await until(lambda: under_way(stdio) == 0, "Ada's call was given up")
+        waiting = asyncio.create_task(bob.call("wait", file=str(done)))
+        await until(lambda: under_way(stdio) == 1, "only Bob's call is under way")
+        now.touch()
+        await until(answer.exists, "Ada's call goes on at the server, and asks")
+        done.touch()
+        assert await waiting == "waited"
+    assert answer.read_text().startswith("refused -32600: Calls of several clients")
     assert (ada.asked, bob.asked) == ([], [])

@@ -3,15 +3,17 @@
 Run as ``python asking_server.py [stdio|http] [--older]``; `--older` speaks only revisions before 2026-07-28. Over HTTP
 it listens on a free loopback port and writes ``port N`` as its first line on stdout. Tools: `elicit`, `elicit_url`,
 `sample`, `roots`, `talk` (log messages and progress), `late` (asks although its call was given up), `input` (asks in
-rounds, which only the newer revision has), `wait`. `ms` is a pause before they ask.
+rounds, which only the newer revision has), `wait`. They wait `ms` or until `file` exists.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -55,6 +57,14 @@ async def ask(context: Context, name: str) -> str:
         return f"refused {error.code}: {error.message}"
 
 
+async def there(arguments: dict[str, Any]) -> None:
+    """Waits for the file that a test makes; at once without one."""
+    if "file" in arguments:
+        with anyio.fail_after(60):
+            while not await anyio.Path(arguments["file"]).exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
 async def call_tool(
     context: Context, params: types.CallToolRequestParams
 ) -> types.CallToolResult | types.InputRequiredResult:
@@ -82,11 +92,13 @@ async def call_tool(
         text = "talked"
     elif params.name == "wait":
         await asyncio.sleep(pause)
+        await there(arguments)
         text = "waited"
     elif params.name == "late":
         with anyio.CancelScope(shield=True):
-            await asyncio.sleep(pause)
+            await there(arguments)
             text = await ask(context, "elicit")
+            Path(f"{arguments['file']}.answer").write_text(text)  # noqa: ASYNC240 - a few bytes in a test server
     else:
         await asyncio.sleep(pause)
         text = await ask(context, params.name)
@@ -102,6 +114,8 @@ class OlderInput:
 
     def __init__(self) -> None:
         self._lines = anyio.wrap_file(sys.stdin)
+        # The SDK takes the descriptor of standard output for itself.
+        self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
     def __aiter__(self) -> OlderInput:
         return self
@@ -115,8 +129,8 @@ class OlderInput:
                 return line
             error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
             answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+            self._output.write(json.dumps(answer) + "\n")
+            self._output.flush()
 
 
 async def main() -> None:
