@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import keyring
@@ -18,6 +21,7 @@ from keyring.backends import null
 
 from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
+from certificates import certificate
 from oauth_world import World, world
 from support import descendants, succeeded, until, warmed, within
 
@@ -223,6 +227,55 @@ async def test_client_credentials_are_shown_to_their_issuer_only(
             await within(broker.settled())
             assert "no token was granted" in broker.catalog.unavailable["notes"]
         assert len(place.events("client credentials")) == asked
+
+
+async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> None:
+    """The authorization server fetches the document over TLS; nobody registers anything."""
+    cert, key = certificate(tmp_path)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    document: dict[str, object] = {
+        "client_name": "Cellblock",
+        "redirect_uris": [f"http://127.0.0.1:{port}/callback"],
+        "token_endpoint_auth_method": "none",
+    }
+
+    class Document(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Document)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    web.socket = tls.wrap_socket(web.socket, server_side=True)
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        url = f"https://127.0.0.1:{web.server_address[1]}/cellblock.json"
+        document["client_id"] = url
+        auth = {"servers": {"notes": {"client_metadata_url": url, "redirect_port": port}}}
+        async with world(tmp_path, "--life", "2", "--metadata-ca", str(cert), auth=auth) as place:
+            await place.log_in()
+            assert {event["client"] for event in place.events("authorize")} == {url}
+            async with Broker(place.settings) as broker:
+                await within(broker.settled())
+                await expired(place)
+                assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert place.events("client metadata")
+            assert place.events("refresh")
+            assert not place.events("register")
+    finally:
+        web.shutdown()
+        web.server_close()
+        thread.join()
 
 
 class Ring(KeyringBackend):

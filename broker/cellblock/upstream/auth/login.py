@@ -25,6 +25,7 @@ from cellblock.upstream.auth.exchange import (
     check_endpoints,
     drive,
     http_client,
+    is_safe,
     known_error_in,
     revoke,
 )
@@ -84,6 +85,11 @@ def place_of(settings: Settings, server: str) -> Place:
         raise ConfigError(
             f"{server} has an Authorization header of its own.",
             hint="Remove it from the configuration to log in.",
+        )
+    if not is_safe(config.url):
+        raise ConfigError(
+            f"{server} is reached without TLS: a token would be sent for all to read.",
+            hint="Use its https URL.",
         )
     return Place(server, config, settings)
 

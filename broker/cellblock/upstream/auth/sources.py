@@ -16,7 +16,14 @@ from mcp.shared.auth import OAuthToken
 from cellblock.config_auth import AuthSettings, ServerAuthSettings
 from cellblock.errors import CellblockError
 from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, login_hint
-from cellblock.upstream.auth.exchange import MemoryStorage, check_endpoints, drive, known_error_in, renew
+from cellblock.upstream.auth.exchange import (
+    MemoryStorage,
+    check_endpoints,
+    drive,
+    is_safe,
+    known_error_in,
+    renew,
+)
 from cellblock.upstream.auth.private_file import Stamp
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import LoginStore
@@ -230,6 +237,8 @@ class OwnCredentials(_Source):
     async def _grant(self, request: httpx2.Request, refused: httpx2.Response) -> str | None:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
+        if not is_safe(self._url):
+            raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
         secret = self._client.secret()
         if secret is None or self._client.client_id is None or self._client.issuer is None:
             raise LoginError("the configuration holds no client credentials", hint=self.hint)
