@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_http, cli_schemas
+from cellblock import __version__, cli_config, cli_http, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -134,6 +134,7 @@ def make_parser() -> argparse.ArgumentParser:
     _common(approve)
 
     cli_schemas.add_parser(commands, _common)
+    cli_config.add_parsers(commands, _common)
 
     doctor = commands.add_parser(
         "doctor",
@@ -182,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "inspect": _inspect,
         "approve": _approve,
         "schemas": _schemas,
+        "config": _config,
         "doctor": _doctor,
         "keygen": _keygen,
         "demo": _demo,
@@ -341,6 +343,10 @@ async def _schemas(parsed: argparse.Namespace) -> int:
 
     sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), known))
     return EXIT_OK
+
+
+async def _config(parsed: argparse.Namespace) -> int:
+    return EXIT_OK if cli_config.check(parsed) else EXIT_SCRIPT_ERROR
 
 
 async def _doctor(parsed: argparse.Namespace) -> int:
