@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_config, cli_http, cli_schemas
+from cellblock import __version__, cli_config, cli_http, cli_import, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -135,6 +135,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     cli_schemas.add_parser(commands, _common)
     cli_config.add_parsers(commands, _common)
+    cli_import.add_parser(commands)
 
     doctor = commands.add_parser(
         "doctor",
@@ -184,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "approve": _approve,
         "schemas": _schemas,
         "config": _config,
+        "import": _import,
         "doctor": _doctor,
         "keygen": _keygen,
         "demo": _demo,
@@ -347,6 +349,11 @@ async def _schemas(parsed: argparse.Namespace) -> int:
 
 async def _config(parsed: argparse.Namespace) -> int:
     return EXIT_OK if cli_config.check(parsed) else EXIT_SCRIPT_ERROR
+
+
+async def _import(parsed: argparse.Namespace) -> int:
+    cli_import.run(parsed, cli_config.default_file())
+    return EXIT_OK
 
 
 async def _doctor(parsed: argparse.Namespace) -> int:

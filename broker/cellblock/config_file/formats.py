@@ -71,6 +71,11 @@ class Normal:
     origins: dict[str, KeyPath] = field(default_factory=dict[str, KeyPath])
     problems: list[Problem] = field(default_factory=list[Problem])
 
+    def entries(self) -> dict[str, Any]:
+        """The servers' entries by name; none when they are no object."""
+        found = self.servers
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
     def as_settings(self) -> dict[str, Any]:
         """For `Settings.model_validate`."""
         both = {SERVERS_KEY: self.servers, SECTION_KEY: self.section}
