@@ -258,17 +258,22 @@ def _read_script(name: str) -> str:
 
 async def _serve(parsed: argparse.Namespace) -> int:
     cli_http.check_serve(parsed)
-    settings = _settings(parsed).with_profile(parsed.profile)
+
+    def load() -> Settings:
+        return _settings(parsed).with_profile(parsed.profile)
+
     if parsed.http is not None:
-        await cli_http.serve(parsed, settings)
+        await cli_http.serve(parsed, load)
         return EXIT_OK
 
+    from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(settings) as broker:
+    async with Broker(load()) as broker:
         await broker.settled()
-        await serve_stdio(broker, version=__version__)
+        async with following(broker, parsed, load):
+            await serve_stdio(broker, version=__version__)
     return EXIT_OK
 
 

@@ -92,12 +92,19 @@ def check_serve(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
 
 
-async def serve(parsed: argparse.Namespace, settings: Settings) -> None:
-    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left."""
+async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> None:
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
+
+    Args:
+        parsed: The options of `serve`.
+        load: Reads the settings; again whenever their file has changed.
+    """
+    from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.http.address import Address
     from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 
+    settings = load()
     options = HttpOptions(
         address=Address.parse(parsed.http),
         token_file=parsed.token_file or token_file(settings),
@@ -115,7 +122,10 @@ async def serve(parsed: argparse.Namespace, settings: Settings) -> None:
                 return bool(broker.hosts) and (broker.warm_workers > 0 or warm == 0)
 
             _drain_on_signals(front)
-            await front.serve(broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front))
+            async with following(broker, parsed, load):
+                await front.serve(
+                    broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front)
+                )
     finally:
         front.close()
 

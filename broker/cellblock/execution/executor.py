@@ -14,9 +14,10 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
+from cellblock.execution.generation import Generation
 from cellblock.execution.imports import TooComplex
 from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
-from cellblock.execution.request import read_request
+from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.source import encoded
@@ -85,6 +86,15 @@ class Executor:
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
+        self._checker = checker
+        self._generation = Generation()
+
+    def use(self, settings: CellblockSettings) -> Generation:
+        """Takes over other limits and bounds for the runs that come, and gives the generation of those before."""
+        self._settings = settings
+        self._types = TypeErrors(settings, self._checker)
+        before, self._generation = self._generation, Generation()
+        return before
 
     async def close(self) -> None:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
@@ -117,7 +127,13 @@ class Executor:
             return _refused("OVERLOADED", error.message, error.hint, [*request.warnings])
         await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
-        catalog = self._upstreams.catalog
+        # Together, without a pause between: who waits for this generation's runs waits for all with this catalog.
+        with self._generation as generation:
+            return await self._run_with(self._upstreams.catalog, generation, request, observer, client)
+
+    async def _run_with(
+        self, catalog: Catalog, generation: Generation, request: RunRequest, observer: Observer, client: str
+    ) -> RunResponse:
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
         try:
             plan = await self._plan(request.code, catalog)
@@ -155,7 +171,7 @@ class Executor:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        response = await self._watched(run, run.execute(lease, queued_at))
+        response = await self._watched(run, generation, run.execute(lease, queued_at))
         if typecheck == "after" and not response.ok:
             response = await self._types.after(response, request, plan, catalog)
         if warnings:
@@ -169,9 +185,11 @@ class Executor:
             return refused_plan(str(error))
         return make_plan(code, catalog, self._urls, found)
 
-    async def _watched(self, run: Run, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
+    async def _watched(
+        self, run: Run, generation: Generation, work: Coroutine[Any, Any, RunResponse]
+    ) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.
-        task = asyncio.create_task(work, name="run")
+        task = asyncio.create_task(generation.holding(work), name="run")
         self._live[task] = run
         task.add_done_callback(lambda done: self._live.pop(done, None))
         try:
