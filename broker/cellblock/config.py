@@ -120,13 +120,28 @@ class ServerConfig(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: str | None = None
+    """The program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
+
     args: list[str] = []
+    """Its arguments."""
+
     env: dict[str, str] = {}
+    """Its environment variables, beside a few that every program needs, such as PATH and HOME."""
+
     cwd: Path | None = None
+    """The folder it is started in; Cellblock's own when absent."""
+
     url: str | None = None
+    """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
+
     headers: dict[str, str] = {}
+    """HTTP headers of every request."""
+
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    """How a `url` is spoken to: streamable HTTP unless it says `sse`."""
+
     disabled: bool = False
+    """Whether the server is left out."""
 
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -152,7 +167,10 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
+    """The MCP servers, by names of your choice."""
+
     cellblock: CellblockSettings = CellblockSettings()
+    """Cellblock's own settings."""
 
     _files: tuple[Path, ...] = PrivateAttr(default=())
 
