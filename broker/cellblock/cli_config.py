@@ -24,15 +24,13 @@ def add_parsers(commands: Any, common: Callable[[argparse.ArgumentParser], None]
         "config",
         help="check a configuration file",
         description="What concerns configuration files.",
-        epilog="example: cellblock config check --config cellblock.json",
     )
     actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check",
         help="list everything that is wrong with a file, with line and column",
         description="Lists everything that is wrong with a configuration file, as file:line:column, and what it "
-        "configures. Shows no values, starts nothing. Exit code 1 when there are errors.",
-        epilog="example: cellblock config check --config cellblock.json",
+        "configures. Shows no values, starts nothing.",
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     common(check)

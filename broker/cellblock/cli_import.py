@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.config_file.problems import dotted
 from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ def add_parser(commands: Any) -> None:
         description="Finds the MCP servers of Claude Code, Claude Desktop, Cursor, VS Code and Windsurf, shows what "
         "it would do, and asks. Secrets are not copied unless you say so: references to environment variables stand "
         "in their place.",
-        epilog="example: cellblock import --from cursor --dry-run",
     )
     parser.add_argument(
         "--from",
@@ -114,6 +112,7 @@ def _agreed(question: str) -> bool:
 
 
 def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
+    from cellblock.config_file.problems import dotted
     from cellblock.importing.plan import shown_path
 
     lines = [paint("Found", "bold")]

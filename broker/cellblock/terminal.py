@@ -19,10 +19,10 @@ def is_coloured(stream: TextIO) -> bool:
 
 
 class Painter:
-    """Puts colour around text where it is wanted."""
+    """Puts colour around text where it is wanted; for no stream, nowhere."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._on = is_coloured(stream)
+    def __init__(self, stream: TextIO | None) -> None:
+        self._on = stream is not None and is_coloured(stream)
 
     def __call__(self, text: str, *styles: str) -> str:
         """The text in a style of `CODES`, or several."""

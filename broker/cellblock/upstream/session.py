@@ -25,7 +25,7 @@ from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
 from cellblock.upstream.message_cap import is_too_large
 from cellblock.upstream.redaction import Redactor
-from cellblock.upstream.stderr_log import stderr_log
+from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
 
 logger = logging.getLogger("cellblock.upstream")
@@ -93,8 +93,7 @@ class UpstreamSession:
         self._config = config
         self._redactor = Redactor(config)
         self._settings = settings
-        safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
-        self._log_file = log_dir / f"upstream-{safe}.log"
+        self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
