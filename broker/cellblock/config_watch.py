@@ -84,7 +84,7 @@ class ConfigWatch:
         try:
             settings = self._load()
             said = self._apply(settings)
-        except CellblockError as error:
+        except (CellblockError, OSError) as error:
             self._say(f"the configuration is not taken over, and the old one stays in force: {error}")
             return
         if settings.files != self._files:

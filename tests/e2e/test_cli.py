@@ -301,7 +301,7 @@ def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: P
 def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()})
     types = json.loads(command("types", "--json", "--config", config).stdout)
-    assert list(types) == ["plain"] and "export declare function echo" in types["plain"]
+    assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
     found = json.loads(command("search", "echo", "--json", "--config", config).stdout)
     assert found[0]["toolName"] == "echo"
     pins = json.loads(command("approve", "plain", "--show", "--json", "--config", config).stdout)
