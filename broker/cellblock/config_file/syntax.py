@@ -7,7 +7,7 @@ import re
 import tomllib
 from typing import Any, Final, NamedTuple
 
-_IN_JSONC: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)
+_IN_JSONC: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
 _LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
 _TOML_AT: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 

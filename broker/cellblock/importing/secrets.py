@@ -17,11 +17,12 @@ SECRET_NAME: Final = re.compile(
 
 _SECRET_VALUE: Final = re.compile(
     r"(?:sk|pk|rk|ghp|gho|ghs|ghu|xox[abp]|glpat|github_pat|AKIA|AIza|npm|hf|pypi)[-_]?[A-Za-z0-9_-]{12,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+=-]{28,}"
+    r"|(?<![\w+=])(?=[\w+=]*\d)(?=[\w+=]*[A-Za-z])[\w+=]{28,}"
 )
-"""Well-known beginnings, tokens, keys, and long words of letters and digits."""
+"""Well-known beginnings, tokens, keys, and long words of letters and digits. Each is tried at the beginning of a word
+alone: a repository's file may be made to take long."""
 
 _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
 _REFERENCE: Final = re.compile(r"\$\{[^{}]+\}")

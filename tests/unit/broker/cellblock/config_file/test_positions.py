@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellblock.config_file.positions import Path, find_positions
@@ -118,6 +118,7 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         KEYS,

@@ -64,3 +64,9 @@ def test_lines_and_columns() -> None:
         (2, 3),
         (3, 1),
     ]
+
+
+@pytest.mark.parametrize("unit", ["/*", ",", '"', "//", ", ", '{"'])
+def test_text_that_is_made_to_take_long_does_not(unit: str) -> None:
+    with pytest.raises(SyntaxFault):
+        parse('{"a": ' + unit * 500_001, toml=False)

@@ -26,10 +26,15 @@ from cellblock.importing.secrets import Secrets, looks_secret
         ("TOKEN_LIMIT", "4096", False),
         ("TOKEN", "", False),
         ("HOME", "/home/me", False),
+        ("PACKAGE", "a-package-with-a-long-name-and-version-2024", False),
+        ("X", "a" * 1_000_000, False),
+        ("X", "eyJ" * 300_000, False),
+        ("X", "eyJ-" * 300_000, False),
         ("LOG_LEVEL", "debug", False),
         ("PACKAGE", "@modelcontextprotocol/server-filesystem", False),
         ("URL", "https://example.com/a/long/path/without/any/secret", False),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_what_looks_like_a_secret(name: str, value: str, expected: bool) -> None:
     assert looks_secret(name, value) is expected
