@@ -337,10 +337,11 @@ class Broker:
             stack.push_async_callback(checker.close)
             if section.typecheck == "before":
                 checker.warm_up()
-        self._executor = Executor(
+        executor = self._executor = Executor(
             section, pool, self._registry, checker=checker, learner=self._learner, outputs=self._outputs
         )
-        stack.push_async_callback(self._stop_executor, self._executor)
+        self._learner.make_way_for(lambda: executor.busy)
+        stack.push_async_callback(self._stop_executor, executor)
         stack.callback(self._stop_releases)
 
     def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:

@@ -88,6 +88,12 @@ class Executor:
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._checker = checker
         self._generation = Generation()
+        self._at_work = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is at work, from its request to its response."""
+        return self._at_work > 0
 
     def use(self, settings: CellblockSettings) -> Generation:
         """Takes over other limits and bounds for the runs that come, and gives the generation of those before."""
@@ -119,6 +125,13 @@ class Executor:
         When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
         worker is killed.
         """
+        self._at_work += 1
+        try:
+            return await self._run(raw, observer, client)
+        finally:
+            self._at_work -= 1
+
+    async def _run(self, raw: Mapping[str, Any], observer: Observer, client: str) -> RunResponse:
         request = read_request(raw, self._settings)
         try:
             # Before the work of planning: a refusal must stay cheap when very many come.
