@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_http, cli_schemas
+from cellblock import __version__, cli_http, cli_observe, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -92,6 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     cli_http.add_serve_options(serve)
     cli_http.add_parsers(commands, _common)
+    cli_observe.add_parsers(commands, _common)
 
     types = commands.add_parser(
         "types",
@@ -177,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve": _serve,
         "connect": _connect,
         "service": _service,
+        "dashboard": _dashboard,
+        "top": _top,
         "types": _types,
         "search": _search,
         "inspect": _inspect,
@@ -215,12 +218,20 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 async def _run(parsed: argparse.Namespace) -> int:
     from cellblock.daemon import Broker
+    from cellblock.progress import progress_on
 
     code = _read_script(parsed.script)
     limits = {
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
-    async with Broker(_settings(parsed)) as broker:
+    settings = _settings(parsed)
+    async with (
+        cli_observe.logging_as_configured(settings),
+        Broker(settings) as broker,
+        progress_on(sys.stderr) as progress,
+    ):
+        if progress is not None:
+            broker.events.add(progress)
         await broker.settled()
         _require(broker, parsed.require)
         try:
@@ -256,13 +267,14 @@ async def _serve(parsed: argparse.Namespace) -> int:
     cli_http.check_serve(parsed)
     settings = _settings(parsed).with_profile(parsed.profile)
     if parsed.http is not None:
-        await cli_http.serve(parsed, settings)
+        async with cli_observe.logging_as_configured(settings):
+            await cli_http.serve(parsed, settings.for_service())
         return EXIT_OK
 
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(settings) as broker:
+    async with cli_observe.logging_as_configured(settings), Broker(settings) as broker:
         await broker.settled()
         await serve_stdio(broker, version=__version__)
     return EXIT_OK
@@ -275,6 +287,16 @@ async def _connect(parsed: argparse.Namespace) -> int:
 
 async def _service(parsed: argparse.Namespace) -> int:
     sys.stdout.write(cli_http.service(parsed, _settings(parsed)))
+    return EXIT_OK
+
+
+async def _dashboard(parsed: argparse.Namespace) -> int:
+    await cli_observe.dashboard(parsed, _settings(parsed))
+    return EXIT_OK
+
+
+async def _top(parsed: argparse.Namespace) -> int:
+    await cli_observe.top(parsed, _settings(parsed))
     return EXIT_OK
 
 

@@ -17,6 +17,13 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cellblock.config_http import HttpSettings
+from cellblock.config_observe import (
+    AuditSettings,
+    DashboardSettings,
+    LogSettings,
+    MetricsSettings,
+    TraceSettings,
+)
 from cellblock.config_schemas import (
     SchemaRules,
     SchemaSettings,
@@ -42,12 +49,16 @@ from cellblock.errors import ConfigError
 
 __all__ = [
     "MIB",
+    "AuditSettings",
     "CellblockSettings",
+    "DashboardSettings",
     "FrontendSettings",
     "HostSettings",
     "HttpSettings",
     "LimitRange",
     "LimitSettings",
+    "LogSettings",
+    "MetricsSettings",
     "PinSettings",
     "PoolSettings",
     "Positive",
@@ -59,6 +70,7 @@ __all__ = [
     "ServerSchemaSettings",
     "Settings",
     "ToolSchemaSettings",
+    "TraceSettings",
     "TypecheckMode",
     "Unwrap",
     "UpstreamSettings",
@@ -79,6 +91,11 @@ class CellblockSettings(Section):
     frontend: FrontendSettings = FrontendSettings()
     http: HttpSettings = HttpSettings()
     hosts: HostSettings = HostSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
@@ -166,6 +183,13 @@ class Settings(BaseModel):
             return self
         section = self.cellblock.model_copy(update={"state_dir": path})
         return self.model_copy(update={"cellblock": section})
+
+    def for_service(self) -> Settings:
+        """The same settings with an audit log, unless they say otherwise: others use the daemon."""
+        if self.cellblock.audit.enabled is not None:
+            return self
+        audit = self.cellblock.audit.model_copy(update={"enabled": True})
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update={"audit": audit})})
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """The same settings with another front-end profile, or unchanged for None."""

@@ -23,6 +23,7 @@ from cellblock.errors import (
     ToolNotFound,
 )
 from cellblock.execution import payload
+from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.unwrap import kind_of, unwrap
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
@@ -35,7 +36,6 @@ CANCEL_BOUND_SECONDS: Final = 2.0
 """From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
-NEVER_SENT: Final = "never sent: the run had ended"
 
 
 class ToolCaller(Protocol):
@@ -52,19 +52,6 @@ class ResultObserver(Protocol):
     def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
         """Takes a result, as the JSON that the script got. Must neither block nor raise."""
         ...
-
-
-@dataclass(slots=True)
-class _Call:
-    server: str
-    tool: str
-    started: float
-    export: str | None = None
-    duration_ms: int = 0
-    ok: bool = False
-    error: str | None = NEVER_SENT
-    certainty: Certainty = Certainty.NOT_STARTED
-    over: bool = False
 
 
 @dataclass(slots=True)
@@ -90,6 +77,7 @@ class ToolCalls:
         on_call: Told each call as it ends.
         schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
         learner: Shown each successful result, after its answer has been sent.
+        watch: Told each call as it begins and ends; None when nobody watches.
     """
 
     catalog: Catalog
@@ -101,7 +89,8 @@ class ToolCalls:
     on_call: Callable[[TraceEntry], None] | None = None
     schemas: ValidatorCache = field(default_factory=ValidatorCache)
     learner: ResultObserver | None = None
-    calls: list[_Call] = field(default_factory=list[_Call])
+    watch: RunWatch | None = None
+    calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
     _waiting_since: float | None = None
@@ -124,7 +113,7 @@ class ToolCalls:
 
     def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> None:
         """Starts one call; its answer is sent when it comes."""
-        call = _Call(server_id, tool_name, time.monotonic())
+        call = CallFacts(server_id, tool_name, time.monotonic())
         self.calls.append(call)
         self._spawn(self._execute(call_id, call, body))
 
@@ -165,8 +154,11 @@ class ToolCalls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _execute(self, call_id: int, call: _Call, body: bytes) -> None:
+    async def _execute(self, call_id: int, call: CallFacts, body: bytes) -> None:
         self._clock(1)
+        if self.watch is not None:
+            call.arguments = body
+            self.watch.call_begun(call)
         try:
             server, tool = self._find(call)
             call.export = tool.export_name
@@ -186,6 +178,8 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self.reply(call_id, True, answer)
+            if self.watch is not None:
+                call.result = answer
             if self.learner is not None:
                 self.learner.offer(server.config_name, tool, kind, answer)
         except ScriptError as error:
@@ -213,8 +207,14 @@ class ToolCalls:
             self._fail(call_id, call, fault)
         finally:
             self._clock(-1)
+            if self.watch is not None:
+                if not call.over:
+                    call.duration_ms = int((time.monotonic() - call.started) * 1000)
+                self.watch.call_ended(call)
+                # Listeners have had their look; a run may make many large calls.
+                call.arguments, call.result = b"", None
 
-    def _find(self, call: _Call) -> tuple[ServerEntry, ToolEntry]:
+    def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
         server = self.catalog.servers.get(call.server)
         if server is None:
             raise ServerNotFound(
@@ -235,7 +235,7 @@ class ToolCalls:
             hint=_did_you_mean(call.tool, names, "Use a tool from listTools()."),
         )
 
-    def _encode(self, call: _Call, value: Any) -> bytes:
+    def _encode(self, call: CallFacts, value: Any) -> bytes:
         try:
             answer = payload.encode(value)
         except payload.PayloadError as error:
@@ -252,7 +252,7 @@ class ToolCalls:
             )
         return answer
 
-    def _fail(self, call_id: int, call: _Call, error: ScriptError) -> None:
+    def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
         self._finish(call)
         error.details.setdefault("serverId", call.server)
@@ -265,7 +265,7 @@ class ToolCalls:
             body = payload.encode(error.as_json())
         self.reply(call_id, False, body)
 
-    def _finish(self, call: _Call) -> None:
+    def _finish(self, call: CallFacts) -> None:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
         if self.on_call is not None:
@@ -280,7 +280,7 @@ class ToolCalls:
             self._waiting_since = None
 
 
-def _entry(call: _Call) -> TraceEntry:
+def _entry(call: CallFacts) -> TraceEntry:
     duration = call.duration_ms if call.over else int((time.monotonic() - call.started) * 1000)
     return TraceEntry(
         server_id=call.server, tool_name=call.tool, duration_ms=duration, ok=call.ok, error=call.error

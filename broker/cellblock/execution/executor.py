@@ -14,9 +14,10 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
+from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.imports import TooComplex
 from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
-from cellblock.execution.request import read_request
+from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.source import encoded
@@ -63,6 +64,7 @@ class Executor:
         learner: Shown the results of tool calls.
         outputs: What is known about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
+        events: Who watches all runs.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Executor:
         checker: TypeChecker | None = None,
         learner: ResultObserver | None = None,
         outputs: OutputLookup = stated_output,
+        events: RunEvents | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -84,6 +87,7 @@ class Executor:
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
+        self._events = RunEvents() if events is None else events
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
 
     async def close(self) -> None:
@@ -94,7 +98,12 @@ class Executor:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
 
     async def run(
-        self, raw: Mapping[str, Any], *, observer: Observer = NOBODY, client: str = DEFAULT_CLIENT
+        self,
+        raw: Mapping[str, Any],
+        *,
+        observer: Observer = NOBODY,
+        client: str = DEFAULT_CLIENT,
+        watcher: Watcher | None = None,
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -102,6 +111,7 @@ class Executor:
             raw: The request (Code Mode specification, section 3.2).
             observer: Told what happens while it happens.
             client: Whose run it is; workers are shared fairly between clients.
+            watcher: Watches this run beside those who watch all.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -110,6 +120,20 @@ class Executor:
         worker is killed.
         """
         request = read_request(raw, self._settings)
+        watch = self._events.open(client, request.code, watcher)
+        if watch is None:
+            return await self._run(request, observer, client, None)
+        try:
+            response = await self._run(request, observer, client, watch)
+        except BaseException:
+            watch.given_up()
+            raise
+        watch.ended(response)
+        return response
+
+    async def _run(
+        self, request: RunRequest, observer: Observer, client: str, watch: RunWatch | None
+    ) -> RunResponse:
         try:
             # Before the work of planning: a refusal must stay cheap when very many come.
             self._pool.check_room(client)
@@ -147,7 +171,10 @@ class Executor:
             schemas=self._schemas,
             learner=self._learner,
             observer=observer,
+            watch=watch,
         )
+        if watch is not None:
+            watch.queued()
         queued_at = time.monotonic()
         try:
             lease = await self._pool.acquire(run, client)
@@ -155,7 +182,9 @@ class Executor:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        response = await self._watched(run, run.execute(lease, queued_at))
+        if watch is not None:
+            watch.leased()
+        response = await self._watched(run, run.execute(lease, queued_at), watch)
         if typecheck == "after" and not response.ok:
             response = await self._types.after(response, request, plan, catalog)
         if warnings:
@@ -169,7 +198,9 @@ class Executor:
             return refused_plan(str(error))
         return make_plan(code, catalog, self._urls, found)
 
-    async def _watched(self, run: Run, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
+    async def _watched(
+        self, run: Run, work: Coroutine[Any, Any, RunResponse], watch: RunWatch | None
+    ) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.
         task = asyncio.create_task(work, name="run")
         self._live[task] = run
@@ -177,6 +208,8 @@ class Executor:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            if watch is not None:
+                watch.ends_with(task)
             run.abort()
             raise
 

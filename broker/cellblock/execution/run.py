@@ -14,6 +14,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
+from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, in_script_terms, stacks_in_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
@@ -59,6 +60,7 @@ class Run:
         schemas: Compiled input schemas.
         learner: Shown the results of tool calls.
         observer: Told what happens while it happens.
+        watch: The same for those that watch all runs; None when nobody does.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Run:
         schemas: ValidatorCache,
         learner: ResultObserver | None,
         observer: Observer,
+        watch: RunWatch | None = None,
     ) -> None:
         self._plan = plan
         self._limits = limits
         self._max_message_bytes = max_message_bytes
         self._discovery = discovery
         self._on_log = observer.on_log
+        self._watch = watch
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
@@ -108,6 +112,7 @@ class Run:
             schemas=schemas,
             learner=learner,
             on_call=observer.on_call,
+            watch=watch,
         )
 
     async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
@@ -145,6 +150,8 @@ class Run:
             case protocol.Leased():
                 if self._move(Event.LEASED):
                     self._leased = True
+                    if self._watch is not None:
+                        self._watch.started()
                     bound = self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS
                     self._set_timer(bound, self._host_broke_word, "it let a run pass its deadline")
             case protocol.Log():
@@ -239,6 +246,8 @@ class Run:
         self._logs.append(entry)
         if self._on_log is not None:
             tell(self._on_log, entry)
+        if self._watch is not None:
+            self._watch.logged(entry)
 
     def _is_next(self, call_id: int) -> bool:
         """Whether ids count up as they must: a call that is said twice must not be made twice."""
@@ -347,6 +356,8 @@ class Run:
 
     def _response(self, queue_ms: int) -> RunResponse:
         ended = self._ended or protocol.Ended(reason="crashed")
+        if self._watch is not None:
+            self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
         diagnostics = list(self._diagnostics)
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.

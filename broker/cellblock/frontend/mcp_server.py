@@ -137,7 +137,7 @@ def make_server(
         )
         return types.ReadResourceResult(contents=[contents])
 
-    return Server(
+    server = Server(
         "cellblock",
         version=version,
         title="Cellblock",
@@ -149,6 +149,11 @@ def make_server(
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
     )
+    if service.settings.cellblock.traces.endpoint is not None:
+        from cellblock.frontend.trace_context import with_trace_context
+
+        server.middleware.append(with_trace_context)
+    return server
 
 
 async def serve_stdio(service: RunService, *, version: str) -> None:

@@ -1,0 +1,88 @@
+"""Text for terminals: other people's text without control characters, cut to columns; colours where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from typing import IO, Final
+
+CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
+
+CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "reverse": "7",
+}
+
+
+def columns(text: str) -> int:
+    """How many columns plain text takes."""
+    return sum(_width(char) for char in text)
+
+
+def plain(text: str, width: int) -> str:
+    """The text in one line of at most `width` columns, in which nothing can move a cursor or feign another line."""
+    taken = 0
+    kept: list[str] = []
+    for char in text:
+        # Also bidirectional controls and other format characters, which would reorder what stands beside.
+        shown = char if char.isprintable() else "·"
+        taken += _width(shown)
+        if taken > width:
+            while kept and taken > width - 1:
+                taken -= _width(kept.pop())
+            return "".join(kept) + "…" if width > 0 else ""
+        kept.append(shown)
+        if len(kept) > 4 * width:
+            break
+    return "".join(kept)
+
+
+def cell(text: object, width: int, *, right: bool = False) -> str:
+    """The text in exactly `width` columns."""
+    shown = plain(str(text), width)
+    space = " " * (width - columns(shown))
+    return space + shown if right else shown + space
+
+
+def wants_colour(stream: IO[str]) -> bool:
+    """Whether escape sequences for colours are right there (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Paint:
+    """Colours, or none.
+
+    Args:
+        on: Whether they are wanted.
+    """
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    def __call__(self, text: str, *styles: str) -> str:
+        """The text in these styles; it must be safe already."""
+        if not self._on or not styles:
+            return text
+        return f"\x1b[{';'.join(CODES[style] for style in styles)}m{text}\x1b[0m"
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def milliseconds(value: float | None) -> str:
+    """A time for people: `3.1 ms`, `2.0 s`, `4 min`."""
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.1f} ms"
+    if value < 1000:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.1f} s" if value < 60_000 else f"{value / 60_000:.0f} min"
