@@ -77,7 +77,7 @@ class TraceSettings(Section):
     """Of a collector, OTLP over HTTP with its whole path, such as `http://127.0.0.1:4318/v1/traces`; no traces when
     absent."""
 
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Sent along, such as an API key."""
 
     service_name: Annotated[str, Field(min_length=1, max_length=200)] = "cellblock"
