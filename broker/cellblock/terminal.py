@@ -31,11 +31,11 @@ def plain(text: str, width: int) -> str:
     for char in text:
         # Also bidirectional controls and other format characters, which would reorder what stands beside.
         shown = char if char.isprintable() else "·"
-        taken += _width(shown)
-        if taken > width:
+        if taken + _width(shown) > width:
             while kept and taken > width - 1:
                 taken -= _width(kept.pop())
             return "".join(kept) + "…" if width > 0 else ""
+        taken += _width(shown)
         kept.append(shown)
         if len(kept) > 4 * width:
             break

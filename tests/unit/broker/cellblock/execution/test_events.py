@@ -12,6 +12,7 @@ import pytest
 from cellblock.execution.events import CallFacts, RunEvents, RunFacts, Watcher
 from cellblock.execution.response import LogEntry
 from memory_host import HostedRun, World, hold
+from support import until
 
 MakeWorld = Callable[..., World]
 
@@ -121,8 +122,7 @@ async def test_a_cancelled_run_ends_once_with_its_calls(make_world: MakeWorld) -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        while not diary.said[-1].startswith("over"):
-            await asyncio.sleep(0.01)
+        await until(lambda: diary.said[-1].startswith("over"), "the end")
     assert diary.said[-2:] == ["ended slow False slow None", "over CANCELLED cancelled"]
     assert diary.runs[0].calls[0].error == "in flight when the run ended: may have run"
 
@@ -134,9 +134,7 @@ async def test_given_up_in_the_queue(make_world: MakeWorld) -> None:
     await host.until_runs(1)
     world.events.add(diary)
     waiting = world.begin()
-    async with asyncio.timeout(20):
-        while world.pool.queued == 0:
-            await asyncio.sleep(0.01)
+    await until(lambda: world.pool.queued, "a queue")
     assert diary.said == ["accepted default planning", "queued queued"]
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
