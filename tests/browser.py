@@ -12,7 +12,9 @@ from playwright.async_api import Browser, async_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
-WHERE_FROM = "no Chromium or Chrome: install one (Debian: apt-get install chromium), or name it in CELLBLOCK_BROWSER"
+WHERE_FROM = (
+    "no Chromium or Chrome: install one (Debian: apt-get install chromium), or name it in CELLBLOCK_BROWSER"
+)
 
 FLAGS = [
     "--disable-gpu",
