@@ -91,7 +91,7 @@ def _head(state: Data, width: int, paint: Paint) -> Iterator[str]:
 
 def _upstreams(state: Data, width: int, paint: Paint) -> list[str]:
     known = {row["id"]: row for row in state["knowledge"]}
-    name = max(12, width - 62)
+    name = min(28, max(12, width - 62))
     head = (
         cell("SERVER", name)
         + cell("TOOLS", 7, right=True)

@@ -145,8 +145,7 @@ function show(state) {
   const status = byId("status");
   status.className = "";
   const text = `version ${state.version} · up ${time(state.uptimeSeconds * 1000)}`;
-  // A live region: said again only when something has changed for a listener.
-  if (status.dataset.state !== "ok") status.dataset.state = "ok";
+  // A live region is read aloud: only what has gone wrong is worth that.
   status.setAttribute("aria-live", "off");
   status.textContent = text;
 }
