@@ -227,8 +227,8 @@ async def _run(parsed: argparse.Namespace) -> int:
     settings = _settings(parsed)
     async with (
         cli_observe.logging_as_configured(settings),
-        Broker(settings) as broker,
         progress_on(sys.stderr) as progress,
+        Broker(settings) as broker,
     ):
         if progress is not None:
             broker.events.add(progress)

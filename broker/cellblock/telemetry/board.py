@@ -53,11 +53,6 @@ class Board(Watcher):
         self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
         """When runs ended (`time.monotonic`), and whether well."""
 
-    @property
-    def waiting(self) -> int:
-        """Runs that wait for a place."""
-        return sum(1 for live in self._live.values() if live.run.state == "queued")
-
     def run_accepted(self, run: RunFacts) -> None:
         """It is live."""
         self._live[run.id] = _Live(run)

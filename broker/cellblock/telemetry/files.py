@@ -70,7 +70,7 @@ class PrivateFile:
         self._keep = keep
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._descriptor, self._size = self._open()
+            self._descriptor = self._open()
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}.",
@@ -79,34 +79,47 @@ class PrivateFile:
 
     def write(self, data: bytes) -> None:
         """Appends whole lines. Raises OSError, on a full disk for example."""
-        if self._size and self._size + len(data) > self._max_bytes:
+        size = self._followed()
+        if size and size + len(data) > self._max_bytes:
             self._put_aside()
-        written = os.write(self._descriptor, data)
-        self._size += written
-        if written < len(data):
+        if os.write(self._descriptor, data) < len(data):
             raise OSError("only a part was written")
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self._descriptor)
 
-    def _open(self) -> tuple[int, int]:
+    def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, 0o600)
         # One that was made by hand may be open to others.
         os.fchmod(descriptor, 0o600)
-        return descriptor, os.fstat(descriptor).st_size
+        return descriptor
+
+    def _open_again(self) -> None:
+        descriptor = self._open()
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+
+    def _followed(self) -> int:
+        """Its size, once it is the file of that name: another daemon, or logrotate, may have put ours aside."""
+        mine = os.fstat(self._descriptor)
+        try:
+            named = self._path.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            named = None
+        if named is None or (named.st_dev, named.st_ino) != (mine.st_dev, mine.st_ino):
+            self._open_again()
+            return os.fstat(self._descriptor).st_size
+        return mine.st_size
 
     def _put_aside(self) -> None:
         for number in range(self._keep - 1, 0, -1):
             with suppress(FileNotFoundError):
                 self._aside(number).replace(self._aside(number + 1))
         with suppress(FileNotFoundError):
-            # Where two daemons share the file, the other one may have done it.
             self._path.replace(self._aside(1))
-        descriptor, self._size = self._open()
-        os.close(self._descriptor)
-        self._descriptor = descriptor
+        self._open_again()
 
     def _aside(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")

@@ -43,6 +43,9 @@ MAX_CODES: Final = 16
 COOKIE_SECONDS: Final = 12 * 60 * 60
 MAX_COOKIES: Final = 64
 
+STATE_SECONDS: Final = 0.25
+"""For so long an answer is given again: those who ask very often do not keep the daemon from its work."""
+
 HEADERS: Final = (
     (
         b"content-security-policy",
@@ -98,6 +101,7 @@ class Pages:
         self._clock = clock
         self._codes: OrderedDict[str, float] = OrderedDict()
         self._cookies: OrderedDict[str, float] = OrderedDict()
+        self._state: tuple[float, Page] | None = None
 
     def has(self, path: str) -> bool:
         """Whether a path is ours."""
@@ -132,7 +136,7 @@ class Pages:
             name, kind = ASSETS[path]
             return _page(files("cellblock.frontend.http").joinpath("page", name).read_bytes(), kind)
         if path == STATE_PATH:
-            return _json(self._view.state())
+            return self._state_page(self._view)
         if path.startswith(RUNS_PREFIX):
             run = self._view.board.run(path.removeprefix(RUNS_PREFIX))
             return Page(HTTPStatus.NOT_FOUND) if run is None else _json(run)
@@ -143,6 +147,12 @@ class Pages:
         return Page(HTTPStatus.NOT_FOUND)
 
     # ---- inside ----------------------------------------------------------------------------------------
+
+    def _state_page(self, view: View) -> Page:
+        now = self._clock()
+        if self._state is None or now - self._state[0] >= STATE_SECONDS:
+            self._state = (now, _json(view.state()))
+        return self._state[1]
 
     def _new_code(self) -> str:
         code = secrets.token_urlsafe(24)

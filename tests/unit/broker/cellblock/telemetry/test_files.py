@@ -45,6 +45,16 @@ def test_it_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
 
 
+def test_it_follows_when_another_one_puts_the_file_aside(tmp_path: Path) -> None:
+    one, two = (PrivateFile(tmp_path / "log", max_bytes=4096, keep=3) for _ in range(2))
+    for number in range(300):
+        (one if number % 3 else two).write(b"%029d\n" % number)
+    one.close()
+    two.close()
+    assert lines_of(tmp_path) == [f"{number:029}" for number in range(300)]
+    assert all(file.stat().st_size <= 4096 for file in tmp_path.iterdir())
+
+
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "log").symlink_to(tmp_path / "victim")

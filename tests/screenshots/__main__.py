@@ -20,13 +20,12 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))  # its real daemon, browser and terminal
+from browser import browser
+from http_daemon import TOOL, Daemon, daemon
+from pseudo_terminal import in_terminal
+from support import CELLBLOCK, until, within
 
-from browser import browser  # noqa: E402
-from http_daemon import TOOL, Daemon, daemon  # noqa: E402
-from pseudo_terminal import in_terminal  # noqa: E402
-from support import CELLBLOCK, until, within  # noqa: E402
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 COLUMNS, LINES = 110, 34
 LOAD_SECONDS: Final = 65.0
