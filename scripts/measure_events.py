@@ -1,4 +1,5 @@
-"""What it costs a run to be watched: warm runs in one broker, with nobody watching and with everything on, in turn.
+"""What it costs a run to be watched: warm runs in one broker, with nobody watching and with everything on, in turn;
+and the steps of a run alone, as CPU time of the loop's thread, which other work on the machine disturbs least.
 
 .venv/bin/python scripts/measure_events.py [--runs N] [--only-bare]
 
@@ -71,6 +72,47 @@ async def measure(runs: int, only_bare: bool) -> None:
                         )
 
 
+def alone(count: int = 3_000) -> None:
+    """Prints what the steps of one run with one call and one log take, without a broker."""
+    from cellblock.execution.events import CallFacts, RunEvents
+    from cellblock.execution.response import LogEntry, RunResponse
+
+    entry, response = LogEntry(level="log", message="one", time_ms=1), RunResponse(logs=[], diagnostics=[])
+
+    def one_run(events: RunEvents) -> None:
+        watch = events.open("me", SCRIPT)
+        if watch is None:
+            return
+        watch.queued()
+        watch.leased()
+        watch.started()
+        watch.logged(entry)
+        call = CallFacts("files", "read", time.monotonic(), b"{}", export="read")
+        watch.call_begun(call)
+        call.ok = call.over = True
+        watch.call_ended(call)
+        watch.ended(response)
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = parse_settings({"cellblock": {"state_dir": folder}}).cellblock
+        audit, *others = _watchers(settings, Path(folder))
+        for name, watchers in (
+            ("nobody", []),
+            ("metrics and dashboard", others),
+            ("and the audit log", [audit, *others]),
+        ):
+            events = RunEvents()
+            for watcher in watchers:
+                events.add(watcher)
+            taken: list[float] = []
+            for _ in range(count):
+                started = time.thread_time()
+                one_run(events)
+                taken.append((time.thread_time() - started) * 1e6)
+            print(f"steps of one run, {name:22} {statistics.median(taken):6.1f} µs (median of {count})")
+        audit.close()
+
+
 def _watchers(section: Any, folder: Path) -> list[Any]:
     from cellblock.telemetry.audit import AuditLog
     from cellblock.telemetry.board import Board
@@ -85,6 +127,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--only-bare", action="store_true")
     arguments = parser.parse_args()
+    if not arguments.only_bare:
+        alone()
     asyncio.run(measure(arguments.runs, arguments.only_bare))
 
 
