@@ -2,9 +2,10 @@
 
     python scripts/measure_inference.py
 
-In one broker on this machine, runs of one script take turns with and without learning. Printed are the medians of the
-runs' wall time, and the processor time of the learner's thread as a share of it: with every result looked at, and as it
-is by default, from a tool's first result on. The yardstick is `json.loads` of the same result.
+Runs of one script follow each other without a pause, without learning and with it. Printed are the medians of the
+runs' wall time, and the processor time of the learner's thread as a share of it: with every result wanted, and as it is
+by default, from a tool's first result on. Then the same with pauses between runs, as an agent makes them: there looks
+wait for the pauses, and the figure is the part of them that fell into a run. The yardstick is `json.loads`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from cellblock.catalog.model import ToolEntry
 from cellblock.config import parse_settings
 from cellblock.schemas import learner as learning
 from cellblock.schemas.infer import shape_of
+from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.learner import Learner
 
 RUNS = 60
 REPEATS = 200
+PAUSE_SECONDS = 0.25
 ROWS: list[dict[str, Any]] = [
     {
         "id": number,
@@ -38,7 +41,10 @@ ROWS: list[dict[str, Any]] = [
     }
     for number in range(530)
 ]
-SCRIPT = 'import { rows } from "@codemode/servers/local";\nglobalThis.__codemode_result__ = (await rows({})).length;'
+SCRIPT = """
+import { rows } from "@codemode/servers/local";
+globalThis.__codemode_result__ = (await rows({})).result.length;
+"""
 
 
 @tool()
@@ -58,35 +64,46 @@ def timed(work: Any) -> float:
 
 
 class Clock:
-    """The processor time that looking at results takes, by the learner's own thread."""
+    """The processor time of looks at results, in the learner's own thread, and what of it fell into a run."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        clock, plain = self, Learner._read_all  # pyright: ignore[reportPrivateUsage]
+        self.running = False
+        self.looks = 0
+        self.seconds = self.seconds_in_runs = 0.0
+        clock, plain = self, Learner._read  # pyright: ignore[reportPrivateUsage]
 
-        def read_all(self: Learner) -> None:
-            started = time.thread_time()
-            plain(self)
-            clock.seconds += time.thread_time() - started
+        def read(self: Learner, offer: Any) -> None:
+            started, running = time.thread_time(), clock.running
+            plain(self, offer)
+            took = time.thread_time() - started
+            clock.looks += 1
+            clock.seconds += took
+            clock.seconds_in_runs += took * (running or clock.running)
 
-        Learner._read_all = read_all  # pyright: ignore[reportPrivateUsage]
+        Learner._read = read  # pyright: ignore[reportPrivateUsage]
+
+    def reset(self) -> None:
+        """Forgets what was measured."""
+        self.looks, self.seconds, self.seconds_in_runs = 0, 0.0, 0.0
 
 
-async def runs(learn: dict[str, Any], clock: Clock) -> tuple[float, float]:
-    """Median wall seconds of a run, and the learner's processor seconds for each."""
+async def runs(learn: dict[str, Any], clock: Clock, pause: float = 0.0) -> float:
+    """Median wall seconds of a run."""
     with tempfile.TemporaryDirectory() as folder:
         settings = parse_settings({"cellblock": {"state_dir": folder, "schemas": learn, "pool": {"warm": 2}}})
         async with Broker(settings, tools=[rows]) as broker:
             for _ in range(3):
                 await broker.run("globalThis.__codemode_result__ = 1;")
-            clock.seconds, walls = 0.0, list[float]()
+            clock.reset()
+            walls = list[float]()
             for _ in range(RUNS):
-                started = time.perf_counter()
+                clock.running, started = True, time.perf_counter()
                 response = await broker.run(SCRIPT)
                 walls.append(time.perf_counter() - started)
-                assert response.result == len(ROWS)
-            await broker.learnt()
-            return statistics.median(walls), clock.seconds / RUNS
+                clock.running = False
+                assert response.result == len(ROWS), response
+                await asyncio.sleep(pause)
+            return statistics.median(walls)
 
 
 def main() -> None:
@@ -95,24 +112,42 @@ def main() -> None:
     body = json.dumps(ROWS)
     yardstick = timed(lambda: json.loads(body))
     inference = timed(lambda: shape_of([ROWS]))
+    fits = Fits(shape_of([ROWS]))
+    assert fits(ROWS)
+    asking = timed(lambda: fits(ROWS))
     made = Learner(parse_settings({}).cellblock.schemas, None)
     entry = ToolEntry("rows", "rows")
     encoded = body.encode()
 
     def offer() -> None:
-        made.offer("local", entry, "value", encoded)
+        made.offer("local", entry, "value", encoded, ROWS)
 
     offering = timed(offer)
     print(f"a result of {len(body) / 1000:.0f} KB; json.loads of it, the yardstick: {yardstick * 1e3:.2f} ms")
-    print(f"inference: {inference * 1e3:.2f} ms ({inference / yardstick:.2f} of the yardstick)")
+    print(f"making its shape: {inference * 1e3:.2f} ms ({inference / yardstick:.2f} of the yardstick)")
+    print(
+        f"asking whether it adds anything: {asking * 1e3:.2f} ms ({asking / yardstick:.2f} of the yardstick)"
+    )
     print(f"handing a result over, all that is in its way: {offering * 1e6:.1f} µs")
     clock = Clock()
-    off, _ = asyncio.run(runs({"learn": False}, clock))
-    new, new_cost = asyncio.run(runs({"stable_after": 1_000_000}, clock))
-    stable, stable_cost = asyncio.run(runs({}, clock))
+    off = asyncio.run(runs({"learn": False}, clock))
     print(f"median run: {off * 1e3:.1f} ms without learning")
-    print(f"  every result is looked at: run {new * 1e3:.1f} ms, learner {new_cost / off:.1%} of a run")
-    print(f"  as it is by default:       run {stable * 1e3:.1f} ms, learner {stable_cost / off:.1%} of a run")
+    for name, learn, pause in (
+        ("every result wanted, runs without a pause", {"stable_after": 1_000_000}, 0.0),
+        ("as by default, runs without a pause", {}, 0.0),
+        (
+            f"every result wanted, {PAUSE_SECONDS:g} s between runs",
+            {"stable_after": 1_000_000},
+            PAUSE_SECONDS,
+        ),
+    ):
+        wall = asyncio.run(runs(learn, clock, pause))
+        share = clock.seconds_in_runs / RUNS / off
+        each = clock.seconds / max(clock.looks, 1)
+        print(
+            f"  {name}: run {wall * 1e3:.1f} ms; {clock.looks} of {RUNS} results looked at, {each * 1e3:.2f} ms each "
+            f"({each / off:.1%} of a run); in runs {share:.2%} of their time"
+        )
     print(f"bounds: {learning.MAX_WAITING} results or {learning.MAX_WAITING_BYTES >> 20} MiB may wait")
 
 

@@ -3,8 +3,9 @@
     python scripts/measure_typecheck.py [--runs 20]
 
 Cold: from nothing to the answer, the process's start included. Warm: another script each time, in the same process.
-Small is one server with three tools; large imports all of the recorded catalogs (tests/fixtures/catalogs) at once. The
-yardstick is the start of a process that does nothing (`/bin/true`), which tells how busy the machine is.
+Small is one server with three tools; large imports all of the recorded catalogs (tests/fixtures/catalogs) at once and
+uses one tool; all names each of their tools too.
+The yardstick is the start of a process that does nothing (`/bin/true`), which tells how busy the machine is.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def large() -> Catalog:
     return Catalog(1, servers)
 
 
-def script(catalog: Catalog, number: int) -> str:
-    """Thirty lines that use a tool and have one error; another text for each number."""
+def script(catalog: Catalog, number: int, *, every: bool = False) -> str:
+    """Thirty lines that use a tool and have one error; another text for each number. `every` names all tools."""
     imports = "".join(
         f'import * as s{n} from "@codemode/servers/{name}";\n' for n, name in enumerate(catalog.servers)
     )
@@ -75,12 +76,17 @@ def script(catalog: Catalog, number: int) -> str:
         f"const part{n} = tasks.filter((task) => task.due > '{n}').map((task) => task.name);\n"
         for n in range(25)
     )
-    return f"{imports}const {{ tasks }} = await s0.list({{}});\n{body}console.log(tasks[{number}].title);\n"
+    if every:
+        names = [(n, tool) for n, server in enumerate(catalog.servers.values()) for tool in server.tools]
+        body += "".join(f"void s{n}.{tool.export_name};\n" for n, tool in names)
+    tracker = list(catalog.servers).index("tracker")
+    call = f"const {{ tasks }} = await s{tracker}.list({{}});\n"
+    return f"{imports}{call}{body}console.log(tasks[{number}].title);\n"
 
 
-async def check(checker: TypeChecker, catalog: Catalog, number: int) -> float:
+async def check(checker: TypeChecker, catalog: Catalog, number: int, *, every: bool) -> float:
     """One check in ms; it must find the error and name the likely property."""
-    code = script(catalog, number)
+    code = script(catalog, number, every=every)
     imports = [f"@codemode/servers/{name}" for name in catalog.servers]
     started = time.perf_counter()
     checked = await checker.check(
@@ -120,20 +126,24 @@ async def measure(runs: int) -> None:
     """Prints a table."""
     unit = median(yardstick() for _ in range(50))
     print(f"TypeScript {compiler.version()}; yardstick (/bin/true) {unit:.1f} ms; {runs} runs")
-    for name, catalog in (("small", small()), ("large", large())):
+    for name, catalog, every in (
+        ("small", small(), False),
+        ("large", large(), False),
+        ("all", large(), True),
+    ):
         tools = sum(len(server.tools) for server in catalog.servers.values())
         print(f"{name}: {len(catalog.servers)} servers, {tools} tools")
         cold: list[float] = []
         for number in range(runs):
             checker = TypeChecker()
-            cold.append(await check(checker, catalog, number))
+            cold.append(await check(checker, catalog, number, every=every))
             await checker.close()
         show("  cold", cold, COLD_TARGET_MS, unit)
         checker = TypeChecker()
-        await check(checker, catalog, 0)
+        await check(checker, catalog, 0, every=every)
         processes = _processes(checker)
         own, theirs = time.process_time(), _cpu_seconds(processes)
-        warm = [await check(checker, catalog, 1 + number) for number in range(runs * 5)]
+        warm = [await check(checker, catalog, 1 + number, every=every) for number in range(runs * 5)]
         own, theirs = time.process_time() - own, _cpu_seconds(processes) - theirs
         show("  warm", warm, WARM_TARGET_MS, unit)
         each = 1000 / len(warm)

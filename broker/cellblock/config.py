@@ -170,7 +170,8 @@ class Settings(BaseModel):
     @property
     def state_dir(self) -> Path:
         """Where everything that outlives a run is kept."""
-        return self.cellblock.state_dir or Path(platformdirs.user_state_dir("cellblock"))
+        # Absolute: worker hosts are told of it, and do not run in this process's folder.
+        return (self.cellblock.state_dir or Path(platformdirs.user_state_dir("cellblock"))).absolute()
 
     @property
     def overlay_dir(self) -> Path:

@@ -334,7 +334,7 @@ class Broker:
             stack.push_async_callback(checker.close)
             if section.typecheck == "before":
                 checker.warm_up()
-        self._executor = Executor(
+        executor = self._executor = Executor(
             section,
             pool,
             self._registry,
@@ -343,7 +343,8 @@ class Broker:
             outputs=self._outputs,
             events=self.events,
         )
-        stack.push_async_callback(self._stop_executor, self._executor)
+        self._learner.make_way_for(lambda: executor.busy)
+        stack.push_async_callback(self._stop_executor, executor)
 
     def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:
         learner = Learner(self._settings.cellblock.schemas, self._settings.state_dir / FILE_NAME)

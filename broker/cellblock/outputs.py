@@ -136,10 +136,12 @@ def _compared(stated: ToolOutput, seen: Observation) -> ToolOutput:
     if not seen.samples:
         return stated
     counted = _counted(stated, seen)
-    if not seen.disagreements or stated.source != "declared":
+    if not seen.disagreements:
         return counted
     count = f"{seen.disagreements} of {seen.samples} results"
-    disagreement = f"{count} did not fit what is declared; the newest: {seen.disagreement}"
+    # Also where types come from the user: the server's own schema is shown beside it.
+    by = "is declared" if stated.source == "declared" else "the server declares"
+    disagreement = f"{count} did not fit what {by}; the newest: {seen.disagreement}"
     return replace(counted, disagreement=disagreement, note=f"{stated.note} {disagreement}.")
 
 

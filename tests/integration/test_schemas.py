@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, tool
+from cellblock.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.knowledge import inspect_tool, show_types
 from support import SERVERS, settings, succeeded
@@ -103,3 +104,25 @@ async def test_errors_teach_nothing_and_a_store_that_cannot_be_opened_harms_noth
 async def test_a_wrong_server_name_in_the_settings_is_named(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"contrakt: no such server; there are contract, local"):
         settings(tmp_path, CONTRACT, schemas={"servers": {"contrakt": {}}})
+
+
+async def test_a_run_counts_as_work_until_its_response(tmp_path: Path) -> None:
+    held: list[Broker] = []
+
+    def executor() -> Any:
+        return held[0]._executor  # pyright: ignore[reportPrivateUsage]
+
+    @tool()
+    def busy() -> bool:
+        return executor().busy
+
+    async with Broker(settings(tmp_path), tools=[busy]) as broker:
+        held.append(broker)
+        code = (
+            'import { busy } from "@codemode/servers/local"; globalThis.__codemode_result__ = await busy({});'
+        )
+        assert succeeded(await broker.run(code)) == {"result": True}
+        assert not executor().busy
+        with pytest.raises(InvalidRequest):
+            await broker.run(7)  # type: ignore[arg-type]
+        assert not executor().busy

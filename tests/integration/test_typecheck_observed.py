@@ -66,7 +66,7 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
         found = error_of(refused, "TYPE_ERROR")
         assert "'title'" in found.message and "no tool was called" in found.message
         assert "Did you mean `name`?" in (found.hint or "")
-        assert f"{how[0]}, 1 result" in (found.hint or "")
+        assert f"{how[0]} (1 result)" in (found.hint or "")
         assert calls(record) == before and not refused.tool_trace
 
         right = await within(broker.run(script(how, "[task.name, task.due]"), typecheck="before"))

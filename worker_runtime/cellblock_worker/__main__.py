@@ -13,14 +13,15 @@ import os
 import resource
 import signal
 import sys
-from typing import Final
+from typing import Any, Final
 
 import zmq
 from pydantic import ValidationError
 
 from cellblock_worker import cgroup
 from cellblock_worker.confinement import IsolationUnavailable, use_cgroup, use_isolation
-from cellblock_worker.endpoints import EndpointError
+from cellblock_worker.deno_dir import DenoDir
+from cellblock_worker.endpoints import EndpointError, ipc_folder
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.lifetime import die_with_parent
 from cellblock_worker.orphans import end_orphans
@@ -52,18 +53,23 @@ async def serve(config: HostConfig) -> None:
         loop.add_reader(0, lifeline)
         host.warm_up()
         testing = loop.create_task(run_selftest(config.max_old_space_mb))
+        deno_dir = DenoDir(ipc_folder(config.connect), config.max_old_space_mb)
+        filling: asyncio.Task[None] | None = None
         ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]
         try:
             await asyncio.wait([testing, *ways_out], return_when=asyncio.FIRST_COMPLETED)
             if testing.done():
                 testing.result()
                 host.announce()
+                filling = loop.create_task(deno_dir.serve())
                 await asyncio.wait(ways_out, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (testing, *ways_out):
+            started: list[asyncio.Task[Any]] = [testing] if filling is None else [testing, filling]
+            for task in (*started, *ways_out):
                 task.cancel()
-            await asyncio.gather(testing, return_exceptions=True)
+            await asyncio.gather(*started, return_exceptions=True)
             await host.stop()
+            deno_dir.close()
     finally:
         context.destroy(linger=0)
 

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -44,6 +45,9 @@ NAMESPACES: Final = (
     "worker",
 )
 
+
+_CLOSE_ROOT: Final = ("--remount-ro", "/")
+"""Last: the root is a tmpfs until here, and a worker must find no place to write."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """What a machine says that has no descriptor, process or memory left at the moment."""
@@ -109,6 +113,12 @@ def try_out(deno: str, bundle: str) -> Finding:
     return Finding(prefix, "", binary)
 
 
+def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bool = False) -> list[str]:
+    """The argument prefix with one folder more. `prefix` ends, as `try_out` makes it, by closing the root."""
+    bind = "--bind" if writable else "--ro-bind"
+    return [*prefix[: -len(_CLOSE_ROOT)], bind, folder, inside, *_CLOSE_ROOT]
+
+
 def open_filter() -> int | None:
     """A fresh descriptor that bwrap reads the seccomp filter from (`--seccomp FD`), or None where there is none."""
     program = seccomp.filter_program()
@@ -127,8 +137,7 @@ def _mounts(deno: str, bundle: str) -> list[str]:
     for library in _libraries(real):
         mounts += ["--ro-bind", os.path.realpath(library), library]
     mounts += ["--ro-bind", real, DENO_INSIDE, "--ro-bind", bundle, BUNDLE_INSIDE]
-    # Last: the root is a tmpfs until here, and a worker must find no place to write.
-    return [*mounts, "--remount-ro", "/"]
+    return [*mounts, *_CLOSE_ROOT]
 
 
 def _libraries(binary: str) -> list[str]:

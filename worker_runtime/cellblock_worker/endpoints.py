@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 _TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(\d{1,5}|\*)")
@@ -17,3 +18,9 @@ def check_tcp(endpoint: str) -> None:
     match = _TCP.fullmatch(endpoint)
     if match is None or (match[2] != "*" and int(match[2]) > 65535):
         raise EndpointError(f"{endpoint!r} is not of the form tcp://HOST:PORT")
+
+
+def ipc_folder(endpoint: str) -> Path | None:
+    """The folder of the socket of an `ipc://` endpoint; None of any other."""
+    scheme, _, path = endpoint.partition("://")
+    return Path(path).parent if scheme == "ipc" and path.startswith("/") else None

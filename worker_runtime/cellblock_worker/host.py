@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import zmq
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,7 @@ from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
+from cellblock_worker.turns import Turns, Waiting
 from cellblock_worker.warm_target import WarmTarget
 from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
@@ -73,13 +74,6 @@ class HostConfig(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
-class _Waiting(NamedTuple):
-    token: bytes
-    run: protocol.Run
-    body: bytes
-    since: float
-
-
 class Host:
     """Serves one broker until told to stop.
 
@@ -106,7 +100,7 @@ class Host:
         self._workers: set[Worker] = set()
         self._warm: deque[Worker] = deque()
         self._runs: dict[bytes, Worker] = {}
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting = Turns()
         self._booting = 0
         self._boot_failures = 0
         self._boot_not_before = 0.0
@@ -168,9 +162,8 @@ class Host:
             await self.stopped.wait()
             return
         self._stopping = True
-        for waiting in self._waiting:
+        for waiting in self._waiting.clear():
             self._send(waiting.token, protocol.Ended(reason="host_stopping"))
-        self._waiting.clear()
         for worker in list(self._workers):
             worker.kill("host_stopping")
         if self._workers:
@@ -209,6 +202,7 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """A run is over."""
         self._runs.pop(worker.token, None)
+        self._waiting.used(worker.lane, ended.cpu_ms / 1000, time.monotonic())
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:
@@ -241,7 +235,7 @@ class Host:
             case protocol.Run():
                 now = time.monotonic()
                 self._target.used(now)
-                self._waiting.append(_Waiting(token, message, body, now))
+                self._waiting.join(Waiting(token, message, body, now))
                 self._serve_waiting()
                 self._refill()
             case protocol.Reply():
@@ -260,20 +254,22 @@ class Host:
         if (worker := self._runs.get(token)) is not None:
             worker.kill("cancelled")
             return
-        for waiting in self._waiting:
-            if waiting.token == token:
-                self._waiting.remove(waiting)
-                self._send(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
-                return
+        if self._waiting.leave(token):
+            self._send(token, protocol.Ended(reason="cancelled", detail="no worker yet"))
 
     # ---- the pool ------------------------------------------------------------------------------------
 
     def _serve_waiting(self) -> None:
         while self._waiting and self._warm and not self._stopping:
-            worker = self._warm.popleft()
-            if worker.state is not State.WARM:
+            if self._warm[0].state is not State.WARM:
+                self._warm.popleft()
                 continue
-            token, run, body, since = self._waiting.popleft()
+            # A pool of one worker has none to keep for anyone.
+            turn = self._waiting.take(len(self._warm), time.monotonic(), keep_one=self._target.full > 1)
+            if turn is None:
+                return
+            worker = self._warm.popleft()
+            token, run, body, since = turn
             self._runs[token] = worker
             wait_ms = int((time.monotonic() - since) * 1000)
             worker.lease(token, run, body)
@@ -332,9 +328,8 @@ class Host:
         self._boot_failures += 1
         self._boot_not_before = time.monotonic() + BOOT_RETRY_SECONDS
         if self._boot_failures >= BOOT_FAILURES_TOLERATED and not self._stopping:
-            for waiting in self._waiting:
+            for waiting in self._waiting.clear():
                 self._send(waiting.token, protocol.Ended(reason="boot_failed", detail=detail))
-            self._waiting.clear()
 
     # ---- the wire ------------------------------------------------------------------------------------
 

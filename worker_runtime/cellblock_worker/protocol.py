@@ -189,7 +189,10 @@ class Ended(Message):
 
 
 class Run(Message):
-    """Leases a worker for the run. Body: the body of the `Start` that the worker gets."""
+    """Leases a worker for the run. Body: the body of the `Start` that the worker gets.
+
+    `lane` stands for the client that the run is of, and means nothing outside the broker.
+    """
 
     t: Literal["run"] = "run"
     timeout_ms: Millis
@@ -197,6 +200,7 @@ class Run(Message):
     memory_bytes: Bytes
     log_bytes: Bytes
     message_bytes: Bytes
+    lane: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0
 
 
 class Cancel(Message):

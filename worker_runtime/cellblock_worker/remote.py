@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from cellblock_worker.confinement import IsolationUnavailable, use_isolation
 from cellblock_worker.curve import DialKeys
+from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, check_tcp
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.keys import KeyFileError, parse_public_key, read_key_file
@@ -76,10 +77,17 @@ class RemoteHost:
             RefusedByBroker: It said that it will not have this host.
             zmq.ZMQError: The endpoint cannot be dialled at all.
         """
-        while not self._stop.is_set():
-            await self._serve_once()
-            if not self._stop.is_set():
-                await _first(self._stop, seconds=RETURN_PAUSE_SECONDS)
+        deno_dir = DenoDir(None, self._config.max_old_space_mb)
+        filling = asyncio.get_running_loop().create_task(deno_dir.serve())
+        try:
+            while not self._stop.is_set():
+                await self._serve_once()
+                if not self._stop.is_set():
+                    await _first(self._stop, seconds=RETURN_PAUSE_SECONDS)
+        finally:
+            filling.cancel()
+            await asyncio.gather(filling, return_exceptions=True)
+            deno_dir.close()
 
     async def _serve_once(self) -> None:
         self._greeted = False

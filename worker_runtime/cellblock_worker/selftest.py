@@ -28,13 +28,13 @@ class SelfTestFailed(RuntimeError):
     """A way out is open, or the test could not be run; the text says which."""
 
 
-async def run_selftest(max_old_space_mb: int) -> dict[str, str]:
+async def run_selftest(max_old_space_mb: int, deno_dir: str | None = None) -> dict[str, str]:
     """Runs the test. Returns what was tried and how each was refused.
 
     Raises:
         SelfTestFailed: The host must not serve.
     """
-    launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT)
+    launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
     try:
         process = await asyncio.create_subprocess_exec(
             *launch.argv,

@@ -19,7 +19,7 @@ from cellblock_worker.frames import (
     pack_header,
 )
 from cellblock_worker.log_budget import LogBudget
-from cellblock_worker.usage import Usage, read_usage
+from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
 from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
@@ -41,6 +41,15 @@ WARM_FRAME: Final = encode_frame(
 
 BLIND_PAUSE_SECONDS: Final = 0.1
 """Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
+
+
+LONG_RUN_CPU_SECONDS: Final = 0.05
+"""CPU time after which a run yields to shorter ones; most runs never take as much."""
+
+LONG_RUN_LOOK_SECONDS: Final = 0.1
+"""From one look for that to the next, which comes twice as late each time up to `LONG_RUN_LOOK_MAX_SECONDS`."""
+
+LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
 
 
 def _is_gone(error: OSError) -> bool:
@@ -121,6 +130,11 @@ class Worker:
         return self._inner_pid or self._process.pid
 
     @property
+    def lane(self) -> int:
+        """Whose run it has or had; 0 before."""
+        return self._run.lane if self._run is not None else 0
+
+    @property
     def detail(self) -> str:
         """Why it ended, as far as it is known; empty until then."""
         return self._detail
@@ -147,6 +161,7 @@ class Worker:
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         self._bound(run.timeout_ms / 1000, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._watch_cpu_later(run.cpu_ms / 1000)
+        self._look_for_long_run(LONG_RUN_LOOK_SECONDS)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -292,6 +307,20 @@ class Worker:
             else CPU_SAMPLE_MIN_SECONDS
         )
         self._timers.append(self._loop.call_later(pause, self._watch_cpu))
+
+    def _look_for_long_run(self, pause: float) -> None:
+        self._timers.append(self._loop.call_later(pause, self._yield_if_long, pause))
+
+    def _yield_if_long(self, pause: float) -> None:
+        """A run that computes for long lets others' short runs go first, so that they need not wait for it."""
+        try:
+            used = read_cpu_seconds(self.pid) - self._cpu_at_lease
+        except (OSError, ValueError):
+            return
+        if used >= LONG_RUN_CPU_SECONDS:
+            confinement.yield_to_others(self.pid)
+        else:
+            self._look_for_long_run(min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS))
 
     def _cannot_watch(self, error: OSError) -> None:
         """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""

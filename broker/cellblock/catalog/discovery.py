@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
 from cellblock.catalog.suggest import nearest_names
@@ -167,8 +167,17 @@ def tool_definition(tool: ToolEntry, detail: Detail, output: ToolOutput | None =
         if tool.input_schema is not None:
             definition["inputSchema"] = tool.input_schema
         if output is not None:
-            definition["outputSchema"] = output.as_schema()
+            definition["outputSchema"] = _with_examples(output.as_schema(), tool)
     return definition
+
+
+def _with_examples(schema: JsonSchema, tool: ToolEntry) -> JsonSchema:
+    """The schema with the outputs that the user has given as examples, where JSON Schema has them."""
+    given = tool.given.examples if tool.given is not None else ()
+    outputs = [example.output for example in given if example.output is not None]
+    if not outputs or isinstance(schema, bool):
+        return schema
+    return {**schema, "examples": outputs}
 
 
 def _text(arguments: list[Any], index: int, name: str) -> str:

@@ -49,8 +49,8 @@ class ToolCaller(Protocol):
 class ResultObserver(Protocol):
     """Is shown successful results; `schemas.learner.Learner` implements it."""
 
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes) -> None:
-        """Takes a result, as the JSON that the script got. Must neither block nor raise."""
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+        """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""
         ...
 
 
@@ -181,7 +181,7 @@ class ToolCalls:
             if self.watch is not None:
                 call.result = answer
             if self.learner is not None:
-                self.learner.offer(server.config_name, tool, kind, answer)
+                self.learner.offer(server.config_name, tool, kind, answer, result)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)

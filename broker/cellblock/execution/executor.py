@@ -89,6 +89,12 @@ class Executor:
         self._types = TypeErrors(settings, checker)
         self._events = RunEvents() if events is None else events
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
+        self._at_work = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is at work, from its request to its response."""
+        return self._at_work > 0
 
     async def close(self) -> None:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
@@ -119,6 +125,13 @@ class Executor:
         When the calling task is cancelled, the run is aborted: calls in flight are cancelled upstream, and its
         worker is killed.
         """
+        self._at_work += 1
+        try:
+            return await self._run(raw, observer, client)
+        finally:
+            self._at_work -= 1
+
+    async def _run(self, raw: Mapping[str, Any], observer: Observer, client: str) -> RunResponse:
         request = read_request(raw, self._settings)
         watch = self._events.open(client, request.code, watcher)
         if watch is None:

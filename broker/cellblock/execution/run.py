@@ -188,6 +188,7 @@ class Run:
             memory_bytes=limits.max_memory_bytes,
             log_bytes=limits.max_log_bytes,
             message_bytes=self._max_message_bytes,
+            lane=hash(lease.client) & 0xFFFF_FFFF,
         )
         self._set_timer(LEASE_BOUND_SECONDS, self._host_broke_word, "it gave a run no worker")
         try:

@@ -35,6 +35,9 @@ PROCESS_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
 AT_ONCE: Final = 2
 """Processes at a time; more scripts wait their turn."""
 
+REAP_BOUND_SECONDS: Final = 5.0
+"""From SIGKILL to the reaped process; it takes milliseconds."""
+
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that the process gets of the broker's environment."""
 
@@ -79,6 +82,10 @@ async def _find_apart(source: bytes) -> Imports:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            # Reaped here: a loop that closes before it would leave that to no one.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REAP_BOUND_SECONDS):
+                    await process.wait()
     if process.returncode != 0:
         raise TooComplex("its parser ran out of time or memory")
     return _decoded(json.loads(answer))

@@ -1,7 +1,8 @@
 """Learns what tools return: takes references to results, looks at them in a thread of its own, and keeps what it saw.
 
 Nothing here is in the way of a result: `offer` costs a dictionary look-up and an append, and what cannot be looked at
-in time is dropped. The thread owns the store; when the store fails, learning goes on for this process alone.
+in time is dropped. The thread looks when it is its turn (`turns`); most looks are one question to a native validator.
+It owns the store; when that fails, learning goes on for this process alone.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from cellblock.config import SchemaSettings
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
-from cellblock.schemas.sample import observe
+from cellblock.schemas.sample import UNREAD, observe
 from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
+from cellblock.schemas.turns import Turns
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -28,6 +32,15 @@ MAX_WAITING: Final = 256
 
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
 """The same in bytes: the memory that learning may hold."""
+
+MAX_VALUE_BYTES: Final = 2 * 1024 * 1024
+"""Results that wait as they are besides their JSON, in bytes of the latter: they take about eight times as much."""
+
+FITS_FROM_BYTES: Final = 2 * 1024
+"""From this size on a result is first asked whether it adds anything; the shape of a smaller one is made as fast."""
+
+MAX_FITS: Final = 256
+"""Tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
 
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
 """A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
@@ -84,6 +97,7 @@ class _Offer:
     kind: Kind
     body: bytes
     keep_sample: bool
+    value: Any = UNREAD
 
 
 class Learner:
@@ -98,13 +112,16 @@ class Learner:
         self._settings = settings
         self._path = path
         self._known: dict[ToolKey, Observation] = {}
-        self._unwritten: dict[ToolKey, Observation] = {}
+        self._unwritten: dict[ToolKey, list[Observation]] = {}
         self._paces: dict[tuple[str, str], _Pace] = {}
         self._waiting: deque[_Offer] = deque()
         self._waiting_bytes = 0
+        self._value_bytes = 0
+        self._fits: dict[ToolKey, tuple[Fits, Fits]] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._closing = threading.Event()
+        self._turns = Turns()
         self._loaded = threading.Event()
         self._idle = threading.Event()
         self._looked = threading.Event()
@@ -119,6 +136,10 @@ class Learner:
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
         self.dropped = 0
 
+    def make_way_for(self, busy: Callable[[], bool]) -> None:
+        """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
+        self._turns.busy = busy
+
     def start(self) -> None:
         """Starts to read the store and to learn."""
         self._thread.start()
@@ -130,11 +151,12 @@ class Learner:
     async def close(self) -> None:
         """Looks at what waits, writes it, and ends the thread, within `CLOSE_BOUND_SECONDS`."""
         self._closing.set()
+        self._turns.wanted.set()
         self._wake.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join, CLOSE_BOUND_SECONDS)
 
-    def offer(self, server: str, tool: ToolDefinition, kind: Kind, body: bytes) -> None:
+    def offer(self, server: str, tool: ToolDefinition, kind: Kind, body: bytes, value: Any = UNREAD) -> None:
         """Takes one successful result, or passes it by. Never blocks, never raises for what is in it.
 
         Args:
@@ -142,6 +164,7 @@ class Learner:
             tool: The tool, as the run saw it.
             kind: What the script got.
             body: The JSON that it got.
+            value: What that was made from: plain data that no one changes any more.
         """
         rules = self._settings.of(server, tool.tool_name)
         if not rules.learn or not self._wants(server, tool.tool_name):
@@ -151,7 +174,11 @@ class Learner:
             self.dropped += 1
             return
         with self._lock:
-            self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples))
+            if self._value_bytes + size > MAX_VALUE_BYTES:
+                value = UNREAD
+            elif value is not UNREAD:
+                self._value_bytes += size
+            self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples, value))
             self._waiting_bytes += size
             self._idle.clear()
             self._looked.clear()
@@ -169,11 +196,14 @@ class Learner:
     async def looked(self, bound: float) -> None:
         """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
         if not self._looked.is_set():
+            self._turns.wanted.set()
             await asyncio.to_thread(self._looked.wait, bound)
 
     async def learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
-        await asyncio.to_thread(self._idle.wait, bound)
+        if not self._idle.is_set():
+            self._turns.wanted.set()
+            await asyncio.to_thread(self._idle.wait, bound)
 
     # ---- inside: the pace -------------------------------------------------------------------------------
 
@@ -206,6 +236,8 @@ class Learner:
                 with self._lock:
                     if not self._waiting:
                         self._looked.set()
+                        if not closing:
+                            self._turns.wanted.clear()
                 if self._unwritten and (closing or time.monotonic() >= next_write):
                     pause = WRITE_EVERY_SECONDS if self._write() else min(pause * 2, RETRY_MAX_SECONDS)
                     next_write = time.monotonic() + pause
@@ -221,7 +253,7 @@ class Learner:
                 elif not self._wake.wait(LOOK_EVERY_SECONDS):
                     self._look(self._store)
                 self._wake.clear()
-                self._closing.wait(LINGER_SECONDS)
+                self._turns.wanted.wait(LINGER_SECONDS)
         finally:
             self._idle.set()
             self._looked.set()
@@ -240,16 +272,22 @@ class Learner:
 
     def _read_all(self) -> None:
         while True:
+            if self._waiting:
+                self._turns.wait()
             with self._lock:
                 if not self._waiting:
                     return
                 offer = self._waiting.popleft()
                 self._waiting_bytes -= len(offer.body)
+                if offer.value is not UNREAD:
+                    self._value_bytes -= len(offer.body)
+            started = time.thread_time()
             try:
                 self._read(offer)
             except Exception:
                 # One odd result must not end learning; the script has its result long since.
                 logger.exception("a result of %r could not be looked at", offer.server)
+            self._turns.took(time.thread_time() - started)
 
     def _read(self, offer: _Offer) -> None:
         declared = offer.tool.output_schema
@@ -257,6 +295,11 @@ class Learner:
         if declared is not None and offer.kind == "value":
             label = f"{offer.server}.{offer.tool.tool_name} (output)"
             validator = self._validators.get(declared, label=label).validator
+        key = self._key(offer.server, offer.tool)
+        held = self._known.get(key)
+        known, known_document = None, None
+        if held is not None and len(offer.body) >= FITS_FROM_BYTES:
+            known, known_document = self._fitting(key, held)
         seen = observe(
             offer.kind,
             offer.body,
@@ -264,9 +307,10 @@ class Learner:
             declared=declared,
             validator=validator,
             keep_sample=offer.keep_sample,
+            value=offer.value,
+            known=known,
+            known_document=known_document,
         )
-        key = self._key(offer.server, offer.tool)
-        held = self._known.get(key)
         merged = seen if held is None else held.merged(seen)
         if held is None and len(self._known) >= MAX_TOOLS:
             del self._known[next(iter(self._known))]
@@ -279,8 +323,12 @@ class Learner:
                 offer.tool.tool_name,
                 merged.disagreement,
             )
-        waiting = self._unwritten.get(key)
-        self._unwritten[key] = seen if waiting is None else waiting.merged(seen)
+        # A step for each change, so that the store keeps what was before it.
+        steps = self._unwritten.setdefault(key, [])
+        if not steps or (held is not None and held.samples and held.shape != merged.shape):
+            steps.append(seen)
+        else:
+            steps[-1] = steps[-1].merged(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
         if held is not None and held.shape == merged.shape:
             pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
@@ -288,29 +336,40 @@ class Learner:
         pace.unchanged = 0
         self._revision += 1
         if held is not None and held.samples:
-            changed = "; ".join(held.changes_to(merged))
-            logger.info(
-                "what %s.%r returns has changed (version %d): %s",
-                offer.server,
-                offer.tool.tool_name,
-                merged.version,
-                changed,
-            )
+            name, changed = offer.tool.tool_name, "; ".join(held.changes_to(merged))
+            text = "what %s.%r returns has changed (version %d): %s"
+            logger.info(text, offer.server, name, merged.version, changed)
+
+    def _fitting(self, key: ToolKey, held: Observation) -> tuple[Fits, Fits]:
+        made = self._fits.get(key)
+        if made is None or made[0].shape != held.value or made[1].shape != held.document:
+            if len(self._fits) >= MAX_FITS:
+                self._fits.clear()
+            made = self._fits[key] = (Fits(held.value), Fits(held.document))
+        return made
 
     def _write(self) -> bool:
         if self._store is None:
             self._unwritten.clear()
             return True
+        written: dict[ToolKey, Observation] = {}
+        forgotten: set[ToolKey] = set()
         try:
-            merged = self._store.merge(self._unwritten)
+            while self._unwritten:
+                merged = self._store.merge({key: steps[0] for key, steps in self._unwritten.items()})
+                forgotten |= self._unwritten.keys() - merged.keys()
+                written |= merged
+                self._unwritten = {key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1}
         except StoreError as error:
             self._warn(f"what tools return is not remembered for now: {error}")
             return False
-        self._unwritten.clear()
+        for key in forgotten - written.keys():
+            self._known.pop(key, None)
+            self._paces.pop((key.server, key.tool), None)
         # Others' results are in there too, and a tool that someone has forgotten begins anew.
-        if any(self._shape(key) != seen.shape for key, seen in merged.items()):
+        if forgotten or any(self._shape(key) != seen.shape for key, seen in written.items()):
             self._revision += 1
-        self._known.update(merged)
+        self._known.update(written)
         return True
 
     def _look(self, store: Store) -> None:

@@ -63,6 +63,11 @@ class Observation:
         """All that makes a version."""
         return (self.value, self.document, self.texts, self.results)
 
+    @property
+    def confirms(self) -> bool:
+        """Whether its results only showed what was known before, so that it says nothing by itself."""
+        return self.samples > 0 and self.shape == (NOTHING, NOTHING, False, False)
+
     def merged(self, newer: Observation) -> Observation:
         """Both together. Versions count the changes that were seen here; they differ only by then."""
         if not self.samples and not self.skipped:
@@ -82,7 +87,8 @@ class Observation:
             disagreement=newer.disagreement or self.disagreement,
             sample=newer.sample if newer.sample is not None else self.sample,
         )
-        return replace(made, version=self.version + 1) if made.shape != self.shape and self.samples else made
+        changed = made.shape != self.shape and self.samples and not self.confirms
+        return replace(made, version=self.version + 1) if changed else made
 
     def changes_to(self, newer: Observation) -> list[str]:
         """What is different in a newer one, a sentence for each place."""

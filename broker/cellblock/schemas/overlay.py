@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import jsonschema_rs
 
 from cellblock.errors import ConfigError
+from cellblock.schemas.json_places import offset_of
 
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples")
@@ -27,6 +28,7 @@ MAX_SHOWN_CHARS: Final = 4_000
 """Characters of one schema in the comments of a new overlay file."""
 
 _HEADER: Final = re.compile(r"\s*\[\s*tools\s*\.\s*(.+?)\s*\]\s*(?:#.*)?\Z")
+_QUOTES: Final = re.compile(r"""[^=]*=\s*(\'\'\'|\"\"\"|'|")""")
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -126,6 +128,8 @@ class _Reader:
             jsonschema_rs.validator_for(cast("Any", schema), offline=True)
         except (ValueError, jsonschema_rs.ValidationError) as error:
             summary = str(error).partition("\n")[0]
+            if isinstance(error, jsonschema_rs.ValidationError):
+                place = self._inside(place, str(value), offset_of(str(value), error.instance_path))
             raise self._error(f"output is no JSON Schema: {summary}", place) from None
         return cast("Any", schema)
 
@@ -138,6 +142,7 @@ class _Reader:
         for number, one in enumerate(cast("list[object]", examples), start=1):
             known = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
             if "input" not in known or not known.keys() <= {"input", "output"}:
+                place = self._inside(place, str(value), offset_of(str(value), [number - 1]))
                 raise self._error(f"example {number} must have input, may have output, and no more", place)
             found.append((known["input"], known.get("output")))
         return tuple(found)
@@ -151,10 +156,24 @@ class _Reader:
         except (json.JSONDecodeError, RecursionError) as error:
             if isinstance(error, RecursionError):
                 raise self._error(f"{key} is nested too deeply", (line, column)) from None
-            # A multi-line text begins after the line break behind its quotes; a line of it is a line of the file.
-            if self._lines[line - 1].rstrip().endswith(("'''", '"""')):
-                line, column = line + error.lineno, error.colno
-            raise self._error(f"{key} is no JSON: {error.msg}", (line, column)) from None
+            place = self._inside((line, column), value, error.pos)
+            raise self._error(f"{key} is no JSON: {error.msg}", place) from None
+
+    def _inside(self, place: tuple[int, int], text: str, offset: int) -> tuple[int, int]:
+        """Line and column of a character of a key's text; of the key where escapes make that uncertain."""
+        line = self._lines[place[0] - 1]
+        quotes = _QUOTES.match(line, place[1] - 1)
+        if quotes is None:
+            return place
+        if quotes[1][0] == '"' and "\\" in "\n".join(self._lines[place[0] - 1 :][: text.count("\n") + 2]):
+            return place
+        before = text[:offset]
+        # A text in three quotes may begin after the line break behind them.
+        first = place[0] + (len(quotes[1]) == 3 and not line[quotes.end() :].strip())
+        column = len(before) - (before.rfind("\n") + 1)
+        if "\n" not in before and first == place[0]:
+            column += quotes.end()
+        return first + before.count("\n"), column + 1
 
     def _find(self, tool: str | None, key: str) -> tuple[int, int]:
         """Line and column of a key, from 1: in a tool's table, or anywhere."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from cellblock.schemas.infer import shape_of
+from cellblock.schemas.infer import NOTHING, Shape, shape_of
+from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.infer.shape import NAME
 from cellblock.schemas.observation import MAX_DISAGREEMENT_CHARS, Kind, Observation
 from cellblock.schemas.validation import InputValidator
@@ -29,6 +30,9 @@ _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 Validators = Callable[[Any], InputValidator]
 
+UNREAD: Final = object()
+"""In place of a value that has not been kept."""
+
 
 def too_deep(text: str) -> bool:
     """Whether JSON text nests deeper than `MAX_SAMPLE_DEPTH`, without parsing it."""
@@ -47,7 +51,8 @@ def parse_document(text: str) -> Any | None:
     if start not in ("{", "[") or len(text) > MAX_SAMPLE_BYTES or too_deep(text):
         return None
     try:
-        return from_json(text, allow_inf_nan=False)
+        # The same names come again and again, the same texts do not: caching those too takes twice as long.
+        return from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
         return None
 
@@ -60,8 +65,11 @@ def observe(
     declared: Any = None,
     validator: InputValidator | None = None,
     keep_sample: bool = False,
+    value: Any = UNREAD,
+    known: Fits | None = None,
+    known_document: Fits | None = None,
 ) -> Observation:
-    """One result as an observation of one sample.
+    """One result as an observation of one sample; its shape is `NOTHING` when that adds nothing to what is known.
 
     Args:
         kind: What the script got; `text` is looked into for JSON here.
@@ -70,6 +78,9 @@ def observe(
         declared: The declared output schema, or None.
         validator: The validator of `declared`.
         keep_sample: Whether a small result is kept with it.
+        value: What `body` was made from, if it is still there: then it need not be parsed.
+        known: What is known of structured results.
+        known_document: The same of JSON in texts.
     """
     skipped = Observation(skipped=1, first_seen=now, last_seen=now)
     if len(body) > MAX_SAMPLE_BYTES:
@@ -77,13 +88,18 @@ def observe(
     if kind == "result":
         # Its type is known from the protocol; content of a tool that declares an output is a disagreement.
         return _seen(now, results=True, **_missing(declared))
-    try:
-        value = from_json(body, allow_inf_nan=False)
-    except ValueError:
-        return skipped
     sample = body.decode() if keep_sample and len(body) <= MAX_KEPT_CHARS else None
+    fits = known if kind == "value" else known_document
+    if kind != "text" and value is not UNREAD and fits is not None and fits(value):
+        misfit = _misfit(value, validator) if kind == "value" else _missing(declared)
+        return _seen(now, sample=sample, **misfit)
+    if kind != "text" or not isinstance(value, str):
+        try:
+            value = from_json(body, allow_inf_nan=False, cache_strings="keys")
+        except ValueError:
+            return skipped
     if kind == "value":
-        return _seen(now, value=shape_of([value]), sample=sample, **_misfit(value, validator))
+        return _seen(now, value=_shape(value, fits), sample=sample, **_misfit(value, validator))
     if kind == "text":
         document = parse_document(value)
         if document is None:
@@ -91,7 +107,11 @@ def observe(
         if sample is not None:
             sample = to_json(document).decode()
         value = document
-    return _seen(now, document=shape_of([value]), sample=sample, **_missing(declared))
+    return _seen(now, document=_shape(value, fits), sample=sample, **_missing(declared))
+
+
+def _shape(value: Any, fits: Fits | None) -> Shape:
+    return NOTHING if fits is not None and fits(value) else shape_of([value])
 
 
 def _seen(now: float, **fields: Any) -> Observation:

@@ -172,9 +172,9 @@ class TypeChecker:
 
     async def _checked(self, code: str, typescript: bool, catalog: Catalog, names: frozenset[str]) -> Checked:
         self.warm_up()
-        declarations = self._declarations.known(catalog, names)
+        declarations = self._declarations.known(catalog, names, code)
         if declarations is None:
-            declarations = await asyncio.to_thread(self._declarations.of, catalog, names)
+            declarations = await asyncio.to_thread(self._declarations.of, catalog, names, code)
         warm = await self._warm()
         self._set_idle_timer(None)
         done = False
@@ -228,8 +228,9 @@ class TypeChecker:
     # ---- inside: the compiler's life -----------------------------------------------------------------
 
     async def _warm(self) -> WarmSession:
-        if self._session is not None and self._session.session.lost is not None:
-            self._session = None
+        if self._session is not None and (why := self._session.session.lost) is not None:
+            # Lost is not yet reaped: closing must wait for that, and knows only of what is retired.
+            self._retire(self._session, why)
         if self._session is not None:
             return self._session
         self.warm_up()
@@ -246,6 +247,8 @@ class TypeChecker:
         if error is not None:
             logger.info("the TypeScript compiler did not start: %s", error)
         else:
+            if self._session is not None:  # The one that this one replaces.
+                self._retire(self._session, "it was lost")
             self._session = task.result()
             self._set_idle_timer(IDLE_SECONDS)
 
@@ -276,7 +279,7 @@ class TypeChecker:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
                 warm = WarmSession(session)
-                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), ())
+                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), (), "")
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
                 await warm.diagnostics("", declarations, False)
             ready = True

@@ -122,14 +122,15 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
     receiver = complaint.receiver or ""
     if receiver == "string" or receiver.startswith(("Promise<", "typeof import")):
         return ""
-    used = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)][
-        :MAX_NAMED
-    ]
+    named = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)]
+    called = [name for name in named if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    # Under another name, or handed on: then whatever is named may be meant.
+    used = (called or named)[:MAX_NAMED]
     if not used:
         return ""
-    count = min(observed[name].samples for name in used)
-    results = f"{count} result{'' if count == 1 else 's'}"
-    return f" (Observed, not declared: {', '.join(used)}, {results}. `?? null` reads a member that may be there.)"
+    counts = [(name, observed[name].samples) for name in used]
+    seen = ", ".join(f"{name} ({count} result{'' if count == 1 else 's'})" for name, count in counts)
+    return f" (Observed, not declared: {seen}. `?? null` reads a member that may be there.)"
 
 
 def likely_member(wanted: str, members: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ The text depends on the catalog alone: the same catalog gives the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
 from typing import Any
@@ -125,16 +125,20 @@ def _dedented(text: str) -> str:
 
 
 def declare_server(
-    server: ServerEntry, *, shared: bool = False, outputs: OutputLookup = stated_output
+    server: ServerEntry,
+    *,
+    shared: bool = False,
+    outputs: OutputLookup = stated_output,
+    typed: Collection[str] | None = None,
 ) -> str:
     """`declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
 
     The text compiles by itself under `strict`; with `shared`, which is shorter, together with `declare_shared()`.
     A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
     tools with one export name the first is declared. `outputs` says what is known of the tools' outputs; by
-    default what is given or declared.
+    default what is given or declared. With `typed`, functions of other export names take and give `any`.
     """
-    members = [_SHARED_META if shared else _META, *_functions(server, server.tools, outputs)]
+    members = [_SHARED_META if shared else _META, *_functions(server, server.tools, outputs, typed)]
     return _module(server, members, shared=shared)
 
 
@@ -145,14 +149,22 @@ def declare_tools(
     return _module(server, _functions(server, tools, outputs), shared=False)
 
 
-def _functions(server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup) -> list[str]:
+def _functions(
+    server: ServerEntry,
+    tools: Iterable[ToolEntry],
+    outputs: OutputLookup,
+    typed: Collection[str] | None = None,
+) -> list[str]:
     taken = set(_TAKEN)
     members: list[str] = []
     seen = {"__meta__"}
     for number, tool in enumerate(tools):
         if tool.export_name not in seen:
             seen.add(tool.export_name)
-            members.append(_tool(tool, number, taken, outputs(server, tool)))
+            if typed is None or tool.export_name in typed:
+                members.append(_tool(tool, number, taken, outputs(server, tool)))
+            else:
+                members.append(_function(tool, number, "(input?: any): Promise<any>;\n"))
     return members
 
 
@@ -192,12 +204,16 @@ def _tool(tool: ToolEntry, number: int, taken: set[str], output: ToolOutput | No
     lines = "".join("  " + alias.replace("\n", "\n  ") + "\n" for alias in aliases)
     doc = doc_comment(_tool_doc(tool, given, result, output), "  ")
     signature = f"({parameter}): Promise<{result.text if result else _UNTYPED}>;\n"
+    return f"{lines}{doc}{_function(tool, number, signature)}"
+
+
+def _function(tool: ToolEntry, number: int, signature: str) -> str:
     name = tool.export_name
     if IDENTIFIER.match(name) and name not in RESERVED_BINDINGS:
-        return f"{lines}{doc}  export function {name}{signature}"
+        return f"  export function {name}{signature}"
     local = f"__tool_{number + 1}"
     exported = name if IDENTIFIER.match(name) else string_literal(name)
-    return f"{lines}{doc}  function {local}{signature}  export {{ {local} as {exported} }};\n"
+    return f"  function {local}{signature}  export {{ {local} as {exported} }};\n"
 
 
 def _output(output: ToolOutput, name: str, taken: set[str]) -> TypeText:

@@ -94,6 +94,7 @@ def test_the_state_directory_can_be_overridden(tmp_path: Path) -> None:
     assert settings.with_state_dir(None) is settings
     moved = settings.with_state_dir(tmp_path)
     assert moved.state_dir == tmp_path and moved.servers == settings.servers
+    assert settings.with_state_dir(Path("here")).state_dir == Path.cwd() / "here"
     assert settings.state_dir == Path("/var/lib/x")
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import signal
+import sys
 import time
 from typing import Any
 
 import psutil
 import pytest
 
-from cellblock_worker import protocol, worker
+from cellblock_worker import confinement, protocol, worker
 from cellblock_worker.frames import unpack_header
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
@@ -163,7 +165,7 @@ async def test_the_kernels_cpu_limit_catches_what_sampling_misses(monkeypatch: p
         return None
 
     monkeypatch.setattr(Worker, "_watch_cpu", blind)
-    ended, _ = await run_one("for(;;){}", cpu_ms=100)
+    ended, _ = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
     assert ended.reason == "cpu"
     assert 1000 <= ended.cpu_ms < 6000
 
@@ -370,3 +372,24 @@ async def test_a_boot_that_hangs_is_killed_at_its_bound(
     made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
     await owner.until("gone")
     assert not made.was_ready and made.state is State.GONE
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_does_not() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    if before == 19:
+        pytest.skip("nothing has less priority than this")
+    waiting, waiter = await booted()
+    waiting.lease(
+        b"token", make_run(timeout_ms=60_000), script("await new Promise(() => setTimeout(() => 0, 1e9))")
+    )
+    computing, computer = await booted()
+    computing.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
+    async with asyncio.timeout(30):
+        while os.getpriority(os.PRIO_PROCESS, computing.pid) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert os.getpriority(os.PRIO_PROCESS, computing.pid) == min(before + confinement.LONG_RUN_NICE, 19)
+    assert os.getpriority(os.PRIO_PROCESS, waiting.pid) == before
+    for one, owner in ((waiting, waiter), (computing, computer)):
+        one.kill("cancelled")
+        assert (await owner.end()).reason == "cancelled"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -361,6 +360,7 @@ def test_import_meta(sent: Sent) -> None:
     assert (names, main, url) == (["main", "resolve", "url"], False, "data:")
 
 
-def test_it_is_quick(run_agent: Run) -> None:
+def test_it_loads_none_of_nodes_code(run_agent: Run) -> None:
     took = [dict(run_agent("")[:1])["applied"]["took"] for _ in range(9)]
-    assert statistics.median(took) < 3, took  # measured 0.5 ms; the bound leaves room for a busy machine
+    # 0.5 ms without, 6 ms and more with it; the best of nine, as a busy machine only ever adds.
+    assert min(took) < 4, took

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -14,10 +15,11 @@ import pytest
 from cellblock.catalog.model import ToolEntry
 from cellblock.config import SchemaSettings
 from cellblock.schemas import learner as module
+from cellblock.schemas import turns
 from cellblock.schemas.infer import NOTHING, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind, Observation
-from cellblock.schemas.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_DEPTH, observe, parse_document
+from cellblock.schemas.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_DEPTH, UNREAD, observe, parse_document
 from cellblock.schemas.store import Store
 from support import until
 
@@ -214,3 +216,90 @@ async def test_a_disagreement_with_the_declaration_is_logged_once(caplog: pytest
                 await seen(made, {"id": number}, tool=DECLARED)
     (told,) = [record.getMessage() for record in caplog.records]
     assert "files.'read'" in told and "at /id: declared string" in told
+
+
+ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
+
+
+async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    assert len(json.dumps(ROWS)) > module.FITS_FROM_BYTES
+    changed = [*ROWS, {"id": 1, "name": None}]
+    async with learning(path) as made:
+        first = await seen(made, ROWS)
+        for value in (UNREAD, ROWS):
+            made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), value)
+        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
+        made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode(), json.dumps(ROWS))
+        await made.learnt(BOUND)
+        same = made.known("files", TOOL)
+        assert same is not None and (same.value, same.document) == (first.value, first.value)
+        assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
+        made.offer("files", TOOL, "value", json.dumps(changed).encode(), changed)
+        await made.learnt(BOUND)
+    async with learning(path) as made:
+        found = made.known("files", TOOL)
+    assert found is not None and (found.samples, found.version) == (6, 3)
+    assert to_schema(found.value)["items"]["properties"]["name"] == {"type": ["string", "null"]}
+
+
+async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_EVERY_SECONDS", 3600.0)  # so that this process has not heard of it
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        await seen(made, ROWS)
+        store = Store(path)
+        assert store.clear() == 1
+        made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), ROWS)
+        await until(lambda: made.known("files", TOOL) is None, "it hears of it when it writes")
+        assert store.load() == {}
+        store.close()
+        assert (await seen(made, ROWS)).samples == 1
+
+
+async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(turns, "MAX_PAUSE_SECONDS", 3600.0)
+    busy = True
+    made = Learner(SchemaSettings(), None)
+    made.make_way_for(lambda: busy)
+    made.start()
+
+    def samples() -> int:
+        found = made.known("files", TOOL)
+        return 0 if found is None else found.samples
+
+    def offer(times: int) -> None:
+        for _ in range(times):
+            made.offer("files", TOOL, "value", b'{"id": 1}')
+
+    try:
+        offer(3)
+        await until(lambda: samples() == 1, "the first one has its share of the time")
+        await made.looked(BOUND)
+        assert samples() == 3, "who asks gets the rest"
+        offer(2)
+        await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]
+        assert samples() == 3, "the share is used up"
+        busy = False
+        await until(lambda: samples() == 5, "between runs there is time")
+    finally:
+        await made.close()
+
+
+async def test_changes_that_are_written_together_are_versions_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    async with learning(path) as made:
+        for value in ({"id": 1}, {"id": 2}, {"id": "x"}, {"id": 3}, {"id": 3, "due": None}):
+            made.offer("files", TOOL, "value", json.dumps(value).encode())
+    store = Store(path)
+    (found,) = store.load().values()
+    older = store.versions("files", "read")
+    store.close()
+    assert (found.samples, found.version) == (5, 3)
+    assert [(version, seen.changes_to(found)) for version, _, seen in older] == [
+        (1, ["/id: was integer, is string or integer", "/due: new"]),
+        (2, ["/due: new"]),
+    ]

@@ -121,6 +121,24 @@ async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> Non
     assert len((await check(WRONG)).faults) == 1
 
 
+@pytest.mark.parametrize("again", ["check", "warm up"])
+async def test_a_lost_compiler_is_reaped_before_close_returns(
+    checker: TypeChecker, check: Check, again: str
+) -> None:
+    await check("1;")
+    lost = checker._session  # pyright: ignore[reportPrivateUsage]
+    assert lost is not None
+    # As when it breaks the protocol: killed at once, and no one has waited for its end yet.
+    lost.session.kill("it broke the protocol")
+    if again == "check":
+        assert len((await check(WRONG)).faults) == 1
+    else:
+        checker.warm_up()
+        await until(lambda: checker._session is not lost, "another one is there")  # pyright: ignore[reportPrivateUsage]
+    await checker.close()
+    assert lost.session._exited.is_set()  # pyright: ignore[reportPrivateUsage]
+
+
 async def test_close_leaves_no_process(checker: TypeChecker, check: Check) -> None:
     await check("1;")
     processes = compilers(checker)
@@ -272,12 +290,45 @@ async def test_hostile_descriptions_stay_text(check: Check) -> None:
     ]
 
 
+TRACKER = ["@codemode/servers/tracker"]
+
+
 def test_a_servers_declarations_are_made_once() -> None:
     server = ServerEntry("tracker", "Tracker", "tracker", tools=(ToolEntry("a", "a"),))
     declarations = Declarations()
-    first = declarations.of(
-        Catalog(1, {"tracker": server}), ["@codemode/servers/tracker", "@codemode/errors"]
-    )
+    first = declarations.of(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
     assert 'declare module "@codemode/servers/tracker"' in first
-    assert declarations.of(Catalog(2, {"tracker": server}), ["@codemode/servers/tracker"]) == first
-    assert "tracker" not in declarations.of(Catalog(2, {"tracker": server}), ["@codemode/errors"])
+    assert declarations.of(Catalog(2, {"tracker": server}), TRACKER, "") == first
+    assert declarations.known(Catalog(3, {"tracker": server}), TRACKER, "") == first
+    assert "tracker" not in declarations.of(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
+
+
+def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
+    tools = [
+        ToolEntry(name, name, input_schema={"type": "object", "properties": {f"of_{name}": {}}})
+        for name in ("read", "write", "odd-name", "class")
+    ]
+    server = ServerEntry("tracker", "Tracker", "tracker", tools=tuple(tools))
+    catalog, asked = Catalog(1, {"tracker": server}), list[str]()
+
+    def outputs(_server: ServerEntry, tool: ToolEntry) -> None:
+        asked.append(tool.tool_name)
+
+    declarations = Declarations(outputs)
+    first = declarations.of(catalog, TRACKER, "await t.read({});")
+    assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
+    assert "of_read" in first and "of_write" not in first
+    assert "export function write(input?: any): Promise<any>;" in first
+    assert "export { __tool_4 as class };" in first
+    assert declarations.known(catalog, TRACKER, "t.write") is None
+    second = declarations.of(catalog, TRACKER, "t.write")
+    assert "of_read" in second and "of_write" in second
+    for code in ("t.read", "t.write", "1;"):
+        assert declarations.known(catalog, TRACKER, code) is second
+
+
+async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:
+    assert (await check("const name = 'li' + 'st_tasks'; (await t[name]()).title;")).faults == ()
+    first = await check("(await t.list_tasks({})).title; t.list_task();")
+    assert ["'title'" in fault.message for fault in first.faults] == [True, False]
+    assert "`list_tasks`" in (first.faults[1].hint or "")

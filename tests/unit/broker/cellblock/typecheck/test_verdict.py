@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from cellblock.catalog.outputs import ToolOutput
+from cellblock.typecheck.hints import of_observed
+from cellblock.typecheck.verdict import Complaint
+
 Check = Callable[..., Awaitable[Any]]
 
 
@@ -124,3 +128,19 @@ async def test_a_repeated_error_is_told_once_with_its_number(check: Check) -> No
     checked = await check(f"{LIST} {'tasks[0].title; ' * 40}" + "".join(f"no_{n};" for n in range(40)))
     assert len(checked.faults) == 10
     assert checked.faults[0].message.endswith("(In 40 places.)")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("const tasks = await list({}); find({}); tasks.x;", "list (1 result), find (3 results)"),
+        ("import { list as l } from 'm'; l({}).x;", "list (1 result)"),
+        ("const { list } = t; (await list ({})).find;", "list (1 result)"),
+        ("nothing();", None),
+    ],
+)
+def test_a_hint_says_which_outputs_were_only_observed(code: str, told: str | None) -> None:
+    observed = {name: ToolOutput("observed", "", samples=count) for name, count in (("list", 1), ("find", 3))}
+    complaint = Complaint(2339, "", 1, 1, "y", "{ name: string; }")
+    said = of_observed(complaint, code, observed)
+    assert (f"Observed, not declared: {told}." in said) if told else said == ""

@@ -20,6 +20,7 @@ from cellblock.schemas.infer import (
     shape_of,
     to_schema,
 )
+from cellblock.schemas.infer.fits import Fits
 
 KEYS = st.sampled_from(
     [
@@ -105,3 +106,37 @@ def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
     assert changes(shape, shape) == []
     wider = join(shape, shape_of([{"new_one": [1]}]))
     assert bool(changes(shape, wider)) == (shape != wider)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SAMPLES, SAMPLES)
+def test_what_passes_the_native_test_changes_nothing(known: list[Any], news: list[Any]) -> None:
+    shape = shape_of(known)
+    fits = Fits(shape)
+    for value in [*known, *news, known, {"rows": news}]:
+        if fits(value) and not _has_whole_float(value):
+            assert join(shape, shape_of([value])) == shape, (value, shape)
+
+
+@settings(max_examples=60, deadline=None)
+@given(VALUES | TAGGED)
+def test_the_native_test_is_worth_asking(value: Any) -> None:
+    shape = shape_of([value])
+    if well_formed(value) and not ({"type", "kind", "status"} & set(_keys(value))):
+        assert Fits(shape)(value), (value, shape)
+
+
+def _has_whole_float(value: Any) -> bool:
+    """JSON Schema counts 1.0 as an integer, and so does a script."""
+    if isinstance(value, dict | list):
+        inside: Any = value.values() if isinstance(value, dict) else value  # pyright: ignore
+        return any(map(_has_whole_float, inside))
+    return isinstance(value, float) and value.is_integer()
+
+
+def _keys(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [key for inside in value for key in _keys(inside)]  # pyright: ignore
+    if isinstance(value, dict):
+        return [*value, *(key for inside in value.values() for key in _keys(inside))]  # pyright: ignore
+    return []

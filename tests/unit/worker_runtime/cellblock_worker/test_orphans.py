@@ -1,0 +1,120 @@
+"""A real half-started bubblewrap is found and ended; a living one is left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock_worker import bubblewrap, confinement, orphans
+
+BOUND_SECONDS = 60.0
+
+SETTLED_SECONDS = 1.0
+"""A child of bubblewrap that is let go has become another program long before."""
+
+
+@pytest.fixture
+def argv() -> list[str]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("bubblewrap is Linux only")
+    found = bubblewrap.try_out(confinement.deno_binary(), str(confinement.BUNDLE_DIR))
+    if found.prefix is None:
+        pytest.skip(found.reason)
+    inside = confinement.plain_argv(64, confinement.BOOT_SCRIPT)[1:]
+    return [
+        *found.prefix,
+        bubblewrap.DENO_INSIDE,
+        *(part.replace(str(confinement.BUNDLE_DIR), bubblewrap.BUNDLE_INSIDE) for part in inside),
+    ]
+
+
+def start(argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        env=confinement.WORKER_ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def first_child(pid: int) -> int:
+    deadline = time.monotonic() + BOUND_SECONDS
+    while (child := bubblewrap.inner_pid(pid)) is None:
+        assert time.monotonic() < deadline
+    return child
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def is_bubblewrap(pid: int) -> bool:
+    try:
+        return is_alive(pid) and psutil.Process(pid).name() == "bwrap"
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def orphan(argv: list[str]) -> Iterator[int]:
+    """A child of bubblewrap whose parent was killed the moment that it had a child."""
+    deadline = time.monotonic() + BOUND_SECONDS
+    while time.monotonic() < deadline:
+        with start(argv) as outer:
+            child = first_child(outer.pid)
+            outer.kill()
+        # A child that was let go in time makes its session, becomes Deno and ends with its stdin.
+        until = time.monotonic() + SETTLED_SECONDS
+        while is_bubblewrap(child) and time.monotonic() < until:
+            time.sleep(0.01)
+        if is_bubblewrap(child):
+            yield child
+            if is_alive(child):
+                os.kill(child, signal.SIGKILL)
+            return
+    pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and orphans.py may go")
+
+
+def test_what_a_killed_parent_left_is_ended(orphan: int) -> None:
+    assert orphan in orphans.end_orphans()
+    deadline = time.monotonic() + BOUND_SECONDS
+    while is_alive(orphan):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]) -> None:
+    with start(argv) as outer:
+        deadline = time.monotonic() + BOUND_SECONDS
+        looks = 0
+        while looks < 3 or Path(f"/proc/{first_child(outer.pid)}/comm").read_text() != "deno\n":
+            mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
+            assert not mine & set(orphans.end_orphans())
+            assert outer.poll() is None
+            assert time.monotonic() < deadline
+            looks += 1
+        os.killpg(outer.pid, signal.SIGKILL)
+
+
+def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
+    """The same program with other arguments, in someone's session, is not ours to end."""
+    with start([part for part in argv if part != "--new-session"]) as outer:
+        child = first_child(outer.pid)
+        outer.kill()
+        outer.wait()
+        assert child not in orphans.end_orphans()
+        if is_alive(child):
+            os.kill(child, signal.SIGKILL)

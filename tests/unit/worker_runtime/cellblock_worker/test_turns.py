@@ -1,0 +1,106 @@
+"""Whose waiting run gets the next worker."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock_worker import protocol
+from cellblock_worker.turns import (
+    GIVE_WAY_SECONDS,
+    HALF_LIFE_SECONDS,
+    HEAVY_CPU_SECONDS,
+    LANES_KEPT,
+    Turns,
+    Waiting,
+)
+
+NOISY, QUIET = 1, 2
+
+
+def run_of(lane: int, name: bytes = b"run", since: float = 0.0) -> Waiting:
+    run = protocol.Run(
+        timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1, lane=lane
+    )  # fmt: skip
+    return Waiting(name, run, b"", since)
+
+
+def test_among_light_clients_the_first_goes_first() -> None:
+    turns = Turns()
+    turns.used(1, HEAVY_CPU_SECONDS * 0.9, 0.0)
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1 if name == b"a" else 2, name))
+    assert [turns.take(1, 0.0, keep_one=True) for _ in range(3)] == [
+        run_of(1, b"a"), run_of(2, b"b"), run_of(2, b"c"),
+    ]  # fmt: skip
+    assert turns.take(1, 0.0, keep_one=True) is None
+
+
+def test_a_heavy_client_goes_behind_and_leaves_the_last_worker() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy"))
+    assert turns.take(1, 0.0, keep_one=True) is None
+    turns.join(run_of(QUIET, b"quiet"))
+    taken = turns.take(1, 0.0, keep_one=True)
+    assert taken is not None and taken.token == b"quiet"
+    taken = turns.take(2, 0.0, keep_one=True)
+    assert taken is not None and taken.token == b"noisy"
+
+
+def test_a_pool_of_one_serves_a_heavy_client() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY))
+    assert turns.take(1, 0.0, keep_one=False) == run_of(NOISY)
+
+
+def test_the_heavier_of_two_goes_last() -> None:
+    turns = Turns()
+    turns.used(1, 5.0, 0.0)
+    turns.used(2, 1.0, 0.0)
+    turns.join(run_of(1, b"heavier"))
+    turns.join(run_of(2, b"heavy"))
+    taken = turns.take(3, 0.0, keep_one=True)
+    assert taken is not None and taken.token == b"heavy"
+
+
+def test_what_was_used_is_forgotten_by_half() -> None:
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS * 1.5, 0.0)
+    later = HALF_LIFE_SECONDS
+    turns.join(run_of(NOISY, since=later))
+    assert turns.take(1, later, keep_one=True) == run_of(NOISY, since=later)
+
+
+def test_nobody_gives_way_for_ever() -> None:
+    turns = Turns()
+    turns.used(NOISY, 1000.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy", since=0.0))
+    turns.join(run_of(QUIET, b"quiet", since=0.5))
+    taken = turns.take(1, GIVE_WAY_SECONDS, keep_one=True)
+    assert taken is not None and taken.token == b"noisy"
+
+
+def test_a_run_that_leaves_is_gone_and_the_queue_empties() -> None:
+    turns = Turns()
+    for name in (b"a", b"b", b"c"):
+        turns.join(run_of(1, name))
+    assert turns.leave(b"b") and not turns.leave(b"b")
+    assert [waiting.token for waiting in turns] == [b"a", b"c"]
+    assert [waiting.token for waiting in turns.clear()] == [b"a", b"c"]
+    assert len(turns) == 0 and turns.clear() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.floats(0, 10)), max_size=2 * LANES_KEPT))
+def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tuple[int, float]]) -> None:
+    turns = Turns()
+    for now, (lane, seconds) in enumerate(uses):
+        turns.used(lane, seconds, float(now))
+        turns.join(run_of(lane, str(now).encode(), since=float(now)))
+    end = len(uses) + GIVE_WAY_SECONDS
+    taken: list[bytes] = []
+    while (turn := turns.take(1, end, keep_one=True)) is not None:
+        taken.append(turn.token)
+    assert taken == [str(now).encode() for now in range(len(uses))]
+    assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,103 @@
+"""Which waiting run gets the next warm worker. Sans-I/O.
+
+The broker's queue is fair in places, this one in what is done with them. Runs wait here only for a boot, which
+on a busy machine is slow, and then a client whose runs have lately computed much goes behind one whose have not, and
+leaves the last warm worker to it. Among equals it is first come, first served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cellblock_worker import protocol
+
+HEAVY_CPU_SECONDS: Final = 0.25
+"""Lately used CPU time from which a client is a heavy one."""
+
+HALF_LIFE_SECONDS: Final = 2.0
+"""After this long, half of what was used is forgotten."""
+
+GIVE_WAY_SECONDS: Final = 1.0
+"""Longest that a run gives way to others; the broker takes a host that gives a run no worker for broken."""
+
+LANES_KEPT: Final = 256
+"""Clients of which the use is remembered; the one longest out of use is forgotten."""
+
+
+class Waiting(NamedTuple):
+    """A run that waits for a worker: its token, its message and body, and since when in monotonic seconds."""
+
+    token: bytes
+    run: protocol.Run
+    body: bytes
+    since: float
+
+
+@dataclass(slots=True)
+class Turns:
+    """The waiting runs of one host."""
+
+    _waiting: list[Waiting] = field(default_factory=list[Waiting])
+    _used: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._waiting)
+
+    def join(self, waiting: Waiting) -> None:
+        """A run begins to wait."""
+        self._waiting.append(waiting)
+
+    def leave(self, token: bytes) -> bool:
+        """Takes a run out; whether it was waiting."""
+        for waiting in self._waiting:
+            if waiting.token == token:
+                self._waiting.remove(waiting)
+                return True
+        return False
+
+    def clear(self) -> list[Waiting]:
+        """Empties the queue; gives what was in it."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def used(self, lane: int, cpu_seconds: float, now: float) -> None:
+        """A run of a client (`protocol.Run.lane`) has used so much CPU time."""
+        use = self._use(lane, now) + cpu_seconds
+        self._used.pop(lane, None)
+        self._used[lane] = (use, now)
+        if len(self._used) > LANES_KEPT:
+            del self._used[next(iter(self._used))]
+
+    def take(self, warm: int, now: float, *, keep_one: bool) -> Waiting | None:
+        """The run whose turn it is, taken out; None when none waits, or the last worker is kept from heavy clients.
+
+        Args:
+            warm: Warm workers; at least one.
+            now: Monotonic seconds.
+            keep_one: Whether the last warm worker is for clients that are not heavy.
+        """
+        if not self._waiting:
+            return None
+        if len(self._waiting) == 1 and (warm > 1 or not keep_one):
+            return self._waiting.pop()
+        weights = [self._weight(waiting, now) for waiting in self._waiting]
+        first = weights.index(min(weights))
+        if keep_one and warm == 1 and weights[first] > 0:
+            return None
+        return self._waiting.pop(first)
+
+    def _weight(self, waiting: Waiting, now: float) -> float:
+        """What its client has used lately; 0 for a light client, and for a run that has given way for long enough."""
+        if now - waiting.since >= GIVE_WAY_SECONDS:
+            return 0.0
+        use = self._use(waiting.run.lane, now)
+        return use if use >= HEAVY_CPU_SECONDS else 0.0
+
+    def _use(self, lane: int, now: float) -> float:
+        use, at = self._used.get(lane, (0.0, now))
+        return use * 0.5 ** ((now - at) / HALF_LIFE_SECONDS)
