@@ -127,12 +127,13 @@ class Executor:
         """
         self._at_work += 1
         try:
-            return await self._run(raw, observer, client)
+            return await self._told(read_request(raw, self._settings), observer, client, watcher)
         finally:
             self._at_work -= 1
 
-    async def _run(self, raw: Mapping[str, Any], observer: Observer, client: str) -> RunResponse:
-        request = read_request(raw, self._settings)
+    async def _told(
+        self, request: RunRequest, observer: Observer, client: str, watcher: Watcher | None
+    ) -> RunResponse:
         watch = self._events.open(client, request.code, watcher)
         if watch is None:
             return await self._run(request, observer, client, None)
