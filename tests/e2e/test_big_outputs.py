@@ -8,6 +8,7 @@ import json
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mcp import Client, MCPError
 from asking_client import connect, stdio
 from http_daemon import TOOL, Daemon, daemon
 from support import CELLBLOCK, until, within, write_config
+from token_issuer import AUDIENCE, ISSUER, Issuer
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -208,6 +210,25 @@ async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, P
         assert "".join(await pages_of(one, link.uri)).startswith('[{"id":0')
         async with client_of("connect", "legacy", running, config) as relayed:
             assert "not kept for this connection" in await gone(relayed, link.uri)
+
+
+async def test_a_team_member_cannot_read_what_another_one_made(tmp_path: Path) -> None:
+    """Without sessions too, where the tokens are all that tells one from the other."""
+    issuer = Issuer()
+    try:
+        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+        async with daemon(
+            tmp_path, http={"oauth": oauth}, token=issuer.token(sub="ann"), **SECTION
+        ) as running:
+            of_bob = replace(running, token=issuer.token(sub="bob"))
+            async with running.client() as ann, of_bob.client() as bob:
+                (link,) = links_of(await run(ann, LARGE))
+                assert "not kept for this connection" in await gone(bob, link.uri)
+                assert (await within(bob.list_resources())).resources[1:] == []
+            async with running.client() as again:
+                assert len("".join(await pages_of(again, link.uri)).encode()) == link.size
+    finally:
+        issuer.close()
 
 
 async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]) -> None:
