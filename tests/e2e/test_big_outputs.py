@@ -278,8 +278,8 @@ async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path
             assert not links_of(result)
 
 
-async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    """Where nothing can be written, the response is whole."""
+async def test_what_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    """Without its folder, the daemon gives whole responses."""
     state_dir = tmp_path / "s"
     async with daemon(tmp_path, **SECTION) as running:
         (folder,) = (state_dir / "outputs").iterdir()
@@ -289,6 +289,7 @@ async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
             result = await run(client, LARGE)
             assert len(response_of(result)["result"]) == ROWS
             assert not links_of(result)
+    assert any("sent whole" in line for line in running.said)
 
 
 async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:

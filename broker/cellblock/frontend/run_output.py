@@ -63,7 +63,7 @@ async def _keep_large(data: dict[str, Any], kept: KeptOutputs, owner: Owner) -> 
         made = await kept.keep(owner, chosen)
     except OSError as error:
         # What a script did cannot be undone, so its outcome is not lost for want of a disk.
-        logger.warning("a large output is sent whole, since it cannot be kept: %s", error)
+        logger.error("a large output is sent whole, since it cannot be kept: %s", error)
         return []
     for output, one in zip(chosen, made, strict=True):
         if one.part == "result":
