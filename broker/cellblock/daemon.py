@@ -16,11 +16,14 @@ from typing import Any, Final
 
 import zmq
 
+from cellblock import __version__
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
+from cellblock.config_changes import described, taken_over
 from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
@@ -34,9 +37,12 @@ from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
 from cellblock.socket_dir import SocketDir
+from cellblock.telemetry.facts import BrokerFacts
+from cellblock.telemetry.watchers import start_watchers
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.registry import LOCAL_SERVER, Registry
 from cellblock.upstream.review import Reviewer
@@ -86,6 +92,9 @@ class Broker:
         self._remote: CurveLink | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
+        self._releases: set[asyncio.Task[None]] = set()
+        self.events: Final = RunEvents()
+        """Add a watcher to see all runs while they run."""
 
     @classmethod
     def from_config(
@@ -174,11 +183,17 @@ class Broker:
         observer: Observer = NOBODY,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
+        watcher: Watcher | None = None,
     ) -> RunResponse:
-        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`."""
+        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
+
+        `watcher` is told of this run alone, beside the watchers of `events`.
+        """
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return await self._executor.run(request, observer=observer, client=client, grantee=grantee)
+        return await self._executor.run(
+            request, observer=observer, client=client, grantee=grantee, watcher=watcher
+        )
 
     @property
     def policy(self) -> Policy:
@@ -189,6 +204,28 @@ class Broker:
     def settings(self) -> Settings:
         """The configuration."""
         return self._settings
+
+    def reconfigure(self, settings: Settings) -> list[str]:
+        """Takes over a changed configuration. Runs in flight keep their limits, and the sessions they began with.
+
+        Returns:
+            What has changed, a sentence each; settings that need a restart are named there, and keep their old values.
+
+        Raises:
+            ConfigError: The servers cannot be used together; nothing has changed then.
+            HostUnavailable: The broker is not running.
+        """
+        if self._executor is None or self._registry is None:
+            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        settings, live, waiting = taken_over(self._settings, settings)
+        change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
+        self._settings = settings
+        generation = self._executor.use(settings.cellblock)
+        if change.retired:
+            release = asyncio.create_task(self._registry.release(change.retired, generation.ended))
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+        return described(change, live, waiting)
 
     @property
     def catalog(self) -> Catalog:
@@ -209,6 +246,12 @@ class Broker:
     def warm_workers(self) -> int:
         """Workers that are booted and wait."""
         return self._pool.warm if self._pool else 0
+
+    def facts(self) -> BrokerFacts:
+        """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
+        if self._pool is None or self._registry is None or self._outputs is None:
+            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        return BrokerFacts(self._settings.cellblock.pool, self._pool, self._registry, self._outputs)
 
     @property
     def host_pid(self) -> int | None:
@@ -255,6 +298,7 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
+        start_watchers(self._settings, self.events, stack, version=__version__)
         overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
         known = self._outputs = KnownOutputs(self._learner)
@@ -265,6 +309,7 @@ class Broker:
             log_dir=log_dir,
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
             refine=ToolRefiner(section.schemas, overlays),
+            logins=kept_logins(section.auth, state_dir),
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()
@@ -344,15 +389,22 @@ class Broker:
             learner=self._learner,
             outputs=self._outputs,
             policy=self._policy,
+            events=self.events,
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.push_async_callback(self._stop_executor, executor)
+        stack.callback(self._stop_releases)
 
     def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:
         learner = Learner(self._settings.cellblock.schemas, self._settings.state_dir / FILE_NAME)
         learner.start()
         stack.push_async_callback(learner.close)
         return learner
+
+    def _stop_releases(self) -> None:
+        # The registry closes what they would have closed.
+        for release in self._releases:
+            release.cancel()
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None

@@ -22,6 +22,7 @@ from cellblock.frontend.granted import Granted, stdio_principal
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner, keeping
 from cellblock.frontend.kept_resources import KeptResources
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
+from cellblock.frontend.requests_back import asking_back
 from cellblock.frontend.run_output import tool_result
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
@@ -126,7 +127,8 @@ def make_server(
                 f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
-            response = await runs.call(context, params)
+            with asking_back(context):
+                response = await runs.call(context, params)
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
@@ -180,6 +182,10 @@ def make_server(
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, runs.set_level)
     if service.policy.restricts_clients:
         server.middleware.append(granted.greet)
+    if service.settings.cellblock.traces.endpoint is not None:
+        from cellblock.frontend.trace_context import with_trace_context
+
+        server.middleware.append(with_trace_context)
     return server
 
 

@@ -32,6 +32,7 @@ from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bou
 from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.mcp_server import make_server
@@ -140,6 +141,7 @@ class HttpFrontend:
         version: str,
         ready: Callable[[], bool],
         on_serving: Callable[[], None] = lambda: None,
+        pages: Pages | None = None,
     ) -> bool:
         """Serves until `stop`, then drains.
 
@@ -148,17 +150,19 @@ class HttpFrontend:
             version: Of Cellblock.
             ready: Whether scripts can run now.
             on_serving: Called when connections are taken.
+            pages: The dashboard and the metrics.
 
         Returns:
             Whether all that was in flight ended by itself.
         """
         async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
-            return await self._serve(service, kept, version=version, ready=ready, on_serving=on_serving)
+            return await self._serve(service, kept, pages, version=version, ready=ready, on_serving=on_serving)
 
     async def _serve(
         self,
         service: RunService,
         kept: KeptOutputs | None,
+        pages: Pages | None,
         *,
         version: str,
         ready: Callable[[], bool],
@@ -177,7 +181,7 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = self._make_gate(manager, ready)
+        gate = self._make_gate(manager, ready, pages)
 
         async def bound_to_its_request(
             ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -221,7 +225,9 @@ class HttpFrontend:
             return None
         return FileToken(ensure_token(self._options.token_file))
 
-    def _make_gate(self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool]) -> Gate:
+    def _make_gate(
+        self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool], pages: Pages | None
+    ) -> Gate:
         challenge, public = "Bearer", dict[str, bytes]()
         if (oauth := self._settings.oauth) is not None:
             challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'
@@ -235,6 +241,7 @@ class HttpFrontend:
             challenge=challenge,
             ready=ready,
             public=public,
+            pages=pages,
         )
 
     def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:
