@@ -156,7 +156,9 @@ class HttpFrontend:
             Whether all that was in flight ended by itself.
         """
         async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
-            return await self._serve(service, kept, pages, version=version, ready=ready, on_serving=on_serving)
+            return await self._serve(
+                service, kept, pages, version=version, ready=ready, on_serving=on_serving
+            )
 
     async def _serve(
         self,
