@@ -28,6 +28,7 @@ from cellblock.config_observe import (
     MetricsSettings,
     TraceSettings,
 )
+from cellblock.config_outputs import OutputSettings
 from cellblock.config_policy import Grant, PolicySettings
 from cellblock.config_schemas import (
     SchemaRules,
@@ -66,6 +67,7 @@ __all__ = [
     "LimitSettings",
     "LogSettings",
     "MetricsSettings",
+    "OutputSettings",
     "PinSettings",
     "PolicySettings",
     "PoolSettings",
@@ -103,6 +105,7 @@ class CellblockSettings(Section):
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
     http: HttpSettings = HttpSettings()
+    outputs: OutputSettings = OutputSettings()
     hosts: HostSettings = HostSettings()
     log: LogSettings = LogSettings()
     audit: AuditSettings = AuditSettings()
@@ -136,6 +139,17 @@ class CellblockSettings(Section):
     tools: list[str] = Field(default_factory=list[str])
     """What becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or single
     functions (`package.module:function`)."""
+
+    @model_validator(mode="after")
+    def _one_run_can_be_kept(self) -> CellblockSettings:
+        outputs = self.outputs
+        needed = outputs.needed_bytes(self.max_message_bytes, self.limits.max_log_bytes.maximum)
+        if outputs.inline_bytes is not None and outputs.client_bytes < needed:
+            raise ValueError(
+                f"outputs.client_bytes {outputs.client_bytes} is too small for the outputs of one run: with this "
+                f"max_message_bytes and limits.max_log_bytes it must be at least {needed}"
+            )
+        return self
 
 
 class ServerConfig(BaseModel):

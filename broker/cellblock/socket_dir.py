@@ -52,7 +52,7 @@ class SocketDir:
             else:
                 parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             remove_stale(parent)
-            self.path, self._lock = _make_locked(parent)
+            self.path, self._lock = make_locked(parent)
         except OSError as error:
             if error.errno in SHORTAGES:
                 raise
@@ -98,7 +98,15 @@ def remove_stale(parent: Path) -> None:
             os.close(lock)
 
 
-def _make_locked(parent: Path) -> tuple[Path, int]:
+def make_locked(parent: Path) -> tuple[Path, int]:
+    """Makes a folder of this broker's own in `parent`, with mode 0700.
+
+    Returns:
+        The folder, and the descriptor that holds its lock until it is closed.
+
+    Raises:
+        OSError: It cannot be made.
+    """
     for _ in range(ATTEMPTS):
         try:
             path = Path(tempfile.mkdtemp(prefix="broker-", dir=parent))

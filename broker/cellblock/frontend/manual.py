@@ -59,6 +59,7 @@ def manual(limits: LimitSettings, settings: Settings | None = None, granted: Cat
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
+            *(_kept(settings) if settings is not None else ()),
             f"- {_limits(limits)}",
             "- requestedCapabilities: server ids, as in @codemode/servers/<id>.",
             f"- {_globals()}",
@@ -103,6 +104,16 @@ def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaR
                 (exceptions if of_server else places).append(f"{path}.{tool}")
     text = ", ".join(["all servers", *places] if everywhere else places)
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
+
+
+def _kept(settings: Settings) -> list[str]:
+    inline = settings.cellblock.outputs.inline_bytes
+    if inline is None:
+        return []
+    return [
+        f"- Of a result and logs over {inline} bytes you get a preview; the whole is an MCP resource for a while "
+        "(`outputs` in the response), read in pages."
+    ]
 
 
 def _limits(limits: LimitSettings) -> str:

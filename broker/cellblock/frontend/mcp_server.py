@@ -5,7 +5,6 @@ Carries requests to the broker; decides nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,8 +19,11 @@ from cellblock.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.granted import Granted, stdio_principal
+from cellblock.frontend.kept_outputs import KeptOutputs, Owner, keeping
+from cellblock.frontend.kept_resources import KeptResources
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
 from cellblock.frontend.requests_back import asking_back
+from cellblock.frontend.run_output import tool_result
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
@@ -77,6 +79,7 @@ def make_server(
     version: str,
     client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
     principal_of: Callable[[Context], str] = stdio_principal,
+    kept: KeptOutputs | None = None,
 ) -> Server[dict[str, Any]]:
     """An MCP server in front of a broker.
 
@@ -86,10 +89,15 @@ def make_server(
         client_of: Names the client that a request comes from, the same for all requests of one connection; clients
             share the workers fairly.
         principal_of: Says whom a request is for, as `cellblock.policy` knows clients.
+        kept: Where outputs go that are too large for a response; None: responses are whole.
     """
+
+    def owner_of(context: Context) -> Owner:
+        return Owner(principal_of(context), client_of(context))
 
     granted = Granted(service, principal_of)
     runs = RunTool(service, client_of=client_of, principal_of=principal_of)
+    outputs = KeptResources(kept) if kept else None
     extended = ExtendedTools(service) if service.settings.cellblock.frontend.profile == "extended" else None
 
     async def list_tools(
@@ -125,9 +133,7 @@ def make_server(
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
             return response
-        data = response.as_json()
-        text = json.dumps(data, ensure_ascii=False)
-        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=data)
+        return await tool_result(response, kept, owner_of(context) if kept else None)
 
     async def list_resources(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -142,11 +148,14 @@ def make_server(
                 )
                 for server in granted.known_catalog(context).servers.values()
             ]
+            + (outputs.listed(owner_of(context)) if outputs else [])
         )
 
     async def read_resource(
         context: ServerRequestContext[dict[str, Any]], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        if outputs is not None and outputs.has(str(params.uri)):
+            return await outputs.read(owner_of(context), str(params.uri))
         server = granted.known_catalog(context).servers.get(server_of_uri(str(params.uri)) or "")
         if server is None:
             raise MCPError(
@@ -166,6 +175,7 @@ def make_server(
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_read_resource=read_resource,
+        on_list_resource_templates=outputs.templates if outputs else None,
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
     )
@@ -181,7 +191,11 @@ def make_server(
 
 async def serve_stdio(service: RunService, *, version: str) -> None:
     """Serves one MCP client over this process's stdin and stdout until it closes stdin."""
-    server = make_server(service, version=version)
+    async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
+        await _serve_stdio(make_server(service, version=version, kept=kept))
+
+
+async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
     lines = await StdinLines.open()
     # Who cannot be answered any more need not be listened to.
     output = await StdoutLines.open(on_lost=lines.close if lines else lambda: None)

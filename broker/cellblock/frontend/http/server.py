@@ -34,6 +34,7 @@ from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.token import FileToken, ensure_token
+from cellblock.frontend.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.mcp_server import make_server
 from cellblock.frontend.service import RunService
 
@@ -154,7 +155,24 @@ class HttpFrontend:
         Returns:
             Whether all that was in flight ended by itself.
         """
-        server = make_server(service, version=version, client_of=client_of, principal_of=principal_of)
+        async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
+            return await self._serve(
+                service, kept, pages, version=version, ready=ready, on_serving=on_serving
+            )
+
+    async def _serve(
+        self,
+        service: RunService,
+        kept: KeptOutputs | None,
+        pages: Pages | None,
+        *,
+        version: str,
+        ready: Callable[[], bool],
+        on_serving: Callable[[], None],
+    ) -> bool:
+        server = make_server(
+            service, version=version, client_of=client_of, principal_of=principal_of, kept=kept
+        )
         manager = StreamableHTTPSessionManager(
             server,
             # The gate has checked the same before; this is the SDK's own lock on the door.

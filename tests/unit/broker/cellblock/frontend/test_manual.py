@@ -71,3 +71,11 @@ def test_the_extended_profile_is_told_of() -> None:
     settings = parse_settings({"cellblock": {"frontend": {"profile": "extended"}}})
     assert "search_tools" in instructions(LimitSettings(), Catalog(), settings)
     assert "search_tools gives" not in instructions(LimitSettings(), Catalog(), parse_settings({}))
+
+
+def test_agents_are_told_of_the_budget_where_there_is_one() -> None:
+    off, on = (
+        parse_settings({"cellblock": {"outputs": outputs}}) for outputs in ({}, {"inline_bytes": 12_345})
+    )
+    assert manual(off.cellblock.limits, off) == manual(off.cellblock.limits)
+    assert "result and logs over 12345 bytes" in manual(on.cellblock.limits, on)

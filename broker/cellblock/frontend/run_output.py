@@ -1,0 +1,162 @@
+"""The response of a run as the client of the front-end gets it: whole, or with previews of what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+import mcp_types as types
+
+from cellblock.config_outputs import OutputSettings
+from cellblock.execution.response import RunResponse
+from cellblock.frontend.kept_outputs import Kept, KeptOutputs, Output, Owner
+from cellblock.frontend.kept_resources import output_uri, resource_link
+
+logger = logging.getLogger("cellblock.frontend")
+
+KEPT_CODE: Final = "OUTPUT_KEPT"
+
+ENTRY_BYTES: Final = 48
+"""Of a log entry's JSON beside its message."""
+
+_LINES: Final = frozenset("\n\t")
+
+
+async def tool_result(
+    response: RunResponse, kept: KeptOutputs | None, owner: Owner | None
+) -> types.CallToolResult:
+    """The result of `codemode.run`: the response as text and as structured content, and links to what is kept.
+
+    Args:
+        response: Of the run.
+        kept: Where large outputs go; None: nowhere, and the response is whole.
+        owner: For whom they are kept.
+    """
+    data = response.as_json()
+    text = json.dumps(data, ensure_ascii=False)
+    links: list[Kept] = []
+    # Without `json.dumps` for the parts where the whole is small, which is nearly always.
+    if kept is not None and owner is not None and _bytes_in(text) > (kept.settings.inline_bytes or 0):
+        links = await _keep_large(data, kept, owner)
+        if links:
+            text = json.dumps(data, ensure_ascii=False)
+    content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
+    return types.CallToolResult(content=content, structured_content=data)
+
+
+async def _keep_large(data: dict[str, Any], kept: KeptOutputs, owner: Owner) -> list[Kept]:
+    """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`."""
+    settings = kept.settings
+    outputs = await asyncio.to_thread(_encoded, data)
+    inline = sum(len(output.data) for output in outputs)
+    chosen: list[Output] = []
+    for output in sorted(outputs, key=lambda output: -len(output.data)):
+        if inline > (settings.inline_bytes or 0):
+            inline -= len(output.data)
+            chosen.append(output)
+    if not chosen:
+        return []
+    try:
+        made = await kept.keep(owner, chosen)
+    except OSError as error:
+        # What a script did cannot be undone, so its outcome is not lost for want of a disk.
+        logger.error("a large output is sent whole, since it cannot be kept: %s", error)
+        return []
+    for output, one in zip(chosen, made, strict=True):
+        if one.part == "result":
+            data["result"] = _beginning(output.data, settings.shown_bytes)
+        else:
+            data["logs"] = _shortened(data["logs"], one, settings)
+    data["diagnostics"] = [*data["diagnostics"], *(_diagnostic(one, settings) for one in made)]
+    data["outputs"] = [_facts(one, settings) for one in made]
+    return made
+
+
+def _beginning(data: bytes, max_bytes: int) -> str:
+    # One character takes up to four bytes: what is cut in the middle of one here is cut by `preview` before.
+    return preview(data[: max_bytes + 8].decode("utf-8", "ignore"), max_bytes)
+
+
+def _encoded(data: dict[str, Any]) -> list[Output]:
+    return [
+        Output("result", "application/json", _json(data["result"])),
+        Output("logs", "application/x-ndjson", b"".join(_json(entry) + b"\n" for entry in data["logs"])),
+    ]
+
+
+def _json(value: object) -> bytes:
+    # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+def _facts(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
+    return {
+        "part": kept.part,
+        "uri": output_uri(kept),
+        "mimeType": kept.mime_type,
+        "bytes": kept.size,
+        "pages": kept.pages,
+        "keptMs": settings.expire_ms,
+    }
+
+
+def _diagnostic(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
+    pages = "" if kept.pages == 1 else f", with ?page=2 to ?page={kept.pages} for the rest"
+    are, shows = (
+        ("The result is", "`result` is the beginning of its JSON, as a string")
+        if kept.part == "result"
+        else ("The logs are", "`logs` has the last of them")
+    )
+    return {
+        "severity": "info",
+        "code": KEPT_CODE,
+        "message": f"{are} {kept.size:,} bytes, too large to be here (outputs.inline_bytes = {settings.inline_bytes}); "
+        f"{shows}.",
+        "hint": f"Read the MCP resource {output_uri(kept)}{pages}, or run a script that returns less.",
+    }
+
+
+def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings) -> list[dict[str, Any]]:
+    """The last entries, and one that says so (Code Mode specification, section 3.3.1)."""
+    left = settings.shown_bytes
+    shown: list[dict[str, Any]] = []
+    for entry in reversed(logs):
+        if shown and _bytes_in(entry["message"]) + ENTRY_BYTES > left:
+            break
+        message = preview(entry["message"], left, keep=_LINES)
+        shown.insert(0, {**entry, "message": message})
+        left -= _bytes_in(message) + ENTRY_BYTES
+    note = (
+        f"[logs shortened: the last {len(shown):,} of {len(logs):,} entries are here, all are in {output_uri(kept)}; "
+        f"outputs.inline_bytes = {settings.inline_bytes}]"
+    )
+    return [*shown, {"level": "warn", "message": note, "timeMs": logs[-1]["timeMs"]}]
+
+
+def preview(text: str, max_bytes: int, keep: Iterable[str] = ()) -> str:
+    """The beginning of a text, with `…` where it is cut, and what a terminal or a reader would obey made visible.
+
+    Args:
+        text: What a script has made.
+        max_bytes: Of the preview in UTF-8, without the `…`.
+        keep: Characters to keep although they are not printable.
+    """
+    parts: list[str] = []
+    for character in text:
+        part = character if character.isprintable() or character in keep else _escape(character)
+        max_bytes -= _bytes_in(part)
+        if max_bytes < 0:
+            return "".join(parts) + "…"
+        parts.append(part)
+    return "".join(parts)
+
+
+def _escape(character: str) -> str:
+    return json.dumps(character)[1:-1] if ord(character) != 0x7F else "\\u007f"
+
+
+def _bytes_in(text: str) -> int:
+    return len(text.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,305 @@
+"""Large results and logs with the SDK's real client: over stdio, over HTTP and through `cellblock connect`, in both
+generations of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client, MCPError
+
+from asking_client import connect, stdio
+from http_daemon import TOOL, Daemon, daemon
+from support import CELLBLOCK, until, within, write_config
+from token_issuer import AUDIENCE, ISSUER, Issuer
+
+KIB = 1024
+MIB = 1024 * KIB
+
+INLINE = 20_000
+
+SECTION: dict[str, Any] = {
+    "outputs": {
+        "inline_bytes": INLINE,
+        "preview_bytes": 500,
+        "page_bytes": 64 * KIB,
+        "client_bytes": 3 * MIB,
+        "total_bytes": 4 * MIB,
+    },
+    "limits": {"max_log_bytes": {"default": 100_000, "maximum": 100_000}},
+    "max_message_bytes": MIB,
+    "pool": {"warm": 2},
+}
+
+FRONTS = [(front, mode) for front in ("stdio", "http", "connect") for mode in ("auto", "legacy")]
+
+ROWS = 4_000
+
+LARGE = f"""
+const name = "Zoë \\u202e𝄞".repeat(4);
+globalThis.__codemode_result__ = Array.from({{ length: {ROWS} }}, (_, id) => ({{ id, name }}));
+"""
+
+CHATTY = """
+for (let i = 0; i < 1500; i++) console.log(`line ${i} \\u001b[31m${"x".repeat(30)}`);
+globalThis.__codemode_result__ = "small";
+"""
+
+
+def sized(size: int) -> str:
+    return f"globalThis.__codemode_result__ = 'x'.repeat({size});"
+
+
+@asynccontextmanager
+async def client_of(front: str, mode: str, running: Daemon, config: Path) -> AsyncGenerator[Client]:
+    if front == "http":
+        async with running.client(mode) as client:
+            yield client
+        return
+    transport = connect(running) if front == "connect" else stdio(config, config.parent / f"s-{mode}")
+    async with Client(transport, mode=mode) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Daemon, Path]]:
+    """One daemon, and a configuration for a process at a client's pipes."""
+    folder = tmp_path_factory.mktemp("outputs")
+    (folder / "daemon").mkdir()
+    config = write_config(folder, {}, **SECTION)
+    async with daemon(folder / "daemon", **SECTION) as running:
+        yield running, config
+
+
+async def run(client: Client, code: str) -> types.CallToolResult:
+    result = await within(client.call_tool(TOOL, {"code": code}), 60)
+    assert isinstance(result, types.CallToolResult)
+    assert not result.is_error, result.content
+    return result
+
+
+def links_of(result: types.CallToolResult) -> list[types.ResourceLink]:
+    return [block for block in result.content if isinstance(block, types.ResourceLink)]
+
+
+def response_of(result: types.CallToolResult) -> dict[str, Any]:
+    """The response, which is the same as text and as structured content."""
+    text = result.content[0]
+    assert isinstance(text, types.TextContent)
+    assert result.structured_content == json.loads(text.text)
+    return json.loads(text.text)
+
+
+async def pages_of(client: Client, uri: str) -> list[str]:
+    """All pages, by the address of the next that each one has."""
+    texts: list[str] = []
+    following: str | None = uri
+    while following is not None:
+        (contents,) = (await within(client.read_resource(following))).contents
+        assert isinstance(contents, types.TextResourceContents)
+        assert contents.uri == following
+        assert contents.meta is not None
+        texts.append(contents.text)
+        following = contents.meta["cellblock/page"].get("next")
+    return texts
+
+
+async def gone(client: Client, uri: str) -> str:
+    with pytest.raises(MCPError) as raised:
+        await within(client.read_resource(uri))
+    assert raised.value.error.code == types.INVALID_PARAMS
+    return raised.value.error.message
+
+
+def on_disk(state_dir: Path) -> list[Path]:
+    """The files of outputs."""
+    return [file for file in (state_dir / "outputs").glob("*/*") if file.name != "lock"]
+
+
+@pytest.mark.parametrize(("front", "mode"), FRONTS, ids=["-".join(pair) for pair in FRONTS])
+async def test_a_large_result_is_a_preview_and_pages(
+    served: tuple[Daemon, Path], front: str, mode: str
+) -> None:
+    async with client_of(front, mode, *served) as client:
+        result = await run(client, LARGE)
+        response = response_of(result)
+        shown = response["result"]
+        assert shown.startswith('[{"id":0,"name":"Zoë \\u202e𝄞')
+        assert shown.endswith("…")
+        assert len(shown.encode()) <= 500 + len("…".encode())
+        (note,) = response["diagnostics"]
+        assert (note["severity"], note["code"]) == ("info", "OUTPUT_KEPT")
+        assert f"inline_bytes = {INLINE}" in note["message"]
+        (link,) = links_of(result)
+        assert (link.name, link.mime_type) == ("result.json", "application/json")
+        assert link.uri in note["hint"]
+        (facts,) = response["outputs"]
+        assert (facts["uri"], facts["bytes"]) == (link.uri, link.size)
+        pages = await pages_of(client, link.uri)
+        assert len(pages) == facts["pages"] > 1
+        whole = "".join(pages)
+        assert len(whole.encode()) == link.size
+        rows = json.loads(whole)
+        assert [row["id"] for row in rows] == list(range(ROWS))
+        assert {row["name"] for row in rows} == {"Zoë \u202e𝄞" * 4}
+        listed = (await within(client.list_resources())).resources
+        assert any(resource.uri == link.uri and resource.size == link.size for resource in listed)
+        (template,) = (await within(client.list_resource_templates())).resource_templates
+        assert template.uri_template == "cellblock://outputs/{id}{?page}"
+        assert f"?page=1 to ?page={len(pages)}" in await gone(client, f"{link.uri}?page={len(pages) + 1}")
+        assert "run the script again" in await gone(client, "cellblock://outputs/" + "A" * 32)
+        for bad in (
+            "cellblock://outputs/../../token",
+            f"{link.uri}?page=0",
+            f"{link.uri}?page=1&x",
+            f"{link.uri}/lock",
+        ):
+            assert "no URI of an output" in await gone(client, bad)
+
+
+@pytest.mark.parametrize(("front", "mode"), [FRONTS[0], FRONTS[3]], ids=["stdio-auto", "http-legacy"])
+async def test_large_logs_end_with_what_is_left_out(
+    served: tuple[Daemon, Path], front: str, mode: str
+) -> None:
+    async with client_of(front, mode, *served) as client:
+        result = await run(client, CHATTY)
+        response = response_of(result)
+        assert response["result"] == "small"
+        *shown, last = response["logs"]
+        assert last["level"] == "warn"
+        (link,) = links_of(result)
+        assert link.uri in last["message"]
+        assert "1,500 entries" in last["message"]
+        assert shown[-1]["message"].startswith("line 1499 \\u001b[31mxxx")
+        assert len(json.dumps(shown)) < 1_000
+        assert (link.name, link.mime_type) == ("logs.jsonl", "application/x-ndjson")
+        lines = "".join(await pages_of(client, link.uri)).splitlines()
+        assert [json.loads(line)["message"] for line in lines] == [
+            f"line {i} \u001b[31m{'x' * 30}" for i in range(1500)
+        ]
+
+
+async def test_what_fits_is_whole(served: tuple[Daemon, Path]) -> None:
+    running, _ = served
+    async with running.client() as client:
+        result = await run(client, f"console.log('a'); {sized(INLINE - 1_000)}")
+        response = response_of(result)
+        assert response["result"] == "x" * (INLINE - 1_000)
+        assert not links_of(result)
+        assert "outputs" not in response
+        assert response["diagnostics"] == []
+
+
+async def test_other_sessions_and_principals_cannot_read(served: tuple[Daemon, Path]) -> None:
+    """A session's outputs are its own, although the others show the same token."""
+    running, config = served
+    async with running.client("legacy") as one, running.client("legacy") as other, running.client() as modern:
+        (link,) = links_of(await run(one, LARGE))
+        for stranger in (other, modern):
+            assert "not kept for this connection" in await gone(stranger, link.uri)
+            listed = (await within(stranger.list_resources())).resources
+            assert link.uri not in {resource.uri for resource in listed}
+        assert "".join(await pages_of(one, link.uri)).startswith('[{"id":0')
+        async with client_of("connect", "legacy", running, config) as relayed:
+            assert "not kept for this connection" in await gone(relayed, link.uri)
+
+
+async def test_a_team_member_cannot_read_what_another_one_made(tmp_path: Path) -> None:
+    """Without sessions too, where the tokens are all that tells one from the other."""
+    issuer = Issuer()
+    try:
+        oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+        async with daemon(
+            tmp_path, http={"oauth": oauth}, token=issuer.token(sub="ann"), **SECTION
+        ) as running:
+            of_bob = replace(running, token=issuer.token(sub="bob"))
+            async with running.client() as ann, of_bob.client() as bob:
+                (link,) = links_of(await run(ann, LARGE))
+                assert "not kept for this connection" in await gone(bob, link.uri)
+                assert (await within(bob.list_resources())).resources[1:] == []
+            async with running.client() as again:
+                assert len("".join(await pages_of(again, link.uri)).encode()) == link.size
+    finally:
+        issuer.close()
+
+
+async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]) -> None:
+    running, _ = served
+    state_dir = running.folder / "s"
+    async with running.client() as client:
+        links: list[types.ResourceLink] = []
+        for _ in range(6):
+            links += links_of(await run(client, sized(MIB - 100)))
+            files = await asyncio.to_thread(on_disk, state_dir)
+            assert sum(file.stat().st_size for file in files) <= SECTION["outputs"]["client_bytes"]
+        assert len(links) == 6
+        assert "the oldest go first" in await gone(client, links[0].uri)
+        assert "".join(await pages_of(client, links[-1].uri)) == json.dumps("x" * (MIB - 100))
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+        assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
+
+
+async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
+    section = {**SECTION, "outputs": {**SECTION["outputs"], "expire_ms": 1_500}}
+    state_dir = tmp_path / "s"
+    async with daemon(tmp_path, **section) as running, running.client() as client:
+        (link,) = links_of(await run(client, LARGE))
+        await until(lambda: not on_disk(state_dir), "the file is removed when it has expired")
+        assert "kept for 1.5 s" in await gone(client, link.uri)
+        assert all(resource.uri != link.uri for resource in (await within(client.list_resources())).resources)
+        links_of(await run(client, LARGE))
+    assert list((state_dir / "outputs").iterdir()) == []
+
+
+async def test_what_a_killed_daemon_leaves_is_removed_by_the_next(tmp_path: Path) -> None:
+    state_dir = tmp_path / "s"
+    async with daemon(tmp_path, **SECTION) as running, running.client("legacy") as client:
+        (link,) = links_of(await run(client, LARGE))
+        (left,) = on_disk(state_dir)
+        assert left.name in link.uri
+        # The client's own farewell fails; that is its affair.
+        running.process.send_signal(signal.SIGKILL)
+        await within(running.process.wait())
+    assert left.exists()
+    # Also when the setting has been taken away since.
+    async with daemon(tmp_path) as running:
+        assert not left.parent.exists()
+        async with running.client() as client:
+            result = await run(client, LARGE)
+            assert len(response_of(result)["result"]) == ROWS
+            assert not links_of(result)
+
+
+async def test_what_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    """Without its folder, the daemon gives whole responses."""
+    state_dir = tmp_path / "s"
+    async with daemon(tmp_path, **SECTION) as running:
+        (folder,) = (state_dir / "outputs").iterdir()
+        (folder / "lock").unlink()
+        folder.rmdir()
+        async with running.client() as client:
+            result = await run(client, LARGE)
+            assert len(response_of(result)["result"]) == ROWS
+            assert not links_of(result)
+    assert any("sent whole" in line for line in running.said)
+
+
+async def test_the_command_line_prints_whole_results(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {}, **SECTION)
+    script = tmp_path / "large.js"
+    script.write_text(LARGE, encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(str(CELLBLOCK), "run", str(script), "--config", str(config), "--state-dir", str(tmp_path / "s")),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await within(process.communicate(), 60)
+    assert f'"id": {ROWS - 1}' in output.decode() or f'"id":{ROWS - 1}' in output.decode()
+    assert not (tmp_path / "s" / "outputs").exists()

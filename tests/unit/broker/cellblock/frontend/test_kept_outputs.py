@@ -1,0 +1,205 @@
+"""Kept outputs: who may read them, and that the disk never holds more than the caps."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock.config_outputs import OutputSettings
+from cellblock.frontend import kept_outputs
+from cellblock.frontend.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
+from support import until
+
+MIB = 1024 * 1024
+
+ANN = Owner("oauth:ann", "http session 1")
+SAME_ANN = Owner("oauth:ann", "http session 2")
+BOB = Owner("oauth:bob", "http session 1")
+
+SETTINGS = OutputSettings(
+    inline_bytes=1024, page_bytes=1024, client_bytes=2 * MIB, total_bytes=3 * MIB, expire_ms=3_600_000
+)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[KeptOutputs]:
+    made = KeptOutputs(SETTINGS, tmp_path / "outputs")
+    yield made
+    made.close()
+    assert list((tmp_path / "outputs").iterdir()) == []
+
+
+async def keep(kept: KeptOutputs, owner: Owner, text: str) -> Kept:
+    (made,) = await kept.keep(owner, [Output("result", "application/json", text.encode())])
+    return made
+
+
+async def whole(kept: KeptOutputs, owner: Owner, one: Kept) -> str:
+    return "".join([(await kept.read(owner, one.output_id, page))[1] for page in range(1, one.pages + 1)])
+
+
+def files(folder: Path) -> list[Path]:
+    return [file for file in folder.glob("outputs/*/*") if file.name != "lock"]
+
+
+def sizes(folder: Path) -> list[int]:
+    return [file.stat().st_size for file in files(folder)]
+
+
+async def test_only_its_own_client_reads_and_lists(kept: KeptOutputs) -> None:
+    one = await keep(kept, ANN, "private")
+    assert await whole(kept, ANN, one) == "private"
+    for stranger in (SAME_ANN, BOB):
+        with pytest.raises(NotKept):
+            await kept.read(stranger, one.output_id, 1)
+        assert kept.of(stranger) == []
+    assert kept.of(ANN) == [one]
+    for page in (0, 2):
+        with pytest.raises(IndexError):
+            await kept.read(ANN, one.output_id, page)
+
+
+async def test_ids_are_random_and_stay_in_the_folder(kept: KeptOutputs, tmp_path: Path) -> None:
+    made = [await keep(kept, ANN, "x") for _ in range(50)]
+    assert len({one.output_id for one in made}) == 50
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{32}", one.output_id) for one in made)
+    (tmp_path / "secret").write_text("secret", encoding="utf-8")
+    for bad in ("../../secret", str(tmp_path / "secret"), "lock", "", "."):
+        with pytest.raises(NotKept):
+            await kept.read(ANN, bad, 1)
+
+
+async def test_a_client_loses_its_own_oldest_first(kept: KeptOutputs, tmp_path: Path) -> None:
+    of_bob = await keep(kept, BOB, "b" * 1_000)
+    made = [await keep(kept, ANN, "a" * (MIB // 2)) for _ in range(7)]
+    assert kept.of(ANN) == made[:2:-1]
+    assert kept.of(BOB) == [of_bob]
+    # Sessions are free to make, and are no way around the cap.
+    await keep(kept, SAME_ANN, "a" * (MIB // 2))
+    assert kept.of(ANN) == made[:3:-1]
+    assert sum(sizes(tmp_path)) <= SETTINGS.client_bytes + 1_000
+
+
+async def test_all_clients_together_stay_within_the_total(kept: KeptOutputs, tmp_path: Path) -> None:
+    owners = [Owner(f"oauth:{number}", "c") for number in range(8)]
+    for owner in owners:
+        await keep(kept, owner, "x" * MIB)
+        assert sum(sizes(tmp_path)) <= SETTINGS.total_bytes
+    assert [bool(kept.of(owner)) for owner in owners] == [False] * 5 + [True] * 3
+
+
+async def test_small_outputs_cannot_be_without_number(kept: KeptOutputs, tmp_path: Path) -> None:
+    for _ in range(kept_outputs.MAX_KEPT + 10):
+        await keep(kept, ANN, "x")
+    assert len(kept.of(ANN)) == len(sizes(tmp_path)) == kept_outputs.MAX_KEPT
+
+
+async def test_what_is_larger_than_all_that_is_allowed_is_refused(kept: KeptOutputs, tmp_path: Path) -> None:
+    one = await keep(kept, ANN, "old")
+    large = Output("logs", "x", b"x" * (SETTINGS.client_bytes + 1))
+    with pytest.raises(OSError, match="client_bytes"):
+        await kept.keep(ANN, [Output("result", "x", b"small"), large])
+    assert kept.of(ANN) == [one]
+    # The thread removes in turn: a read comes behind.
+    await whole(kept, ANN, one)
+    assert len(sizes(tmp_path)) == 1
+
+
+async def test_nothing_is_left_of_what_is_cancelled(
+    kept: KeptOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    write = kept_outputs._write  # pyright: ignore[reportPrivateUsage]
+
+    def slow(file: Path, data: bytes) -> None:
+        began.set()
+        assert go_on.wait(20)
+        write(file, data)
+
+    monkeypatch.setattr(kept_outputs, "_write", slow)
+    work = asyncio.create_task(keep(kept, ANN, "x"))
+    await until(began.is_set, "the thread writes")
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    go_on.set()
+    await whole(kept, ANN, await keep(kept, ANN, "y"))
+    assert len(kept.of(ANN)) == len(sizes(tmp_path)) == 1
+
+
+async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(kept_outputs, "DISK_SECONDS", 0.05)
+    monkeypatch.setattr(kept_outputs, "_write", lambda *_: go_on.wait(20))
+    try:
+        with pytest.raises(TimeoutError):
+            await keep(kept, ANN, "x")
+    finally:
+        go_on.set()
+    assert kept.of(ANN) == []
+
+
+async def test_a_file_that_someone_removed_is_an_output_that_has_gone(
+    kept: KeptOutputs, tmp_path: Path
+) -> None:
+    one = await keep(kept, ANN, "x")
+    (file,) = files(tmp_path)
+    assert file.name == one.output_id
+    file.unlink()
+    with pytest.raises(NotKept):
+        await kept.read(ANN, one.output_id, 1)
+    assert kept.of(ANN) == []
+
+
+async def test_it_expires(tmp_path: Path) -> None:
+    settings = SETTINGS.model_copy(update={"expire_ms": 100})
+    async with keeping(settings, tmp_path) as kept:
+        assert kept is not None
+        made = [await keep(kept, owner, "x") for owner in (ANN, BOB)]
+        await until(lambda: not sizes(tmp_path), "expired files are removed")
+        for owner, one in zip((ANN, BOB), made, strict=True):
+            assert kept.of(owner) == []
+            with pytest.raises(NotKept):
+                await kept.read(owner, one.output_id, 1)
+        # The timer starts again for the next.
+        await keep(kept, ANN, "x")
+        await until(lambda: not sizes(tmp_path), "expired files are removed")
+
+
+async def test_daemons_that_share_a_state_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    async with keeping(SETTINGS, tmp_path) as first:
+        assert first is not None
+        one = await keep(first, ANN, "x")
+        async with keeping(SETTINGS, tmp_path) as second, keeping(OutputSettings(), tmp_path) as none:
+            assert none is None
+            assert second is not None
+            with pytest.raises(NotKept):
+                await second.read(ANN, one.output_id, 1)
+        assert await whole(first, ANN, one) == "x"
+
+
+async def test_off_makes_no_folder(tmp_path: Path) -> None:
+    async with keeping(OutputSettings(), tmp_path) as kept:
+        assert kept is None
+    assert not (tmp_path / "outputs").exists()
+
+
+@given(st.text(st.sampled_from("aé€𝄞"), max_size=3_000))
+async def test_pages_are_the_whole(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        kept = KeptOutputs(SETTINGS, Path(folder) / "outputs")
+        try:
+            one = await keep(kept, ANN, text)
+            pages = [(await kept.read(ANN, one.output_id, page))[1] for page in range(1, one.pages + 1)]
+            assert "".join(pages) == text
+            assert all(len(page.encode()) <= SETTINGS.page_bytes + 3 for page in pages)
+        finally:
+            kept.close()
