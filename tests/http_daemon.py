@@ -134,10 +134,12 @@ async def daemon(
     http: Mapping[str, Any] | None = None,
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
+    also: Mapping[str, Any] | None = None,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
-    """Serves on a free port of the loopback, in front of one plain server; at the end nothing of it is left."""
-    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl")}
+    """Serves on a free port of the loopback, in front of one plain server and those of `also`; at the end nothing of
+    it is left."""
+    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(also or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
     process = await asyncio.create_subprocess_exec(
         str(CELLBLOCK),
