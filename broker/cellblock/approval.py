@@ -11,6 +11,7 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.config import Settings
 from cellblock.errors import ConfigError
 from cellblock.upstream.definitions import ToolDefinition, shown
+from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins import Difference, Pin, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
@@ -86,7 +87,8 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
         )
     log_dir = settings.state_dir / "logs"
     log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    registry = Registry({server: config}, (), section.upstream, log_dir=log_dir)
+    logins = kept_logins(section.auth, settings.state_dir)
+    registry = Registry({server: config}, (), section.upstream, log_dir=log_dir, logins=logins)
     registry.start()
     try:
         await registry.settled(section.upstream.connect_timeout_ms / 1000)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_http, cli_schemas
+from cellblock import __version__, cli_auth, cli_http, cli_schemas
 from cellblock.config import Settings, load_settings
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -134,6 +134,7 @@ def make_parser() -> argparse.ArgumentParser:
     _common(approve)
 
     cli_schemas.add_parser(commands, _common)
+    cli_auth.add_parser(commands, _common)
 
     doctor = commands.add_parser(
         "doctor",
@@ -182,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "inspect": _inspect,
         "approve": _approve,
         "schemas": _schemas,
+        "auth": _auth,
         "doctor": _doctor,
         "keygen": _keygen,
         "demo": _demo,
@@ -346,6 +348,10 @@ async def _schemas(parsed: argparse.Namespace) -> int:
 
     sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), known))
     return EXIT_OK
+
+
+async def _auth(parsed: argparse.Namespace) -> int:
+    return await cli_auth.run(parsed, _settings(parsed))
 
 
 async def _doctor(parsed: argparse.Namespace) -> int:

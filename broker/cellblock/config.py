@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from cellblock.config_auth import AuthSettings, ServerAuthSettings
 from cellblock.config_http import HttpSettings
 from cellblock.config_policy import Grant, PolicySettings
 from cellblock.config_schemas import (
@@ -43,6 +44,7 @@ from cellblock.errors import ConfigError
 
 __all__ = [
     "MIB",
+    "AuthSettings",
     "CellblockSettings",
     "FrontendSettings",
     "Grant",
@@ -58,6 +60,7 @@ __all__ = [
     "Reaction",
     "SchemaRules",
     "SchemaSettings",
+    "ServerAuthSettings",
     "ServerConfig",
     "ServerSchemaSettings",
     "Settings",
@@ -78,6 +81,7 @@ class CellblockSettings(Section):
     limits: LimitSettings = LimitSettings()
     pool: PoolSettings = PoolSettings()
     upstream: UpstreamSettings = UpstreamSettings()
+    auth: AuthSettings = AuthSettings()
     pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
     http: HttpSettings = HttpSettings()
@@ -146,6 +150,14 @@ class Settings(BaseModel):
         for name in self.cellblock.pins.servers:
             if name not in self.servers:
                 raise ValueError(f"cellblock.pins.servers names {name!r}, which is not in mcpServers")
+        for name in self.cellblock.upstream.servers:
+            if name not in self.servers:
+                raise ValueError(f"cellblock.upstream.servers names {name!r}, which is not in mcpServers")
+        for name in self.cellblock.auth.servers:
+            if name not in self.servers or self.servers[name].url is None:
+                raise ValueError(
+                    f"cellblock.auth.servers names {name!r}, which is no server with a url in mcpServers"
+                )
         unknown = [
             name for name in self.cellblock.schemas.servers if name not in self.servers and name != "local"
         ]

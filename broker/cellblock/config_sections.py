@@ -87,6 +87,21 @@ class PoolSettings(Section):
     absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""
 
 
+PassedOn = Literal["elicitation", "sampling", "roots"]
+
+
+class UpstreamServerSettings(Section):
+    """Other bounds for one server; what is absent is as for all."""
+
+    connect_timeout_ms: Positive | None = None
+    call_timeout_ms: Positive | None = None
+    retry_first_ms: Positive | None = None
+    retry_max_ms: Positive | None = None
+    max_concurrent_calls: Positive | None = None
+    """Calls that are with this server at the same time, of all runs; more wait their turn within the call's time.
+    Absent: only each run's own bound holds."""
+
+
 class UpstreamSettings(Section):
     """Bounds of what upstream servers may take, in milliseconds and bytes."""
 
@@ -102,7 +117,13 @@ class UpstreamSettings(Section):
 
     retry_first_ms: Positive = 500
     retry_max_ms: Positive = 30_000
-    """Pause before reconnecting, doubled from the first to the longest."""
+    """Pause before reconnecting, doubled from the first to the longest; up to half of each is left out by chance."""
+
+    passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
+    """What servers may ask of the client whose call they serve. What is not listed, servers are told is not there."""
+
+    servers: dict[str, UpstreamServerSettings] = {}
+    """Other bounds for single servers, by their names in `mcpServers`."""
 
     max_concurrent_calls: Positive = 32
     """Calls of one run that are with upstreams at the same time; more wait their turn."""
@@ -142,6 +163,14 @@ class UpstreamSettings(Section):
 
     max_description_chars: Positive = 32 * 1024
     """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
+
+    def of(self, server: str) -> UpstreamSettings:
+        """The bounds of one server."""
+        own = self.servers.get(server)
+        if own is None:
+            return self
+        given = own.model_dump(exclude_none=True, exclude={"max_concurrent_calls"})
+        return self.model_copy(update=given)
 
 
 Reaction = Literal["off", "warn", "quarantine"]

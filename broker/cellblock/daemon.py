@@ -37,6 +37,7 @@ from cellblock.socket_dir import SocketDir
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.registry import LOCAL_SERVER, Registry
 from cellblock.upstream.review import Reviewer
@@ -265,6 +266,7 @@ class Broker:
             log_dir=log_dir,
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
             refine=ToolRefiner(section.schemas, overlays),
+            logins=kept_logins(section.auth, state_dir),
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()

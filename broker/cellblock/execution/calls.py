@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -120,6 +121,7 @@ class ToolCalls:
     _waiting_since: float | None = None
     _waited: float = 0.0
     _running: int = 0
+    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.concurrent)
@@ -174,7 +176,8 @@ class ToolCalls:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        # A call belongs to the request that made the run, not to whoever brought the worker's message.
+        task = asyncio.create_task(work, context=self._context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -21,6 +21,7 @@ from cellblock.frontend.context import declarations_in_budget, resource_uri, ser
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.granted import Granted, stdio_principal
 from cellblock.frontend.manual import TOOL_NAME, instructions, manual
+from cellblock.frontend.requests_back import asking_back
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
@@ -118,7 +119,8 @@ def make_server(
                 f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
-            response = await runs.call(context, params)
+            with asking_back(context):
+                response = await runs.call(context, params)
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
@@ -19,6 +19,9 @@ REDACTED: Final = "[redacted]"
 
 MIN_SECRET_CHARS: Final = 6
 """Shorter values are too likely to be words of their own."""
+
+MAX_LATER: Final = 24
+"""Secrets of one server that came after its configuration: eight renewals of access token, refresh token and client."""
 
 _SECRET_NAME: Final = re.compile(
     r"key|token|secret|pass|pwd|auth|cred|cookie|session|private|signature", re.I
@@ -32,10 +35,22 @@ class Redactor:
     environment variables and options with a name such as `API_KEY` or `--token`, and passwords in any URL there."""
 
     def __init__(self, config: ServerConfig) -> None:
-        found = {form for secret in _secrets(config) for form in _forms(secret)}
+        self._known = list(_secrets(config))
+        self._later: list[str] = []
+        self._pattern = self._compiled()
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """More secrets, such as a renewed token; of those the last `MAX_LATER` are known."""
+        new = [secret for secret in secrets if secret not in self._later]
+        if new:
+            self._later = [*self._later, *new][-MAX_LATER:]
+            self._pattern = self._compiled()
+
+    def _compiled(self) -> re.Pattern[str] | None:
+        found = {form for secret in [*self._known, *self._later] for form in _forms(secret)}
         # The longest first: one secret may begin with another.
         ordered = sorted((text for text in found if len(text) >= MIN_SECRET_CHARS), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, text: str) -> str:
         """The text with `[redacted]` in place of each secret."""
@@ -62,9 +77,20 @@ class BareUrls(logging.Filter):
         return True
 
 
+class NoTracebacks(logging.Filter):
+    """For the SDK's logger of logins, whose tracebacks quote states and a server's own words: the caller says why."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drops records with a traceback."""
+        return not record.exc_info
+
+
 def guard_loggers() -> None:
-    """Puts `BareUrls` on the loggers that are known to write URLs; once is enough, more often does no harm."""
-    for name in ("httpx2", "mcp.client.streamable_http", "mcp.client.sse"):
+    """Puts the filters on the loggers that are known to need them; once is enough, more often does no harm."""
+    logins = logging.getLogger("mcp.client.auth.oauth2")
+    if not any(isinstance(known, NoTracebacks) for known in logins.filters):
+        logins.addFilter(NoTracebacks())
+    for name in ("httpx2", "mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"):
         logger = logging.getLogger(name)
         if not any(isinstance(known, BareUrls) for known in logger.filters):
             logger.addFilter(BareUrls())

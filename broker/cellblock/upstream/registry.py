@@ -14,6 +14,7 @@ from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
+from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.python_calls import PythonCalls
 from cellblock.upstream.python_tools import PythonTool, read_tool
 from cellblock.upstream.review import Review, Reviewer
@@ -43,6 +44,7 @@ class Registry:
         log_dir: For the stderr of started servers.
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
+        logins: Gives what is known of a server's OAuth login.
 
     Raises:
         ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
@@ -57,6 +59,7 @@ class Registry:
         log_dir: Path,
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
+        logins: Callable[[str, ServerConfig], Login | None] = no_logins,
     ) -> None:
         self._settings = settings
         self._servers = servers
@@ -76,7 +79,14 @@ class Registry:
                 hint="Rename it in mcpServers.",
             )
         self.sessions = {
-            name: UpstreamSession(name, config, settings, log_dir=log_dir, on_change=self._changed)
+            name: UpstreamSession(
+                name,
+                config,
+                settings.of(name),
+                log_dir=log_dir,
+                on_change=self._changed,
+                login=logins(name, config),
+            )
             for name, config in servers.items()
             if not config.disabled
         }
@@ -141,7 +151,7 @@ class Registry:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
             return lambda arguments: self._python.call(python_tool, arguments)
         session = self.sessions[server.config_name]
-        bound = self._settings.call_timeout_ms / 1000
+        bound = self._settings.of(server.config_name).call_timeout_ms / 1000
         return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound)
 
     # ---- inside --------------------------------------------------------------------------------------

@@ -8,30 +8,32 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from cellblock.callbacks import tell
 from cellblock.config import ServerConfig, UpstreamSettings
-from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.errors import Certainty, ToolCallError
+from cellblock.upstream import failures
+from cellblock.upstream.backoff import Backoff
 from cellblock.upstream.facts import ServerFacts, facts_of
+from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
-from cellblock.upstream.message_cap import is_too_large
+from cellblock.upstream.login import Login
+from cellblock.upstream.outstanding import Routing
 from cellblock.upstream.redaction import Redactor
+from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock.upstream.transports import open_transport
 
 logger = logging.getLogger("cellblock.upstream")
-
-CALL_BOUND_GRACE_SECONDS: Final = 1.0
-"""Our own bound over the SDK's: its clock starts only when the request is written."""
 
 CLOSE_BOUND_SECONDS: Final = 8.0
 """From the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
@@ -42,18 +44,7 @@ MAX_REASON_CHARS: Final = 300
 RELISTEN_SECONDS: Final = 5.0
 """Pause before a stream of changes that a server has ended is asked for again."""
 
-_CONNECTION_CLOSED: Final = -32000
-_CONNECTION_CLOSED_TEXT: Final = "Connection closed"
-"""The SDK's own error; servers use the same code for whatever they like."""
 _CLOSED_BY_SERVER: Final = "the connection was closed by the server"
-_REQUEST_TIMEOUT: Final = -32001
-_METHOD_NOT_FOUND: Final = -32601
-_HTTP_REFUSED: Final = "Server returned an error response"
-"""How the SDK words an HTTP status of 400 or more that came without a JSON-RPC error."""
-
-_call_result: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
-    types.CallToolResult | types.InputRequiredResult
-)
 
 
 class State(Enum):
@@ -74,6 +65,7 @@ class UpstreamSession:
         settings: Bounds.
         log_dir: Where the stderr of a started process goes, as `upstream-NAME.log`.
         on_change: Called from the event loop.
+        login: What is known of its OAuth login; None for a server that cannot have one.
     """
 
     def __init__(
@@ -84,6 +76,7 @@ class UpstreamSession:
         *,
         log_dir: Path,
         on_change: Callable[[], None],
+        login: Login | None = None,
     ) -> None:
         self.name = name
         self.state = State.CONNECTING
@@ -91,7 +84,12 @@ class UpstreamSession:
         self.facts: ServerFacts | None = None
         self.attempts = 0
         self._config = config
-        self._redactor = Redactor(config)
+        self._redactor = login.redactor if login is not None else Redactor(config)
+        self._login = login
+        self._routing = Routing(name, self._redactor)
+        self._server_log = ServerLog(name, self._redactor)
+        most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
+        self._places = asyncio.Semaphore(most) if most is not None else None
         self._settings = settings
         safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
         self._log_file = log_dir / f"upstream-{safe}.log"
@@ -104,6 +102,7 @@ class UpstreamSession:
         self._ended = asyncio.Event()
         self._refusal: int | None = None
         self._cut: str | None = None
+        self._ready_at: float | None = None
 
     def start(self) -> None:
         """Starts the task that owns the session."""
@@ -114,6 +113,8 @@ class UpstreamSession:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=CLOSE_BOUND_SECONDS)
+        if self._login is not None:
+            await self._login.close(CLOSE_BOUND_SECONDS)
         self._move(State.CLOSED, "Cellblock is stopping")
 
     @property
@@ -131,12 +132,30 @@ class UpstreamSession:
         Args:
             tool: Canonical tool name.
             value: The input, JSON data; an object unless the tool's schema has another root.
-            call_bound: Longest time in seconds; past it the server is sent a cancel notification.
+            call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
+                past it the server is sent a cancel notification.
 
         Raises:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
+        if self._places is None:
+            return await self._call(tool, value, call_bound)
+        try:
+            async with asyncio.timeout(call_bound):
+                await self._places.acquire()
+        except TimeoutError:
+            raise ToolCallError(
+                f"{self.name} has had its most calls at once for {call_bound:g} s; {tool} was not called.",
+                hint=f"Call it less often at once, or raise upstream.servers.{self.name}.max_concurrent_calls.",
+                certainty=Certainty.NOT_STARTED,
+            ) from None
+        try:
+            return await self._call(tool, value, call_bound)
+        finally:
+            self._places.release()
+
+    async def _call(self, tool: str, value: Any, call_bound: float) -> types.CallToolResult:
         client = self._client
         if client is None:
             raise ToolCallError(
@@ -144,18 +163,16 @@ class UpstreamSession:
                 hint="Try again later; Cellblock reconnects by itself.",
                 certainty=Certainty.NOT_STARTED,
             )
-        request = types.CallToolRequest(
-            params=types.CallToolRequestParams(name=tool, arguments=as_arguments(value))
-        )
         try:
-            async with asyncio.timeout(call_bound + CALL_BOUND_GRACE_SECONDS):
-                result = await client.session.send_request(
-                    request, _call_result, request_read_timeout_seconds=call_bound
-                )
+            async with asyncio.timeout(call_bound) as clock:
+                with self._routing.call(clock) as call:
+                    result = await call_tool(
+                        client.session, self.name, tool, as_arguments(value), call.progress(self.name, tool)
+                    )
         except MCPError as error:
             raise self._mcp_failure(client, tool, error, call_bound) from None
         except TimeoutError:
-            raise self._timed_out(tool, call_bound) from None
+            raise failures.timed_out(self.name, tool, call_bound) from None
         except ValidationError:
             raise ToolCallError(
                 f"{self.name} answered {tool} with something that is no tool result.",
@@ -168,41 +185,42 @@ class UpstreamSession:
                 hint="Pass plain, shallow JSON data.",
                 certainty=Certainty.NOT_STARTED,
             ) from None
-        if isinstance(result, types.InputRequiredResult):
-            raise ToolCallError(
-                f"{tool} asks the user for input, which a script cannot give.",
-                hint="Call a tool that needs no user input.",
-                certainty=Certainty.MAY_HAVE_RUN,
-            )
         return self._redacted(result) if result.is_error else result
 
     # ---- the owning task -----------------------------------------------------------------------------
 
     async def _own(self) -> None:
-        pause = self._settings.retry_first_ms / 1000
+        backoff = Backoff(self._settings.retry_first_ms / 1000, self._settings.retry_max_ms / 1000)
         while True:
             self.attempts += 1
+            self._refusal, self._ready_at = None, None
             self._move(State.CONNECTING, self.reason)
             try:
-                was_ready = await self._connect_and_serve()
+                await self._connect_and_serve()
                 why = self._cut or _CLOSED_BY_SERVER
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
-                was_ready, why = False, self._cut or self._why(error)
+                why = self._cut or self._why(error)
             finally:
                 self._client = None
-            if self._refusal is not None and why == _HTTP_REFUSED:
+            if self._refusal is not None and (why == failures.HTTP_REFUSED or self._config.type == "sse"):
                 why = f"the server refused the connection: HTTP {self._refusal}"
+                if self._login is not None and self._refusal in (401, 403):
+                    problem, hint = self._login.trouble()
+                    why += f"{f'; {problem}' if problem else ''}; {hint}"
             logger.warning("upstream %s: %s", self.name, why)
             self._cut = None
             self._move(State.WAITING, why)
-            if was_ready:
-                pause = self._settings.retry_first_ms / 1000
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._settings.retry_max_ms / 1000)
+            now = asyncio.get_running_loop().time()
+            pause = backoff.pause(now - self._ready_at if self._ready_at is not None else 0.0)
+            if self._login is None:
+                await asyncio.sleep(pause)
+            else:
+                await self._login.changed(pause)
 
-    async def _connect_and_serve(self) -> bool:
+    async def _connect_and_serve(self) -> None:
         ended = self._ended = asyncio.Event()
         bound = self._settings.connect_timeout_ms / 1000
+        passed_on = self._settings.passed_on
         async with stderr_log(self._log_file, self._redactor) as log:
             client = Client(
                 open_transport(
@@ -212,8 +230,14 @@ class UpstreamSession:
                     max_message_bytes=self._settings.max_message_bytes,
                     on_refusal=self._note_refusal,
                     on_cut=self._note_cut,
+                    auth=self._login.auth if self._login is not None else None,
                 ),
                 message_handler=self._on_message,
+                logging_callback=self._server_log,
+                log_level=wanted_level(),
+                elicitation_callback=self._routing.elicit if "elicitation" in passed_on else None,
+                sampling_callback=self._routing.sample if "sampling" in passed_on else None,
+                list_roots_callback=self._routing.roots if "roots" in passed_on else None,
                 cache=None,
             )
             try:
@@ -224,6 +248,7 @@ class UpstreamSession:
                     self._client = client
                     # The probe for a newer protocol may have been refused; that says nothing of calls.
                     self._refusal = None
+                    self._ready_at = asyncio.get_running_loop().time()
                     self._move(State.READY, "")
                     await self._serve(client, ended)
                     self._client = None
@@ -233,7 +258,6 @@ class UpstreamSession:
                 raise ToolCallError(
                     f"no tool list within {bound:g} s", hint="", certainty=Certainty.NOT_STARTED
                 ) from None
-        return True
 
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
         """Until the connection ends: lists tools anew whenever the server says that they changed."""
@@ -319,7 +343,7 @@ class UpstreamSession:
         tell(self._on_change)
 
     def _why(self, error: BaseException) -> str:
-        return self._redactor.text(_text_of(error))[:MAX_REASON_CHARS]
+        return self._redactor.text(failures.text_of(error))[:MAX_REASON_CHARS]
 
     def _redacted(self, result: types.CallToolResult) -> types.CallToolResult:
         """An error result in which the server quotes none of its own secrets."""
@@ -333,68 +357,15 @@ class UpstreamSession:
     def _note_cut(self, why: str) -> None:
         self._cut = why
 
-    def _timed_out(self, tool: str, bound: float) -> ToolCallError:
-        return ToolCallError(
-            f"{self.name} did not answer {tool} within {bound:g} s.",
-            hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
-            summary=f"no answer within {bound:g} s",
-        )
-
     def _mcp_failure(self, client: Client, tool: str, error: MCPError, bound: float) -> ToolCallError:
-        if error.code == _REQUEST_TIMEOUT:
-            return self._timed_out(tool, bound)
-        if self._session_gone(error):
+        if failures.session_gone(error, self._refusal):
             # Every later call would be refused too: a new session is needed.
             self._lose(client)
-            return ToolCallError(
-                f"{self.name} has forgotten the session; {tool} was not called.",
-                hint="Try again in a moment; Cellblock reconnects by itself.",
-                certainty=Certainty.NOT_STARTED,
-            )
-        if error.code == _CONNECTION_CLOSED and error.message == _CONNECTION_CLOSED_TEXT:
+            return failures.forgotten(self.name, tool)
+        if failures.is_closed(error):
             self._lose(client)
-            return ToolCallError(
-                f"The connection to {self.name} closed during {tool}{f': {self._cut}' if self._cut else ''}.",
-                hint="Check whether the call took effect before you repeat it.",
-                summary="the connection closed during the call",
-            )
-        if is_too_large(error.message):
-            return ToolCallError(
-                f"The answer of {self.name} to {tool} is too large: {self._redactor.text(error.message)}.",
-                hint="Ask for less at a time; the tool has probably run.",
-                summary="the answer is over upstream.max_message_bytes",
-            )
-        if error.message == _HTTP_REFUSED and self._refusal is not None:
-            return self._refused(tool, self._refusal)
-        return ToolCallError(
-            f"{tool} of {self.name} failed: {self._redactor.text(error.message)} (JSON-RPC error {error.code}).",
-            hint="Correct the call as the message says.",
-            certainty=Certainty.NOT_STARTED if error.code == _METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
-        )
-
-    def _session_gone(self, error: MCPError) -> bool:
-        """Whether an HTTP server does not know our session any more: 404 by the specification, 400 in practice."""
-        if self._refusal not in (400, 404):
-            return False
-        return error.message == _HTTP_REFUSED or "session" in error.message.lower()
-
-    def _refused(self, tool: str, status: int) -> ToolCallError:
-        if status in (401, 403):
-            return AuthenticationFailed(
-                f"{self.name} refused {tool}: HTTP {status}.",
-                hint=f"Correct the credentials of {self.name} in Cellblock's configuration.",
-                certainty=Certainty.NOT_STARTED,
-            )
-        return ToolCallError(
-            f"{self.name} answered {tool} with HTTP {status}.",
-            hint="Check whether the call took effect before you repeat it.",
-        )
-
-
-def _text_of(error: BaseException) -> str:
-    """One line that says what failed, without the text of exception groups."""
-    while isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[BaseException]", error)
-        error = group.exceptions[0]
-    text: object = getattr(error, "message", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())
+            return failures.closed(self.name, tool, self._cut)
+        if error.message == failures.HTTP_REFUSED and self._refusal is not None:
+            login = self._login.trouble() if self._login is not None else None
+            return failures.refused(self.name, tool, self._refusal, login)
+        return failures.answered(self.name, tool, error, bound, self._redactor)

@@ -112,6 +112,7 @@ async def open_transport(
     max_message_bytes: int,
     on_refusal: Callable[[int], None],
     on_cut: Callable[[str], None],
+    auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Streams, None]:
     """Opens the transport that a server's configuration asks for.
 
@@ -122,6 +123,7 @@ async def open_transport(
         max_message_bytes: Largest message in bytes; the SDK holds events of the older SSE transport to 1 MiB.
         on_refusal: Told the HTTP status (400 or more) of each refused message; the SDK's errors do not carry it.
         on_cut: Told why Cellblock ends a connection itself.
+        auth: Puts credentials on each HTTP request.
 
     Raises:
         OSError: The process cannot be started.
@@ -134,12 +136,28 @@ async def open_transport(
             )
         elif config.type == "sse":
             assert config.url is not None
+
+            async def note(response: httpx2.Response) -> None:
+                if response.status_code >= 400:
+                    on_refusal(response.status_code)
+
+            def watched(
+                headers: dict[str, str] | None = None,
+                timeout: httpx2.Timeout | None = None,
+                auth: httpx2.Auth | None = None,
+            ) -> httpx2.AsyncClient:
+                client = create_mcp_http_client(headers, timeout, auth)
+                client.event_hooks["response"].append(note)
+                return client
+
             read, write = await stack.enter_async_context(
-                sse_client(config.url, headers=dict(config.headers))
+                sse_client(config.url, headers=dict(config.headers), httpx_client_factory=watched, auth=auth)
             )
         else:
             assert config.url is not None
-            client = await stack.enter_async_context(create_mcp_http_client(headers=dict(config.headers)))
+            client = await stack.enter_async_context(
+                create_mcp_http_client(headers=dict(config.headers), auth=auth)
+            )
 
             async def watch(response: httpx2.Response) -> None:
                 # GET opens the optional stream of notifications; refusing that is no failure.

@@ -1,0 +1,128 @@
+"""The commands of logins to upstream servers: `auth login`, `auth status` and `auth logout`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from cellblock.config import Settings
+from cellblock.errors import ConfigError
+
+DEFAULT_TIMEOUT: Final = 300
+"""Seconds for a person to log in."""
+
+EXIT_NOT_LOGGED_IN: Final = 1
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
+    common: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """The command `auth`."""
+    auth = commands.add_parser(
+        "auth",
+        help="log in to upstream servers with OAuth",
+        description="Logs in to the HTTP servers of the configuration. A daemon that runs already sees it within a "
+        "second; it never opens a browser by itself.",
+        epilog="example: cellblock auth login wiki --config cellblock.json",
+    )
+    actions = auth.add_subparsers(dest="action", required=True, metavar="ACTION")
+    login = actions.add_parser(
+        "login",
+        help="log in to one server in a browser",
+        description="Opens a browser, waits until you have logged in there, and keeps the login in the system's "
+        "keyring, or else in a file that only you can read.",
+        epilog="example: cellblock auth login wiki --config cellblock.json --no-browser",
+    )
+    login.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    login.add_argument("--no-browser", action="store_true", help="only print the URL")
+    login.add_argument(
+        "--timeout",
+        type=int,
+        default=DEFAULT_TIMEOUT,
+        metavar="SECONDS",
+        help=f"longest wait for the browser (default {DEFAULT_TIMEOUT})",
+    )
+    common(login)
+    status = actions.add_parser(
+        "status",
+        help="say how the logins stand",
+        description="Says how the logins stand, without asking any server. Exit code 1 when SERVER is named and there "
+        "is no login that can be used.",
+    )
+    status.add_argument(
+        "server", nargs="?", metavar="SERVER", help="all servers with a url when none is named"
+    )
+    status.add_argument("--json", action="store_true", help="print JSON")
+    common(status)
+    logout = actions.add_parser("logout", help="end a login, at the authorization server too, and forget it")
+    logout.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    common(logout)
+
+
+async def run(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Runs one of them. Returns the exit code.
+
+    Raises:
+        ConfigError: There is no such server, or OAuth is not for it.
+        LoginError: It did not succeed.
+    """
+    # Imports the SDK's OAuth, which nothing else of the command line needs.
+    from cellblock.upstream.auth import login
+
+    if parsed.action == "status":
+        return await _status(parsed, settings)
+    place = login.place_of(settings, parsed.server)
+    if parsed.action == "logout":
+        sys.stdout.write(await login.log_out(place) + "\n")
+        return 0
+    if parsed.timeout < 1:
+        raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
+    done = await login.log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
+    sys.stdout.write(done + "\n")
+    return 0
+
+
+async def _status(parsed: argparse.Namespace, settings: Settings) -> int:
+    from cellblock.upstream.auth import login
+    from cellblock.upstream.login import can_log_in
+
+    if parsed.server is not None:
+        names = [parsed.server]
+    else:
+        names = [name for name, config in settings.servers.items() if can_log_in(config)]
+    found = [await login.status_of(login.place_of(settings, name)) for name in names]
+    if parsed.json:
+        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write("".join(f"{_line(status)}\n" for status in found) or "No server has a url.\n")
+    usable = all(status["state"] in ("logged in", "client credentials") for status in found)
+    return 0 if usable or parsed.server is None else EXIT_NOT_LOGGED_IN
+
+
+def _line(status: dict[str, Any]) -> str:
+    parts = [f"{status['server']}: {'no login' if status['state'] == 'none' else status['state']}"]
+    if status.get("issuer"):
+        parts.append(f"at {status['issuer']}")
+    if status.get("scope"):
+        parts.append(f"for {status['scope']}")
+    if status["state"] == "logged in":
+        left = status["expiresInSeconds"]
+        renewed = "is renewed by itself" if status["renewable"] else "cannot be renewed"
+        if left is None:
+            parts.append("without an end")
+        elif left <= 0:
+            parts.append("its token has expired and is renewed when it is needed")
+        else:
+            parts.append(f"its token ends in {left} s and {renewed}")
+        parts.append(f"kept in the {status['kept']}")
+    parts += [status[key].rstrip(".") for key in ("problem", "hint") if status.get(key)]
+    return "; ".join(parts)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,59 @@
+"""Puts an access token on every request to one upstream server, and gets a new one when it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+import httpx2
+from mcp.client.auth.utils import extract_field_from_www_auth
+
+
+class TokenSource(Protocol):
+    """Where tokens come from. Neither method raises: what is wrong is kept for whoever words the refusal."""
+
+    async def token(self) -> str | None:
+        """A token that is good for now, or None."""
+        ...
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        """A token to try instead of `used`, which the server has refused with 401; None when there is none."""
+        ...
+
+    def told(self, problem: str | None) -> None:
+        """What the server itself says of the last token: None that it is good."""
+        ...
+
+
+class BearerAuth(httpx2.Auth):
+    """For an HTTP client that talks to one server only."""
+
+    def __init__(self, tokens: TokenSource) -> None:
+        self._tokens = tokens
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Sends the request, with another token a second time if the first is refused."""
+        token = await self._tokens.token()
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+        response = yield request
+        if response.status_code == 401:
+            token = await self._tokens.renewed(token, request, response)
+            if token is None:
+                return
+            request.headers["Authorization"] = f"Bearer {token}"
+            response = yield request
+            if response.status_code == 401:
+                self._tokens.told("the server refuses a token that was just made for it")
+                return
+        if (
+            response.status_code == 403
+            and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+        ):
+            self._tokens.told("the login does not reach far enough (insufficient_scope)")
+        elif response.status_code < 400:
+            self._tokens.told(None)

@@ -1,0 +1,31 @@
+"""What can go wrong with a login, in words that hold no secret."""
+
+from __future__ import annotations
+
+from cellblock.errors import CellblockError, Fault
+
+
+class LoginError(CellblockError):
+    """A login, its renewal or its end has failed."""
+
+    fault = Fault.UPSTREAM
+
+
+class LoginEnded(LoginError):
+    """The authorization server will not renew the login: only a new one helps.
+
+    `forgotten` says that the client's registration is of no use either.
+    """
+
+    forgotten = False
+
+
+class LoginStoreError(LoginError):
+    """A kept login cannot be read or written."""
+
+    fault = Fault.CELLBLOCK
+
+
+def login_hint(server: str) -> str:
+    """The command that logs in."""
+    return f"run: cellblock auth login {server}"

@@ -1,0 +1,365 @@
+"""`cellblock auth`: logs in to one server with a person in a browser, says how a login stands, and ends it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from pydantic import AnyUrl
+
+from cellblock.config import ServerConfig, Settings
+from cellblock.errors import ConfigError
+from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
+from cellblock.upstream.auth.exchange import (
+    MemoryStorage,
+    check_endpoints,
+    drive,
+    http_client,
+    is_safe,
+    known_error_in,
+    revoke,
+)
+from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.redirect import RedirectListener
+from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
+from cellblock.upstream.auth.store import LoginStore
+from cellblock.upstream.login import can_log_in
+from cellblock.upstream.redaction import guard_loggers
+
+PROBE_VERSION: Final = "2025-06-18"
+"""Protocol revision of the request that asks for the challenge; from this one on tokens name their resource."""
+
+LOCK_BOUND_SECONDS: Final = 40.0
+"""For another process that is renewing the login that is to be replaced."""
+
+CLIENT_NAME: Final = "Cellblock"
+"""How people see this client where they agree to the login."""
+
+
+MAX_TOLD_CHARS: Final = 300
+"""Of an error's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One server that can be logged in to."""
+
+    name: str
+    config: ServerConfig
+    settings: Settings
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        assert self.config.url is not None
+        return self.config.url
+
+    def store(self) -> LoginStore:
+        """Where its login is kept."""
+        return LoginStore(self.settings.state_dir, self.name, self.url, self.settings.cellblock.auth)
+
+
+def place_of(settings: Settings, server: str) -> Place:
+    """The server of this name.
+
+    Raises:
+        ConfigError: There is none, or OAuth is not for it.
+    """
+    config = settings.servers.get(server)
+    if config is None:
+        known = ", ".join(settings.servers) or "none"
+        raise ConfigError(f"There is no server {server} in mcpServers.", hint=f"Servers: {known}.")
+    if config.url is None:
+        raise ConfigError(f"{server} is started by a command.", hint="Only servers with a url have a login.")
+    if not can_log_in(config):
+        raise ConfigError(
+            f"{server} has an Authorization header of its own.",
+            hint="Remove it from the configuration to log in.",
+        )
+    if not is_safe(config.url):
+        raise ConfigError(
+            f"{server} is reached without TLS: a token would be sent for all to read.",
+            hint="Use its https URL.",
+        )
+    return Place(server, config, settings)
+
+
+async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
+    """Logs in; a sentence that says how it went.
+
+    Args:
+        place: The server.
+        browser: Whether to open one; the URL is said in any case.
+        bound: For the person, in seconds.
+        say: Told what to do.
+
+    Raises:
+        LoginError: It did not succeed.
+        ConfigError: A client secret cannot be read.
+    """
+    guard_loggers()
+    settings = place.settings.cellblock.auth
+    exchange_bound = settings.token_timeout_ms / 1000
+    request, refused = await _challenge(place, exchange_bound)
+    if refused is None:
+        return f"{place.name} asks for no login."
+    own = settings.of(place.name)
+    if own.grant == "client_credentials":
+        source = OwnCredentials(place.name, place.url, own, settings, lambda _: None)
+        if await source.renewed(None, request, refused) is None:
+            raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
+        return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
+    store = place.store()
+    kept = await _kept_client(place, store)
+    listener = RedirectListener()
+    await _listen(listener, own.redirect_port, kept)
+    if kept is not None and _port_of(kept) not in (None, listener.port):
+        # Many authorization servers compare the redirect's port, too: register anew.
+        kept = None
+    try:
+        provider, storage = _provider(place, listener, kept, browser=browser, bound=bound, say=say)
+        try:
+            await drive(provider, request, with_scopes(refused, own.scopes), exchange_bound)
+        except OAuthFlowError as error:
+            known = known_error_in(str(error))
+            raise LoginError(
+                _worded(place.name, error, known), hint="Check the server's login settings."
+            ) from None
+    finally:
+        await listener.close()
+    if storage.tokens is None or storage.client is None:
+        raise LoginError(f"{place.name} has granted no token.", hint="Try again.")
+    record = LoginRecord(
+        server_url=place.url,
+        client=storage.client,
+        tokens=None,
+        resource_metadata=provider.context.protected_resource_metadata,
+        server_metadata=provider.context.oauth_metadata,
+    ).with_tokens(storage.tokens)
+    async with store.locked(LOCK_BOUND_SECONDS):
+        await store.save(record)
+    where = "in the system's keyring" if store.kept_in == "keyring" else f"in {store.file}"
+    return f"Logged in to {place.name}; the login is kept {where}."
+
+
+async def log_out(place: Place) -> str:
+    """Ends a login at the authorization server, and forgets it.
+
+    Raises:
+        LoginStoreError: It cannot be forgotten.
+    """
+    store = place.store()
+    async with store.locked(LOCK_BOUND_SECONDS):
+        try:
+            record = await store.load()
+        except LoginStoreError as error:
+            await store.delete()
+            return f"The login of {place.name} is forgotten. It could not be read, and was not revoked: {error.message}"
+        if record is None:
+            await store.delete()
+            return f"There is no login of {place.name}."
+        try:
+            revoked = await revoke(record, place.settings.cellblock.auth.token_timeout_ms / 1000)
+            how = (
+                "revoked and forgotten"
+                if revoked
+                else "forgotten; the authorization server has no way to revoke it"
+            )
+        except LoginError as error:
+            how = f"forgotten, but it could not be revoked: {error.message.rstrip('.')}"
+        await store.delete()
+    return f"The login of {place.name} is {how}."
+
+
+async def status_of(place: Place) -> dict[str, Any]:
+    """How a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
+    `unreadable` or `client credentials`."""
+    found: dict[str, Any] = {"server": place.name, "url": place.url.partition("?")[0].rpartition("@")[2]}
+    if place.settings.cellblock.auth.of(place.name).grant == "client_credentials":
+        return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
+    store = place.store()
+    try:
+        record = await store.load()
+    except LoginStoreError as error:
+        return {**found, "state": "unreadable", "problem": error.message, "hint": error.hint}
+    if record is None:
+        return {**found, "state": "none", "hint": login_hint(place.name)}
+    found |= {"issuer": record.issuer, "client": record.client.client_id, "kept": store.kept_in}
+    if record.tokens is None:
+        return {**found, "state": "ended", "hint": login_hint(place.name)}
+    left = None if record.expires_at is None else int(record.expires_at - time.time())
+    renewable = record.tokens.refresh_token is not None
+    over = left is not None and left <= 0 and not renewable
+    return {
+        **found,
+        "state": "expired" if over else "logged in",
+        "scope": record.tokens.scope,
+        "expiresInSeconds": left,
+        "renewable": renewable,
+        **({"hint": login_hint(place.name)} if over else {}),
+    }
+
+
+# ---- inside --------------------------------------------------------------------------------------
+
+
+async def _challenge(place: Place, bound: float) -> tuple[httpx2.Request, httpx2.Response | None]:
+    """A request without a token, and its refusal; None instead when the server does not refuse it."""
+    headers = {
+        **place.config.headers,
+        MCP_PROTOCOL_VERSION_HEADER: PROBE_VERSION,
+        "Accept": "application/json, text/event-stream",
+    }
+    if place.config.type == "sse":
+        request = httpx2.Request("GET", place.url, headers=headers)
+    else:
+        params = {
+            "protocolVersion": PROBE_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": CLIENT_NAME, "version": "1"},
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        request = httpx2.Request("POST", place.url, headers=headers, json=body)
+    try:
+        async with http_client(bound) as http:
+            # An event stream that is not refused would never end: only its status matters.
+            response = await http.send(request, stream=True)
+            await response.aclose()
+    except httpx2.HTTPError as error:
+        raise LoginError(
+            f"{place.name} cannot be reached: {type(error).__name__}.", hint="Check its url."
+        ) from None
+    if response.status_code == 401:
+        return request, httpx2.Response(401, headers=response.headers, request=request)
+    if response.status_code < 400 or response.status_code == 405:
+        return request, None
+    raise LoginError(f"{place.name} answers with HTTP {response.status_code}.", hint="Check its url.")
+
+
+async def _kept_client(place: Place, store: LoginStore) -> OAuthClientInformationFull | None:
+    """The client to log in with, if it is known before: that of the configuration, else the one registered last."""
+    own = place.settings.cellblock.auth.of(place.name)
+    if own.client_id is not None:
+        secret = own.secret()
+        return OAuthClientInformationFull(
+            client_id=own.client_id,
+            client_secret=secret,
+            token_endpoint_auth_method=own.client_auth_method if secret else "none",
+            issuer=own.issuer,
+        )
+    try:
+        record = await store.load()
+    except LoginStoreError:
+        return None
+    if record is None or own.client_metadata_url is not None:
+        return None
+    # A registration that was just refused is no use; one whose tokens were revoked is.
+    return record.client if record.client.redirect_uris else None
+
+
+def _port_of(client: OAuthClientInformationFull) -> int | None:
+    return client.redirect_uris[0].port if client.redirect_uris else None
+
+
+async def _listen(
+    listener: RedirectListener, port: int | None, kept: OAuthClientInformationFull | None
+) -> None:
+    if port is not None:
+        await listener.start(port)
+        return
+    before = _port_of(kept) if kept is not None else None
+    try:
+        await listener.start(before or 0)
+    except LoginError:
+        await listener.start(0)
+
+
+def _provider(
+    place: Place,
+    listener: RedirectListener,
+    kept: OAuthClientInformationFull | None,
+    *,
+    browser: bool,
+    bound: float,
+    say: Callable[[str], None],
+) -> tuple[OAuthClientProvider, MemoryStorage]:
+    own = place.settings.cellblock.auth.of(place.name)
+    storage = MemoryStorage(kept)
+
+    async def redirect(url: str) -> None:
+        listener.expect(url)
+        say(f"Log in to {place.name} in your browser:\n\n  {url}\n")
+        if browser:
+            _open(url)
+
+    async def callback() -> AuthorizationCodeResult:
+        return await listener.answer(bound)
+
+    class Checked(OAuthClientProvider):
+        def _select_authorization_server(self, advertised: list[str]) -> str:
+            wanted = own.issuer
+            return next((server for server in advertised if server == wanted), advertised[0])
+
+        async def _perform_authorization(self) -> httpx2.Request:
+            metadata = self.context.oauth_metadata
+            check_endpoints(metadata)
+            if own.issuer is not None and (metadata is None or str(metadata.issuer) != own.issuer):
+                raise LoginError(
+                    f"{place.name} leads to another authorization server than {own.issuer}.",
+                    hint=f"Correct cellblock.auth.servers.{place.name}.issuer, or do not log in.",
+                )
+            methods = metadata.code_challenge_methods_supported if metadata is not None else None
+            if methods is not None and "S256" not in methods:
+                raise LoginError(
+                    "The authorization server does not support PKCE.", hint="Do not log in there."
+                )
+            return await super()._perform_authorization()
+
+    provider = Checked(
+        place.url,
+        OAuthClientMetadata(
+            redirect_uris=[AnyUrl(listener.url)],
+            client_name=CLIENT_NAME,
+            token_endpoint_auth_method="none",
+        ),
+        storage,
+        redirect,
+        callback,
+        client_metadata_url=own.client_metadata_url,
+    )
+    return provider, storage
+
+
+def _open(url: str) -> None:
+    """Opens a browser where there is a screen or a `BROWSER`: one for terminals would take this one over."""
+    if sys.platform != "darwin" and not any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    ):
+        return
+    threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+
+
+def _worded(server: str, error: OAuthFlowError, known: str | None) -> str:
+    text = str(error)
+    if isinstance(error, OAuthRegistrationError):
+        return f"The authorization server of {server} does not register clients by itself; a client_id is needed."
+    if known is not None:
+        return f"The login to {server} was refused ({known})."
+    # Only the SDK's sentences about issuers and resources: others quote states and answers.
+    told = "issuer" in text or "resource" in text
+    return f"The login to {server} has failed: {shown_line(text) if told else type(error).__name__}."
+
+
+def shown_line(text: str) -> str:
+    """A sentence that holds a server's words, for a terminal: short, and nothing in it that is invisible."""
+    return "".join(char if char.isprintable() else " " for char in text[:MAX_TOLD_CHARS])

@@ -1,0 +1,294 @@
+"""Where tokens of one upstream server come from: a kept login, or the client's own credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import OAuthToken
+
+from cellblock.config_auth import AuthSettings, ServerAuthSettings
+from cellblock.errors import CellblockError
+from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, login_hint
+from cellblock.upstream.auth.exchange import (
+    MemoryStorage,
+    check_endpoints,
+    drive,
+    is_safe,
+    known_error_in,
+    renew,
+)
+from cellblock.upstream.auth.private_file import Stamp
+from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.store import LoginStore
+
+logger = logging.getLogger("cellblock.upstream.auth")
+
+PAUSE_SECONDS: Final = 5.0
+"""After a renewal that failed: until the next attempt the server is asked without."""
+
+LOCK_GRACE_SECONDS: Final = 10.0
+"""Over an exchange's own bound, for another process that is renewing the same login."""
+
+OnSecrets = Callable[[list[str]], None]
+
+
+class _Source:
+    """One renewal at a time, in a task of its own: a call that is cancelled must not lose a rotated token."""
+
+    def __init__(self, server: str, on_secrets: OnSecrets) -> None:
+        self.problem: str | None = None
+        self.hint = f"{login_hint(server)}"
+        self._server = server
+        self._on_secrets = on_secrets
+        self._renewing: asyncio.Task[str | None] | None = None
+        self._not_before = 0.0
+
+    def told(self, problem: str | None) -> None:
+        """What the server says of the last token."""
+        self.problem = problem
+
+    async def close(self, bound: float) -> None:
+        """Lets a renewal under way end, at most `bound` seconds."""
+        if self._renewing is not None:
+            await asyncio.wait([self._renewing], timeout=bound)
+
+    async def _once(self, work: Callable[[], Coroutine[Any, Any, str | None]]) -> str | None:
+        if self._renewing is None:
+            if time.monotonic() < self._not_before:
+                return None
+            self._renewing = asyncio.create_task(self._guarded(work()), name=f"login of {self._server}")
+            self._renewing.add_done_callback(self._renewed)
+        return await asyncio.shield(self._renewing)
+
+    def _renewed(self, _: asyncio.Task[str | None]) -> None:
+        self._renewing = None
+
+    async def _guarded(self, work: Coroutine[Any, Any, str | None]) -> str | None:
+        try:
+            return await work
+        except LoginEnded as error:
+            self.problem = error.message
+        except CellblockError as error:
+            self.problem = error.message.rstrip(".")
+            self._not_before = time.monotonic() + PAUSE_SECONDS
+        except OAuthFlowError as error:
+            known = known_error_in(str(error))
+            self.problem = f"no token was granted ({known or type(error).__name__})"
+            self._not_before = time.monotonic() + PAUSE_SECONDS
+        except Exception as error:  # noqa: BLE001 - an authorization server may answer whatever it likes
+            self.problem = f"its login could not be renewed ({type(error).__name__})"
+            self._not_before = time.monotonic() + PAUSE_SECONDS
+        logger.warning("upstream %s: %s", self._server, self.problem)
+        return None
+
+
+class KeptLogin(_Source):
+    """The tokens of `cellblock auth login`, shared with every other process that uses them.
+
+    Args:
+        server: The server's name.
+        store: Where its login is kept.
+        settings: Bounds.
+        on_secrets: Told the secrets of each record before any of them is used.
+    """
+
+    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, on_secrets: OnSecrets) -> None:
+        super().__init__(server, on_secrets)
+        self._store = store
+        self._bound = settings.token_timeout_ms / 1000
+        self._record: LoginRecord | None = None
+        self._stamp: Stamp | None = None
+
+    def stamp(self) -> Stamp | None:
+        """Changes when somebody logs in, in any process."""
+        return self._store.stamp()
+
+    async def token(self) -> str | None:
+        """The access token, renewed before its end."""
+        record = await self._current()
+        if record is None or record.tokens is None:
+            return None
+        if record.is_stale():
+            used = record.tokens.access_token
+            token = await self._once(lambda: self._renew(used))
+            # Near its end and not over it, the old one still does.
+            over = record.expires_at is not None and time.time() >= record.expires_at
+            return token or (None if over else used)
+        return record.tokens.access_token
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        """Another token than the one that was refused."""
+        record = await self._current()
+        if record is None or record.tokens is None:
+            if record is not None and self.problem is None:
+                self.problem = "the login has ended"
+            return None
+        if record.tokens.access_token != used and not record.is_stale():
+            return record.tokens.access_token
+        return await self._once(lambda: self._renew(used))
+
+    async def _current(self) -> LoginRecord | None:
+        stamp = self._store.stamp()
+        if stamp != self._stamp:
+            try:
+                self._take(await self._store.load())
+                self._stamp = stamp
+            except LoginStoreError as error:
+                self.problem = f"{error.message} {error.hint}".rstrip(".")
+                logger.warning("upstream %s: %s", self._server, error)
+                return None
+        return self._record
+
+    def _take(self, record: LoginRecord | None) -> None:
+        if record is not None:
+            self._on_secrets(list(record.secrets()))
+        self._record = record
+
+    async def _renew(self, used: str | None) -> str | None:
+        async with self._store.locked(self._bound + LOCK_GRACE_SECONDS):
+            record = await self._store.load()
+            self._take(record)
+            self._stamp = self._store.stamp()
+            if record is None or record.tokens is None:
+                raise LoginEnded("the login has ended", hint="Log in again.")
+            if record.tokens.access_token != used and not record.is_stale():
+                # Another process was faster; its rotated token is the only one that is still good.
+                return record.tokens.access_token
+            try:
+                record = await renew(record, self._bound)
+            except LoginEnded as error:
+                # Said once, and not asked again by every process at every start.
+                if error.forgotten:
+                    await self._store.delete()
+                else:
+                    await self._keep(record.with_tokens(None))
+                raise
+            await self._keep(record)
+        logger.info("upstream %s: its login was renewed", self._server)
+        self.problem = None
+        return record.tokens.access_token if record.tokens is not None else None
+
+    async def _keep(self, record: LoginRecord) -> None:
+        self._take(record)
+        await self._store.save(record)
+        self._stamp = self._store.stamp()
+
+
+class OwnCredentials(_Source):
+    """Tokens that Cellblock gets with the client's secret (RFC 6749, section 4.4); kept in memory only.
+
+    Args:
+        server: The server's name.
+        url: Its URL.
+        client: Its section of the configuration.
+        settings: Bounds.
+        on_secrets: Told each secret before it is used.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        client: ServerAuthSettings,
+        settings: AuthSettings,
+        on_secrets: OnSecrets,
+    ) -> None:
+        super().__init__(server, on_secrets)
+        self.hint = f"correct cellblock.auth.servers.{server} in the configuration"
+        self._url = url
+        self._client = client
+        self._bound = settings.token_timeout_ms / 1000
+        self._tokens: OAuthToken | None = None
+        self._renew_at = float("inf")
+        self._challenge: tuple[httpx2.Request, httpx2.Response] | None = None
+
+    def stamp(self) -> Stamp | None:
+        """Nothing of it is kept."""
+        return None
+
+    async def token(self) -> str | None:
+        """The access token, renewed before its end."""
+        if self._tokens is not None and time.monotonic() >= self._renew_at and self._challenge is not None:
+            request, refused = self._challenge
+            return await self._once(lambda: self._grant(request, refused))
+        return self._tokens.access_token if self._tokens is not None else None
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        """Another token than the one that was refused."""
+        if self._tokens is not None and self._tokens.access_token != used:
+            return self._tokens.access_token
+        # Without its body and headers: only the place and the challenge matter.
+        place = httpx2.Request("POST", str(request.url), headers={"MCP-Protocol-Version": "2025-06-18"})
+        challenge = httpx2.Response(401, headers=_challenge_headers(refused), request=place)
+        self._challenge = place, challenge
+        return await self._once(lambda: self._grant(place, challenge))
+
+    async def _grant(self, request: httpx2.Request, refused: httpx2.Response) -> str | None:
+        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+        if not is_safe(self._url):
+            raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
+        secret = self._client.secret()
+        if secret is None or self._client.client_id is None or self._client.issuer is None:
+            raise LoginError("the configuration holds no client credentials", hint=self.hint)
+        self._on_secrets([secret])
+        storage = MemoryStorage()
+        bound = self._bound
+
+        class Checked(ClientCredentialsOAuthProvider):
+            async def _perform_authorization(self) -> httpx2.Request:
+                check_endpoints(self.context.oauth_metadata)
+                return await super()._perform_authorization()
+
+        provider = Checked(
+            self._url,
+            storage,
+            self._client.client_id,
+            secret,
+            self._client.client_auth_method,
+            issuer=self._client.issuer,
+        )
+        refused = with_scopes(refused, self._client.scopes)
+        await drive(provider, request, refused, bound)
+        tokens = storage.tokens
+        if tokens is None:
+            raise LoginError("no token was granted", hint=self.hint)
+        self._on_secrets([tokens.access_token])
+        self._tokens = tokens
+        life = float("inf") if tokens.expires_in is None else float(tokens.expires_in)
+        self._renew_at = time.monotonic() + life * 0.9
+        self.problem = None
+        return tokens.access_token
+
+
+def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:
+    """A refusal whose challenge asks for these scopes, too: the SDK asks for those of the challenge."""
+    from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, extract_scope_from_www_auth
+
+    if not scopes:
+        return refused
+    asked = (extract_scope_from_www_auth(refused) or "").split()
+    parts = [f'scope="{" ".join(dict.fromkeys([*asked, *scopes]))}"']
+    metadata = extract_resource_metadata_from_www_auth(refused)
+    if metadata is not None:
+        parts.append(f'resource_metadata="{metadata}"')
+    return httpx2.Response(
+        401, headers={"WWW-Authenticate": f"Bearer {', '.join(parts)}"}, request=refused.request
+    )
+
+
+def _challenge_headers(refused: httpx2.Response) -> dict[str, str]:
+    with contextlib.suppress(KeyError):
+        return {"WWW-Authenticate": refused.headers["WWW-Authenticate"]}
+    return {}

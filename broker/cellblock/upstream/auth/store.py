@@ -1,0 +1,153 @@
+"""Where one server's login is kept: the system's keyring, else a private file.
+
+The file `auth/NAME-HASH.json` in the state directory exists in both cases: it holds the login, or the name of its entry
+in the keyring. So a server without a login costs one `stat`, and its change tells every process to read anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import secrets
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+
+from cellblock.config_auth import AuthSettings
+from cellblock.upstream.auth.errors import LoginStoreError
+from cellblock.upstream.auth.keyrings import Keyring
+from cellblock.upstream.auth.private_file import Stamp, locked, read_private, stamp_of, write_private
+from cellblock.upstream.auth.record import LoginRecord
+
+logger = logging.getLogger("cellblock.upstream.auth")
+
+AUTH_DIR: Final = "auth"
+"""In the state directory."""
+
+HASH_CHARS: Final = 16
+
+
+class LoginStore:
+    """The login of one server at one URL: another URL is another login, so that no token goes astray.
+
+    Args:
+        state_dir: Cellblock's state directory.
+        server: The server's name in `mcpServers`.
+        url: Its URL there.
+        settings: Whether the keyring is used, and how long it is waited for.
+    """
+
+    def __init__(self, state_dir: Path, server: str, url: str, settings: AuthSettings) -> None:
+        safe = "".join(
+            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in server
+        )
+        digest = hashlib.sha256(f"{server}\0{url}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
+        self.file = state_dir / AUTH_DIR / f"{safe[:60]}-{digest}.json"
+        self.kept_in: str | None = None
+        """Where the last record read or written is: `keyring` or `file`."""
+
+        self._url = url
+        self._settings = settings
+        self._keyring = Keyring(settings.keyring_timeout_ms / 1000)
+
+    def stamp(self) -> Stamp | None:
+        """Changes whenever the login does; None without one."""
+        return stamp_of(self.file)
+
+    def locked(self, bound: float) -> AbstractAsyncContextManager[None]:
+        """Keeps other processes from renewing or replacing this login. Raises LoginStoreError after `bound` seconds."""
+        return locked(self.file.with_suffix(".lock"), bound)
+
+    async def load(self) -> LoginRecord | None:
+        """The login, or None.
+
+        Raises:
+            LoginStoreError: It is not private, cannot be read, is damaged, or the keyring does not give it.
+        """
+        envelope = self._envelope()
+        if envelope is None:
+            return None
+        entry: object = envelope.get("entry")
+        if isinstance(entry, str):
+            text = await self._keyring.get(entry)
+            if text is None:
+                return None
+            self.kept_in = "keyring"
+        else:
+            text = json.dumps(envelope.get("record"))
+            self.kept_in = "file"
+        try:
+            record = LoginRecord.model_validate_json(text)
+        except ValidationError:
+            raise self._damaged() from None
+        return record if record.server_url == self._url else None
+
+    async def save(self, record: LoginRecord) -> None:
+        """Keeps the login. A keyring that fails is left for the file: a rotated token must not be lost.
+
+        Raises:
+            LoginStoreError: The file cannot be written.
+        """
+        text = record.model_dump_json(exclude_none=True)
+        entry = self._entry()
+        if self._settings.keyring == "auto" and (entry or await self._keyring.find()):
+            name = entry or f"{self.file.stem}-{secrets.token_hex(4)}"
+            try:
+                await self._keyring.set(name, text)
+            except LoginStoreError as error:
+                logger.warning("a login is kept in a file: %s", error.message)
+            else:
+                self.kept_in = "keyring"
+                self._write({"version": 1, "entry": name})
+                return
+        self.kept_in = "file"
+        self._write({"version": 1, "record": json.loads(text)})
+
+    async def delete(self) -> None:
+        """Forgets the login.
+
+        Raises:
+            LoginStoreError: The file cannot be removed, or the keyring keeps its entry.
+        """
+        entry = self._entry()
+        try:
+            self.file.unlink(missing_ok=True)
+        except OSError as error:
+            raise LoginStoreError(
+                f"The login file {self.file} cannot be removed: {error.strerror}.", hint="Remove it by hand."
+            ) from None
+        if entry is not None:
+            await self._keyring.delete(entry)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _write(self, envelope: dict[str, Any]) -> None:
+        write_private(self.file, json.dumps(envelope).encode())
+
+    def _envelope(self) -> dict[str, Any] | None:
+        data = read_private(self.file)
+        if data is None:
+            return None
+        try:
+            envelope: object = json.loads(data)
+        except (ValueError, RecursionError):
+            raise self._damaged() from None
+        if not isinstance(envelope, dict):
+            raise self._damaged()
+        return cast("dict[str, Any]", envelope)
+
+    def _entry(self) -> str | None:
+        try:
+            entry: object = (self._envelope() or {}).get("entry")
+        except LoginStoreError:
+            # It is about to be replaced or removed.
+            return None
+        return entry if isinstance(entry, str) else None
+
+    def _damaged(self) -> LoginStoreError:
+        return LoginStoreError(
+            f"The login file {self.file} is damaged.", hint=f"Log in anew: rm {self.file}."
+        )

@@ -1,0 +1,101 @@
+"""What a failed call or connection is told as: whose fault, what is certain, and what to do."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from mcp import MCPError
+
+from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.upstream.message_cap import is_too_large
+from cellblock.upstream.redaction import Redactor
+
+CONNECTION_CLOSED: Final = -32000
+CONNECTION_CLOSED_TEXT: Final = "Connection closed"
+"""The SDK's own error; servers use the same code for whatever they like."""
+
+HTTP_REFUSED: Final = "Server returned an error response"
+"""How the SDK words an HTTP status of 400 or more that came without a JSON-RPC error."""
+
+_REQUEST_TIMEOUT: Final = -32001
+_METHOD_NOT_FOUND: Final = -32601
+
+
+def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
+    """No answer came."""
+    return ToolCallError(
+        f"{server} did not answer {tool} within {bound:g} s.",
+        hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
+        summary=f"no answer within {bound:g} s",
+    )
+
+
+def session_gone(error: MCPError, refusal: int | None) -> bool:
+    """Whether an HTTP server does not know our session any more: 404 by the specification, 400 in practice."""
+    if refusal not in (400, 404):
+        return False
+    return error.message == HTTP_REFUSED or "session" in error.message.lower()
+
+
+def forgotten(server: str, tool: str) -> ToolCallError:
+    """The server has no such session."""
+    return ToolCallError(
+        f"{server} has forgotten the session; {tool} was not called.",
+        hint="Try again in a moment; Cellblock reconnects by itself.",
+        certainty=Certainty.NOT_STARTED,
+    )
+
+
+def is_closed(error: MCPError) -> bool:
+    """Whether the SDK says that the connection is over."""
+    return error.code == CONNECTION_CLOSED and error.message == CONNECTION_CLOSED_TEXT
+
+
+def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
+    """The connection ended during the call; `cut` says why Cellblock ended it, if it did."""
+    return ToolCallError(
+        f"The connection to {server} closed during {tool}{f': {cut}' if cut else ''}.",
+        hint="Check whether the call took effect before you repeat it.",
+        summary="the connection closed during the call",
+    )
+
+
+def refused(server: str, tool: str, status: int, login: tuple[str | None, str] | None) -> ToolCallError:
+    """An HTTP status instead of an answer; `login` is what is wrong with the login, and the hint."""
+    if status in (401, 403):
+        problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
+        return AuthenticationFailed(
+            f"{server} refused {tool}: HTTP {status}{f'; {problem}' if problem else ''}.",
+            hint=f"{hint[0].upper()}{hint[1:]}.",
+            certainty=Certainty.NOT_STARTED,
+        )
+    return ToolCallError(
+        f"{server} answered {tool} with HTTP {status}.",
+        hint="Check whether the call took effect before you repeat it.",
+    )
+
+
+def answered(server: str, tool: str, error: MCPError, bound: float, redactor: Redactor) -> ToolCallError:
+    """A JSON-RPC error instead of a result."""
+    if error.code == _REQUEST_TIMEOUT:
+        return timed_out(server, tool, bound)
+    if is_too_large(error.message):
+        return ToolCallError(
+            f"The answer of {server} to {tool} is too large: {redactor.text(error.message)}.",
+            hint="Ask for less at a time; the tool has probably run.",
+            summary="the answer is over upstream.max_message_bytes",
+        )
+    return ToolCallError(
+        f"{tool} of {server} failed: {redactor.text(error.message)} (JSON-RPC error {error.code}).",
+        hint="Correct the call as the message says.",
+        certainty=Certainty.NOT_STARTED if error.code == _METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
+    )
+
+
+def text_of(error: BaseException) -> str:
+    """One line that says what failed, without the text of exception groups."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        error = group.exceptions[0]
+    text: object = getattr(error, "message", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())

@@ -1,0 +1,77 @@
+"""Calls that ask for input in rounds (MCP 2026-07-28): the answers go with the call when it is sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.client._input_required import InputRequiredRoundsExceededError, run_input_required_driver
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from pydantic import TypeAdapter
+
+from cellblock.errors import ToolCallError
+
+_HINT = "Call a tool that needs no user input."
+
+_Answer = types.CallToolResult | types.InputRequiredResult
+_answer: TypeAdapter[_Answer] = TypeAdapter(types.CallToolResult | types.InputRequiredResult)
+
+Send = Callable[[types.InputResponses | None, str | None], Awaitable[_Answer]]
+
+
+async def call_tool(
+    session: ClientSession, server: str, tool: str, arguments: dict[str, object], progress: ProgressFnT | None
+) -> types.CallToolResult:
+    """Calls a tool, and again with answers for as long as it asks for input.
+
+    Args:
+        session: The connection.
+        server: The server's name, for errors.
+        tool: Canonical tool name.
+        arguments: In the form that the SDK takes.
+        progress: Told the server's reports; None asks for none.
+
+    Raises:
+        ToolCallError: It asked for what cannot be had, or without end.
+        MCPError: As the SDK's `send_request`, and whatever else that raises.
+    """
+
+    async def send(answers: types.InputResponses | None, state: str | None) -> _Answer:
+        params = types.CallToolRequestParams(
+            name=tool, arguments=arguments, input_responses=answers, request_state=state
+        )
+        return await session.send_request(
+            types.CallToolRequest(params=params), _answer, progress_callback=progress
+        )
+
+    result = await send(None, None)
+    if isinstance(result, types.InputRequiredResult):
+        return await _rounds(session, server, tool, result, send)
+    return result
+
+
+async def _rounds(
+    session: ClientSession, server: str, tool: str, first: types.InputRequiredResult, send: Send
+) -> types.CallToolResult:
+    refusal: types.ErrorData | None = None
+
+    async def dispatch(key: str, asked: types.InputRequest) -> types.InputResponse | types.ErrorData:
+        nonlocal refusal
+        context = ClientRequestContext(session=session, request_id=key)
+        answer = await session.dispatch_input_request(context, asked)
+        if isinstance(answer, types.ErrorData):
+            refusal = answer
+        return answer
+
+    try:
+        return await run_input_required_driver(first, dispatch=dispatch, retry=send)
+    except MCPError as error:
+        if refusal is None:
+            raise
+        raise ToolCallError(
+            f"{tool} of {server} asks for input that it cannot have: {error.message}", hint=_HINT
+        ) from None
+    except InputRequiredRoundsExceededError:
+        raise ToolCallError(f"{tool} of {server} asks for input without end.", hint=_HINT) from None

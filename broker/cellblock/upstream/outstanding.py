@@ -1,0 +1,185 @@
+"""Which client gets what an upstream server asks: the one whose call has caused it, or nobody.
+
+Several clients share one session. Over streamable HTTP a request comes on the stream of the call that caused it, and
+the SDK handles it in that call's context. Elsewhere nothing says so: then it must be the only client with a call under
+way, with none given up of late that could still be asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import mcp_types as types
+from mcp.shared.dispatcher import ProgressFnT
+
+from cellblock.callbacks import tell
+from cellblock.upstream.redaction import Redactor
+from cellblock.upstream.requester import Requester, requester
+
+DOUBT_SECONDS: Final = 60.0
+"""After a call was given up: so long its server may still ask something for it."""
+
+ANSWER_BOUND_SECONDS: Final = 300.0
+"""For a person or a model to answer; the call's own clock stands still meanwhile."""
+
+MAX_ASKING: Final = 8
+"""Requests of one server that wait for an answer at the same time."""
+
+NO_CLIENT: Final = (
+    "There is no client that this could be asked: no call of one is under way, or it does not say."
+)
+AMBIGUOUS: Final = "Calls of several clients are under way, and nothing says which of them this is for."
+BUSY: Final = f"More than {MAX_ASKING} requests wait for an answer."
+LATE: Final = f"The client has not answered within {ANSWER_BOUND_SECONDS:g} s."
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False, slots=True)
+class Outstanding:
+    """One call that is with the server."""
+
+    by: Requester | None
+    clock: asyncio.Timeout
+    asking: int = 0
+    left: float = 0.0
+
+    def progress(self, server: str, tool: str) -> ProgressFnT | None:
+        """What to call with the server's reports of progress; None when nobody wants them."""
+        by = self.by
+        if by is None or not by.wants_progress:
+            return None
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            tell(by.progress, server, tool, progress, total, message)
+
+        return report
+
+
+_current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=None)
+
+
+@dataclass(slots=True)
+class Routing:
+    """The calls of one session, and the answers to what its server asks.
+
+    Args:
+        server: The server's name; people are told it.
+        redactor: Keeps the server's secrets out of what it says.
+    """
+
+    server: str
+    redactor: Redactor
+    _calls: set[Outstanding] = field(default_factory=set[Outstanding])
+    _given_up: list[tuple[float, Requester | None]] = field(
+        default_factory=list[tuple[float, Requester | None]]
+    )
+    _asking: int = 0
+
+    @contextmanager
+    def call(self, clock: asyncio.Timeout) -> Generator[Outstanding]:
+        """Around one call; `clock` is its bound."""
+        mine = Outstanding(requester.get(), clock)
+        self._calls.add(mine)
+        token = _current.set(mine)
+        try:
+            yield mine
+        except (TimeoutError, asyncio.CancelledError):
+            now = asyncio.get_running_loop().time()
+            self._given_up = [(until, by) for until, by in self._given_up if until > now]
+            self._given_up.append((now + DOUBT_SECONDS, mine.by))
+            raise
+        finally:
+            _current.reset(token)
+            self._calls.discard(mine)
+
+    # The signatures are those of the SDK's callbacks; the context says nothing that is not known here.
+
+    async def elicit(
+        self, context: object, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Passes on an elicitation, with the server's name before its message."""
+        told = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        told = self.redactor.tree(told)
+        told["message"] = f"{self.server}: {told['message']}"
+        told.pop("_meta", None)
+        safe = type(params).model_validate(told, by_name=False)
+        return await self._ask(lambda by: by.elicit(safe))
+
+    async def sample(
+        self, context: object, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        """Passes on a sampling request."""
+        told = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        told.pop("_meta", None)
+        safe = types.CreateMessageRequestParams.model_validate(self.redactor.tree(told), by_name=False)
+        return await self._ask(lambda by: by.sample(safe))
+
+    async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
+        """The roots of the client; none outside a call, when servers ask for them first."""
+        found = self._cause()
+        if not isinstance(found, Outstanding):
+            return types.ListRootsResult(roots=[])
+        answer = await self._ask(lambda by: by.roots())
+        return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _cause(self) -> Outstanding | types.ErrorData:
+        mine = _current.get()
+        if mine is not None and mine in self._calls:
+            return mine if mine.by is not None else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        if not self._calls:
+            return _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+        now = asyncio.get_running_loop().time()
+        possible = {id(call.by) for call in self._calls}
+        possible |= {id(by) for until, by in self._given_up if until > now}
+        if len(possible) > 1:
+            return _refusal(types.INVALID_REQUEST, AMBIGUOUS)
+        call = next(iter(self._calls))
+        return call if call.by is not None else _refusal(types.METHOD_NOT_FOUND, NO_CLIENT)
+
+    async def _ask(self, work: Callable[[Requester], Awaitable[T | types.ErrorData]]) -> T | types.ErrorData:
+        call = self._cause()
+        if isinstance(call, types.ErrorData):
+            return call
+        if self._asking >= MAX_ASKING:
+            return _refusal(types.INVALID_REQUEST, BUSY)
+        assert call.by is not None
+        self._asking += 1
+        _stop(call)
+        try:
+            async with asyncio.timeout(ANSWER_BOUND_SECONDS):
+                return await work(call.by)
+        except TimeoutError:
+            return _refusal(types.INVALID_REQUEST, LATE)
+        finally:
+            _go_on(call)
+            self._asking -= 1
+
+
+def _refusal(code: int, message: str) -> types.ErrorData:
+    return types.ErrorData(code=code, message=message)
+
+
+def _stop(call: Outstanding) -> None:
+    call.asking += 1
+    deadline = call.clock.when()
+    if call.asking == 1 and deadline is not None and not call.clock.expired():
+        call.left = max(0.0, deadline - asyncio.get_running_loop().time())
+        call.clock.reschedule(None)
+
+
+def _go_on(call: Outstanding) -> None:
+    call.asking -= 1
+    # The call may be over: its clock cannot be set any more.
+    if call.asking == 0 and call.clock.when() is None:
+        try:
+            call.clock.reschedule(asyncio.get_running_loop().time() + call.left)
+        except RuntimeError:
+            return

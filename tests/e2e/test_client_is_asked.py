@@ -1,0 +1,60 @@
+"""A real client in front of real front-ends: what an upstream server asks reaches it, over stdio and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+from mcp import Client, StdioServerParameters
+
+from support import CELLBLOCK, SERVERS, within, write_config
+
+CODE = """
+    import { elicit, sample } from "@codemode/servers/asking";
+    globalThis.__codemode_result__ = [await elicit({}), await sample({})];
+"""
+
+
+async def elicit(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": params.message})
+
+
+async def sample(context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m")
+
+
+async def asked(server: Any) -> Any:
+    async with Client(server, mode="legacy", elicitation_callback=elicit, sampling_callback=sample) as client:
+        run = await within(client.call_tool("codemode.run", {"code": CODE}), 60)
+        assert run.structured_content is not None
+        return run.structured_content["result"]
+
+
+async def test_over_stdio_and_over_http(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), "stdio", "--older"]
+    config = write_config(tmp_path, {"asking": {"command": command[0], "args": command[1:]}})
+    options = ["--config", str(config), "--state-dir", str(tmp_path / "s")]
+    wanted = ["accept asking: Who are you?", "hi"]
+    stdio = StdioServerParameters(command=str(CELLBLOCK), args=["serve", "--stdio", *options])
+    assert await asked(stdio) == wanted
+
+    process = await asyncio.create_subprocess_exec(
+        *(str(CELLBLOCK), "serve", "--http", "127.0.0.1:0", "--no-auth", *options),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        line = ""
+        while "serving" not in line:
+            line = (await within(process.stderr.readline(), 60)).decode()
+            assert line, "it did not start"
+        assert await asked(line.split()[-1]) == wanted
+    finally:
+        process.terminate()
+        await within(process.wait(), 40)

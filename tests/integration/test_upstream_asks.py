@@ -1,0 +1,288 @@
+"""What upstream servers ask while they serve a call: it reaches the client whose run made the call, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+
+from cellblock import Broker
+from cellblock.frontend.mcp_server import make_server
+from cellblock.upstream.requester import requester
+from support import SERVERS, settings, succeeded, until, within
+
+Asked = list[tuple[str, str]]
+
+
+@asynccontextmanager
+async def asking(folder: Path, *options: str, **upstream: Any) -> AsyncGenerator[Broker]:
+    """A broker in front of `asking_server.py`."""
+    command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), *options]
+    if options[0] == "http":
+        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE)
+        try:
+            assert process.stdout is not None
+            port = (await within(process.stdout.readline())).split()[1].decode()
+            async with started(folder, {"url": f"http://127.0.0.1:{port}/mcp"}, upstream) as broker:
+                yield broker
+        finally:
+            process.kill()
+            await process.wait()
+        return
+    async with started(folder, {"command": command[0], "args": command[1:]}, upstream) as broker:
+        yield broker
+
+
+@asynccontextmanager
+async def started(folder: Path, entry: dict[str, Any], upstream: dict[str, Any]) -> AsyncGenerator[Broker]:
+    async with Broker(settings(folder, {"asking": entry}, upstream=upstream)) as broker:
+        await within(broker.settled())
+        assert "asking" in broker.catalog.servers, broker.catalog.unavailable
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("stdio"), "stdio", "--older") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def http(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("http"), "http", "--older", call_timeout_ms=3000) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def newer(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    async with asking(tmp_path_factory.mktemp("newer"), "stdio") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+async def narrow(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Broker]:
+    own = {"asking": {"max_concurrent_calls": 2, "call_timeout_ms": 4000}}
+    folder = tmp_path_factory.mktemp("narrow")
+    async with asking(folder, "stdio", "--older", servers=own, passed_on=["roots"]) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["stdio", "http"])
+def older(request: pytest.FixtureRequest) -> Broker:
+    """Each transport of the older revision."""
+    return request.getfixturevalue(request.param)
+
+
+class Person:
+    """A client with everything that servers may ask for."""
+
+    def __init__(
+        self, broker: Broker, name: str, *, wait: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        self.asked: Asked = []
+        self._name = name
+        self._wait = wait
+        self.client = Client(
+            make_server(broker, version="1"),
+            mode="legacy",
+            elicitation_callback=self.elicit,
+            sampling_callback=self.sample,
+            list_roots_callback=self.roots,
+        )
+
+    async def elicit(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        self.asked.append((params.mode, params.message))
+        if self._wait is not None:
+            await self._wait()
+        if isinstance(params, types.ElicitRequestURLParams):
+            return types.ElicitResult(action="accept")
+        return types.ElicitResult(action="accept", content={"name": self._name})
+
+    async def sample(
+        self, context: object, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult:
+        self.asked.append(("sample", str(params.max_tokens)))
+        content = types.TextContent(text=f"hi from {self._name}")
+        return types.CreateMessageResult(role="assistant", content=content, model="m")
+
+    async def roots(self, context: object) -> types.ListRootsResult:
+        return types.ListRootsResult(roots=[types.Root(uri=f"file:///{self._name}")])  # pyright: ignore[reportArgumentType]
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        return await result_of(self.client, tool, **arguments)
+
+
+async def result_of(client: Client, tool: str, **arguments: Any) -> Any:
+    """The result of a script that calls one tool, or its error."""
+    run = await within(client.call_tool("codemode.run", {"code": script(tool, **arguments)}), 60)
+    assert run.structured_content is not None
+    return run.structured_content["result"]
+
+
+def script(tool: str, **arguments: Any) -> str:
+    return f"""
+        import {{ {tool} }} from "@codemode/servers/asking";
+        try {{ globalThis.__codemode_result__ = await {tool}({arguments!r}); }}
+        catch (error) {{ globalThis.__codemode_result__ = error.message; }}
+    """
+
+
+async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
+    ada = Person(older, "ada")
+    async with ada.client:
+        assert await ada.call("elicit") == "accept ada"
+        assert await ada.call("elicit_url") == "accept"
+        assert await ada.call("sample") == "hi from ada"
+        assert await ada.call("roots") == "file:///ada"
+    assert ada.asked == [
+        ("form", "asking: Who are you?"),
+        ("url", "asking: Agree there."),
+        ("sample", "10"),
+    ]
+    async with Client(make_server(older, version="1"), mode="legacy") as bare:
+        assert await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
+        assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
+        assert await result_of(bare, "roots") == "", "no roots are none"
+    nobody = succeeded(await within(older.run(script("elicit"))))
+    assert nobody.startswith("refused -32601: There is no client that this could be asked"), nobody
+
+
+async def test_the_newer_revision_asks_in_rounds(newer: Broker) -> None:
+    ada = Person(newer, "ada")
+    async with ada.client:
+        assert await ada.call("input") == "accept ada"
+    assert ada.asked == [("form", "asking: Who are you?")]
+    nobody = succeeded(await within(newer.run(script("input"))))
+    assert nobody.startswith("input of asking asks for input that it cannot have: There is no client"), nobody
+
+
+async def test_over_http_each_client_is_asked_what_its_own_call_asks(http: Broker) -> None:
+    """The call's own stream tells which it is for."""
+    ada, bob = Person(http, "ada"), Person(http, "bob")
+    async with ada.client, bob.client:
+        answers = await asyncio.gather(ada.call("elicit", ms=800), bob.call("elicit", ms=800))
+    assert answers == ["accept ada", "accept bob"]
+
+
+def under_way(broker: Broker) -> int:
+    session = broker._registry.sessions["asking"]  # type: ignore[union-attr]
+    return len(session._routing._calls)
+
+
+async def test_over_stdio_nobody_is_asked_when_calls_of_several_are_under_way(
+    stdio: Broker, tmp_path: Path
+) -> None:
+    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    done = tmp_path / "done"
+    async with ada.client, bob.client:
+        waiting = asyncio.create_task(bob.call("wait", file=str(done)))
+        await until(lambda: under_way(stdio) == 1, "Bob's call is under way")
+        answer = await ada.call("elicit")
+        assert answer.startswith("refused -32600: Calls of several clients"), answer
+        done.touch()
+        assert await waiting == "waited"
+        assert (ada.asked, bob.asked) == ([], [])
+        assert await ada.call("elicit") == "accept ada", "alone again"
+
+
+async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) -> None:
+    slow = Person(http, "ada", wait=lambda: asyncio.sleep(3.5))
+    async with slow.client:
+        assert await slow.call("elicit") == "accept ada"
+
+
+async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
+    ada = Person(narrow, "ada")
+    async with ada.client:
+        assert "refused" in await ada.call("elicit")
+        assert "refused" in await ada.call("sample")
+        assert await ada.call("roots") == "file:///ada"
+    assert ada.asked == []
+
+
+class Watching:
+    """A requester that only wants progress."""
+
+    wants_progress = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    async def elicit(self, params: Any) -> types.ErrorData:
+        return types.ErrorData(code=-1, message="no")
+
+    sample = elicit
+
+    async def roots(self) -> types.ErrorData:
+        return types.ErrorData(code=-1, message="no")
+
+    def progress(self, *told: Any) -> None:
+        self.told.append(told)
+        raise RuntimeError("a listener that fails costs nothing")
+
+
+@pytest.mark.parametrize("kind", ["stdio", "http", "newer"])
+async def test_progress_and_log_messages(
+    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker: Broker = request.getfixturevalue(kind)
+    caplog.set_level(logging.INFO, "cellblock")
+    watching = Watching()
+    token = requester.set(watching)
+    try:
+        assert succeeded(await within(broker.run(script("talk")))) == "talked"
+    finally:
+        requester.reset(token)
+    await until(lambda: watching.told, "progress was told")
+    assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
+
+    def messages() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "cellblock.upstream.messages"]
+
+    await until(messages, "the message was logged")
+    [record] = messages()
+    assert record.levelno == logging.ERROR, "and the one at level debug is left out"
+    assert record.getMessage() == r'asking[disk\u001b[2J]: {"said": "the disk is full"}'
+    assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\u001b[2J")
+
+
+async def test_bounds_of_one_server(narrow: Broker) -> None:
+    """Two places for all runs together, and a time of its own."""
+    session = narrow._registry.sessions["asking"]  # type: ignore[union-attr]
+    busy = asyncio.gather(*(narrow.run(script("wait", ms=60_000)) for _ in range(2)))
+    await until(lambda: session._places.locked(), "both places are taken")  # type: ignore[union-attr]
+    waited = succeeded(await within(narrow.run(script("roots"))))
+    timed_out = [succeeded(run) for run in await within(busy)]
+    assert all("did not answer wait within 4 s" in text for text in timed_out), timed_out
+    # The third got the place that the first two left, or had waited as long as they had.
+    assert waited == "" or "has had its most calls at once for 4 s; roots was not called" in waited
+    assert succeeded(await within(narrow.run(script("roots")))) == ""
+
+
+async def test_a_call_that_was_given_up_asks_no_other_client(stdio: Broker, tmp_path: Path) -> None:
+    """The last one here: for a minute it leaves a doubt."""
+    ada, bob = Person(stdio, "ada"), Person(stdio, "bob")
+    now, done, answer = tmp_path / "now", tmp_path / "done", tmp_path / "now.answer"
+    async with ada.client, bob.client:
+        code = {"code": script("late", file=str(now))}
+        given_up = asyncio.create_task(ada.client.call_tool("codemode.run", code))
+        await until(lambda: under_way(stdio) == 1, "Ada's call is under way")
+        given_up.cancel()
+        await until(lambda: under_way(stdio) == 0, "Ada's call was given up")
+        waiting = asyncio.create_task(bob.call("wait", file=str(done)))
+        await until(lambda: under_way(stdio) == 1, "only Bob's call is under way")
+        now.touch()
+        await until(answer.exists, "Ada's call goes on at the server, and asks")
+        done.touch()
+        assert await waiting == "waited"
+    assert answer.read_text().startswith("refused -32600: Calls of several clients")
+    assert (ada.asked, bob.asked) == ([], [])

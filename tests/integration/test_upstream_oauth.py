@@ -1,0 +1,337 @@
+"""Tokens of a real authorization server through a broker: expiry, renewal, revocation, several processes, no leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import keyring
+import psutil
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import null
+
+from cellblock import Broker
+from cellblock.upstream.auth.login import log_in, log_out, status_of
+from certificates import certificate
+from oauth_world import World, world
+from support import descendants, succeeded, until, warmed, within
+
+WHOAMI = (
+    'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
+)
+
+TOLD = """
+    import { CALL } from "@codemode/servers/notes";
+    try { globalThis.__codemode_result__ = await CALL({}); } catch (error) {
+        const { name, message, hint, certainty } = error;
+        globalThis.__codemode_result__ = { name, message, hint, certainty };
+    }
+"""
+
+
+async def expired(place: World) -> None:
+    """Until the last access token has ended at the server; its life starts when it is granted."""
+    granted = (place.folder / "ledger.jsonl").stat().st_mtime
+    await until(lambda: time.time() > granted + 2.2, "the token has expired")
+
+
+@pytest.fixture
+def records() -> Iterator[list[str]]:
+    """Every log record of this process, formatted."""
+    kept: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(f"{record.levelname} {record.name} {self.format(record)}")
+
+    handler, root = Keep(), logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield kept
+    root.setLevel(level)
+    root.removeHandler(handler)
+
+
+async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
+    tmp_path: Path, records: list[str]
+) -> None:
+    async with world(tmp_path, "--life", "2", upstream={"retry_first_ms": 100}) as place:
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            await expired(place)
+            before = len(place.events("refresh"))
+            # Many at once: one renewal, since a second use of the old token would end the login.
+            many = WHOAMI.replace("await whoami({})", "await Promise.all([1, 2, 3, 4].map(() => whoami({})))")
+            assert succeeded(await within(broker.run(many))) == ["ada"] * 4
+            assert len(place.events("refresh")) == before + 1
+            assert {event["resource"] for event in place.events("refresh")} == {place.url}
+            leaked = succeeded(await within(broker.run(TOLD.replace("CALL", "confess"))))
+            assert "leak: Bearer [redacted]" in leaked["message"], leaked
+
+            await place.end_logins()
+            error = succeeded(await within(broker.run(TOLD.replace("CALL", "whoami"))))
+            assert (error["name"], error["certainty"]) == ("AuthenticationError", "not_started")
+            assert (
+                "HTTP 401; the authorization server has ended the login (invalid_grant)" in error["message"]
+            )
+            assert error["hint"] == "Run: cellblock auth login notes."
+            ended = len(place.events("refresh"))
+            again = succeeded(await within(broker.run(TOLD.replace("CALL", "whoami"))))
+            assert again["hint"] == error["hint"]
+            assert len(place.events("refresh")) == ended, "an ended login is not renewed again and again"
+            assert (await status_of(place.place()))["state"] == "ended"
+
+            # A new login is seen by the daemon that runs.
+            await place.log_in()
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+
+            assert broker.host_pid is not None
+            await warmed(broker, 1)
+            host = [psutil.Process(broker.host_pid), *descendants(broker.host_pid)]
+            texts = [" ".join(process.cmdline()) + json.dumps(process.environ()) for process in host]
+        texts += [json.dumps(leaked), json.dumps(error), *records]
+        texts += [
+            file.read_bytes().decode("utf-8", "replace")
+            for file in place.state.rglob("*")
+            if file.is_file() and file.parent.name != "auth"
+        ]
+        tokens = place.tokens()
+        assert len(tokens) >= 6
+        assert any("cellblock.upstream" in text for text in texts)
+        assert [text[:200] for text in texts if any(token in text for token in tokens)] == []
+
+
+async def test_two_processes_that_renew_at_once_do_not_lose_the_login(tmp_path: Path) -> None:
+    """Each refresh token is good once; a second use ends the login. The renewal takes its time, so that they meet."""
+    async with world(tmp_path, "--life", "2", "--slow-token", "300") as place:
+        await place.log_in()
+        script = tmp_path / "script.js"
+        script.write_text(WHOAMI)
+        async with Broker(place.settings) as one, Broker(place.settings) as two:
+            await within(asyncio.gather(one.settled(), two.settled()))
+            await expired(place)
+            other = asyncio.create_task(place.run("run", str(script)))
+            runs = await within(asyncio.gather(one.run(WHOAMI), two.run(WHOAMI)), 60)
+            assert [succeeded(run) for run in runs] == ["ada", "ada"]
+            assert (await other).code == 0
+        assert place.events("refresh")
+        assert not place.events("refresh reused")
+
+
+async def test_a_call_that_is_cancelled_while_the_token_is_renewed_loses_no_token(tmp_path: Path) -> None:
+    async with world(tmp_path, "--life", "2", "--slow-token", "1000") as place:
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            await expired(place)
+            before = len(place.events("refresh"))
+            run = asyncio.create_task(broker.run(WHOAMI))
+            await until(lambda: len(place.events("refresh")) > before, "the renewal is under way")
+            run.cancel()
+            await asyncio.wait([run])
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+        assert not place.events("refresh reused")
+
+
+async def test_an_authorization_server_that_is_away_ends_no_login(tmp_path: Path) -> None:
+    async with world(tmp_path, "--life", "2", upstream={"retry_first_ms": 100, "retry_max_ms": 200}) as place:
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            place.process.kill()
+            await place.process.wait()
+            await expired(place)
+            assert not (await within(broker.run(WHOAMI))).ok
+        assert (await status_of(place.place()))["state"] == "logged in"
+
+
+async def test_a_login_while_the_daemon_waits_is_seen_at_once(tmp_path: Path) -> None:
+    bounds = {"retry_first_ms": 600_000, "retry_max_ms": 600_000}
+    async with world(tmp_path, upstream=bounds) as place, Broker(place.settings) as broker:
+        await within(broker.settled())
+        reason = broker.catalog.unavailable["notes"]
+        assert reason == "the server refused the connection: HTTP 401; run: cellblock auth login notes"
+        await place.log_in()
+        await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
+        assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+
+
+async def test_the_older_transport_logs_in_and_is_renewed_too(tmp_path: Path) -> None:
+    bounds = {"retry_first_ms": 100}
+    async with (
+        world(tmp_path, "--life", "2", transport="sse", upstream=bounds) as place,
+        Broker(place.settings) as broker,
+    ):
+        await within(broker.settled())
+        assert "HTTP 401; run: cellblock auth login notes" in broker.catalog.unavailable["notes"]
+        await place.log_in()
+        await until(lambda: "notes" in broker.catalog.servers, "the daemon has seen the login")
+        await expired(place)
+        assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+        assert place.events("refresh")
+
+
+async def test_client_credentials_are_shown_to_their_issuer_only(
+    tmp_path: Path, records: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "canary-client-secret-71c5"
+    own = {
+        "grant": "client_credentials",
+        "issuer": "ISSUER",
+        "client_id": "robot",
+        "client_secret_env": "NOTES_SECRET",
+        "scopes": ["notes"],
+    }
+    monkeypatch.setenv("NOTES_SECRET", secret)
+    auth = {"servers": {"notes": own}}
+    bounds = {"retry_first_ms": 100, "retry_max_ms": 200}
+    client = ("--client", f"robot:{secret}")
+    async with world(tmp_path, "--life", "2", *client, auth=auth, upstream=bounds) as place:
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            await expired(place)
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            granted = place.events("client credentials")
+            assert len(granted) >= 2
+            assert (granted[0]["resource"], granted[0]["scope"]) == (place.url, "notes")
+        done = await log_in(place.place(), browser=False, bound=1, say=print)
+        assert "a token was granted" in done
+        assert not list(place.state.glob("auth/*.json")), "nothing is kept"
+        tokens = [secret, *place.tokens()]
+
+        monkeypatch.setenv("NOTES_SECRET", f"wrong-{secret}")
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            refused = broker.catalog.unavailable["notes"]
+            assert "no token was granted (invalid_client); correct cellblock.auth.servers.notes" in refused
+        texts = [*records, refused, done]
+        assert [text[:200] for text in texts if any(token in text for token in tokens)] == []
+
+        monkeypatch.setenv("NOTES_SECRET", secret)
+        place.cellblock["auth"]["servers"]["notes"]["issuer"] = "https://login.example/"
+        asked = len(place.events("client credentials"))
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            assert "no token was granted" in broker.catalog.unavailable["notes"]
+        assert len(place.events("client credentials")) == asked
+
+
+async def test_a_client_id_metadata_document_is_the_client(tmp_path: Path) -> None:
+    """The authorization server fetches the document over TLS; nobody registers anything."""
+    cert, key = certificate(tmp_path)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    document: dict[str, object] = {
+        "client_name": "Cellblock",
+        "redirect_uris": [f"http://127.0.0.1:{port}/callback"],
+        "token_endpoint_auth_method": "none",
+    }
+
+    class Document(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Document)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    web.socket = tls.wrap_socket(web.socket, server_side=True)
+    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        url = f"https://127.0.0.1:{web.server_address[1]}/cellblock.json"
+        document["client_id"] = url
+        auth = {"servers": {"notes": {"client_metadata_url": url, "redirect_port": port}}}
+        async with world(tmp_path, "--life", "2", "--metadata-ca", str(cert), auth=auth) as place:
+            await place.log_in()
+            assert {event["client"] for event in place.events("authorize")} == {url}
+            async with Broker(place.settings) as broker:
+                await within(broker.settled())
+                await expired(place)
+                assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+            assert place.events("client metadata")
+            assert place.events("refresh")
+            assert not place.events("register")
+    finally:
+        web.shutdown()
+        web.server_close()
+        thread.join()
+
+
+class Ring(KeyringBackend):
+    """A keyring in memory that hangs while `stuck` is set."""
+
+    priority = 1  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: dict[tuple[str, str], str] = {}
+        self.free = threading.Event()
+        self.free.set()
+
+    def get_password(self, service: str, username: str) -> str | None:
+        self.free.wait(60)
+        return self.entries.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.free.wait(60)
+        self.entries[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.entries[service, username]
+
+
+async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
+    auth = {"keyring": "auto", "keyring_timeout_ms": 1000}
+    before, ring = keyring.get_keyring(), Ring()
+    keyring.set_keyring(ring)
+    try:
+        async with world(tmp_path, "--life", "2", auth=auth, upstream={"retry_first_ms": 100}) as place:
+            assert "in the system's keyring" in await place.log_in()
+            [file] = place.state.glob("auth/*.json")
+            assert not any(token in file.read_text() for token in place.tokens())
+            assert any(token in str(ring.entries) for token in place.tokens())
+            assert (await status_of(place.place()))["kept"] == "keyring"
+            async with Broker(place.settings) as broker:
+                await within(broker.settled())
+                await expired(place)
+                assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+                assert place.tokens()[-1] in str(ring.entries), "a renewed login is kept there, too"
+
+            ring.free.clear()
+            status = await within(status_of(place.place()))
+            assert (status["state"], status["problem"]) == (
+                "unreadable",
+                "The keyring has not answered within 1 s.",
+            )
+            assert "the login is kept in" in await place.log_in()
+            assert place.tokens()[-1] in file.read_text()
+            ring.free.set()
+            assert "revoked and forgotten" in await log_out(place.place())
+            assert not file.exists()
+
+            keyring.set_keyring(null.Keyring())
+            assert "state/auth/notes-" in await place.log_in()
+    finally:
+        ring.free.set()
+        keyring.set_keyring(before)

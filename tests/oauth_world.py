@@ -1,0 +1,163 @@
+"""A real authorization server with an MCP server that it protects, the command line, and a browser that logs in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cellblock.config import Settings
+from cellblock.upstream.auth.login import Place, log_in, place_of
+from servers import browser
+from support import CELLBLOCK, SERVERS, settings, within, write_config
+
+
+@dataclass
+class Done:
+    """What a command has said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class World:
+    """One folder: configuration, state, the authorization server's ledger, what the browser saw."""
+
+    folder: Path
+    issuer: str
+    url: str
+    process: asyncio.subprocess.Process
+    cellblock: dict[str, Any]
+    environment: dict[str, str] = field(default_factory=dict[str, str])
+    transport: str = "http"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "state"
+
+    @property
+    def servers(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"url": self.url}
+        if self.transport == "sse":
+            entry["type"] = "sse"
+        return {"notes": entry}
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """What happened at the authorization server and the protected server."""
+        return [event for event in lines(self.folder / "ledger.jsonl") if name in (None, event["event"])]
+
+    def tokens(self) -> list[str]:
+        """Every access and refresh token that was ever granted."""
+        granted = self.events("grant")
+        return [event[kind] for event in granted for kind in ("access", "refresh") if event[kind]]
+
+    def seen(self) -> list[dict[str, Any]]:
+        """What the browser has seen."""
+        return lines(self.folder / "browser.jsonl")
+
+    async def run(self, *arguments: str, habit: str = "allow", **environment: str) -> Done:
+        """Runs `cellblock`, whose browser has this habit."""
+        config = write_config(self.folder, self.servers, **self.cellblock)
+        browser = f"{sys.executable} {SERVERS / 'browser.py'} {self.folder / 'browser.jsonl'} {habit} %s"
+        process = await asyncio.create_subprocess_exec(
+            str(CELLBLOCK),
+            *arguments,
+            *("--config", str(config), "--state-dir", str(self.state)),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**os.environ, "BROWSER": browser, **self.environment, **environment},
+        )
+        try:
+            out, err = await within(process.communicate(), 60)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert process.returncode is not None
+        return Done(process.returncode, out.decode(), err.decode())
+
+    @property
+    def settings(self) -> Settings:
+        return settings(self.state, self.servers, **self.cellblock)
+
+    def place(self) -> Place:
+        """What `cellblock auth` works on."""
+        return place_of(self.settings, "notes")
+
+    async def log_in(self) -> str:
+        """A login in this process, which must succeed; the same as the command's, with the same browser in a thread."""
+        visits: list[asyncio.Task[None]] = []
+
+        def say(text: str) -> None:
+            url = re.search(r"https?://\S+", text)
+            assert url is not None
+            visit = asyncio.to_thread(browser.visit, self.folder / "browser.jsonl", "allow", url[0])
+            visits.append(asyncio.create_task(visit))
+
+        done = await within(log_in(self.place(), browser=False, bound=30, say=say), 60)
+        await asyncio.gather(*visits)
+        return done
+
+    async def end_logins(self) -> None:
+        """Ends every login at the authorization server."""
+        import httpx2
+
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            (await http.post(f"{self.issuer}end")).raise_for_status()
+
+
+@contextlib.asynccontextmanager
+async def world(
+    folder: Path,
+    *options: str,
+    auth: Mapping[str, Any] | None = None,
+    transport: str = "http",
+    **cellblock: Any,
+) -> AsyncGenerator[World]:
+    """Starts both servers on free ports of the loopback; at the end nothing of them is left."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", str(SERVERS / "oauth_server.py"), "--ledger", str(folder / "ledger.jsonl")),
+        *("--transport", transport, *options),
+        stdin=DEVNULL,
+        stdout=PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        issuer_port, mcp_port = map(int, (await within(process.stdout.readline(), 60)).split())
+        issuer = f"http://127.0.0.1:{issuer_port}/"
+        sections = {"auth": {"keyring": "off", **_for(auth or {}, issuer)}, **cellblock}
+        yield World(
+            folder,
+            issuer,
+            f"http://127.0.0.1:{mcp_port}/mcp",
+            process,
+            sections,
+            transport=transport,
+        )
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _for(auth: Mapping[str, Any], issuer: str) -> dict[str, Any]:
+    """The section with the issuer's URL, which is known only now, in place of ISSUER."""
+    return json.loads(json.dumps(dict(auth)).replace("ISSUER", issuer))
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file, none when there is none."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,155 @@
+"""An MCP server whose tools ask the client back, made with the SDK's low-level server.
+
+Run as ``python asking_server.py [stdio|http] [--older]``; `--older` speaks only revisions before 2026-07-28. Over HTTP
+it listens on a free loopback port and writes ``port N`` as its first line on stdout. Tools: `elicit`, `elicit_url`,
+`sample`, `roots`, `talk` (log messages and progress), `late` (asks although its call was given up), `input` (asks in
+rounds, which only the newer revision has), `wait`. They wait `ms` or until `file` exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import uvicorn
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+Context = ServerRequestContext[dict[str, Any]]
+
+NAMES = ("elicit", "elicit_url", "sample", "roots", "talk", "late", "input", "wait")
+FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+async def list_tools(context: Context, params: Any) -> types.ListToolsResult:
+    return types.ListToolsResult(
+        tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in NAMES]
+    )
+
+
+async def ask(context: Context, name: str) -> str:
+    """Sends one request to the client; its answer or its refusal as text."""
+    session = context.session
+    try:
+        if name == "elicit_url":
+            found = await session.elicit_url("Agree there.", "https://pay.example/", "e1", context.request_id)
+            return f"{found.action}"
+        if name == "sample":
+            message = types.SamplingMessage(role="user", content=types.TextContent(text="Say hi."))
+            said = await session.create_message(
+                [message], max_tokens=10, related_request_id=context.request_id
+            )
+            return said.content.text if isinstance(said.content, types.TextContent) else "?"
+        if name == "roots":
+            return ",".join(str(root.uri) for root in (await session.list_roots()).roots)
+        answer = await session.elicit_form("Who are you?", FORM, context.request_id)
+        return f"{answer.action} {(answer.content or {}).get('name')}"
+    except MCPError as error:
+        return f"refused {error.code}: {error.message}"
+
+
+async def there(arguments: dict[str, Any]) -> None:
+    """Waits for the file that a test makes; at once without one."""
+    if "file" in arguments:
+        with anyio.fail_after(60):
+            while not await anyio.Path(arguments["file"]).exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+async def call_tool(
+    context: Context, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
+    arguments = params.arguments or {}
+    pause = float(arguments.get("ms", 0)) / 1000
+    if params.name == "input":
+        if params.input_responses is None:
+            form = types.ElicitRequestFormParams(message="Who are you?", requested_schema=FORM)
+            return types.InputRequiredResult(
+                input_requests={"who": types.ElicitRequest(params=form)}, request_state="s1"
+            )
+        assert params.request_state == "s1"
+        given = params.input_responses["who"]
+        text = (
+            f"{given.action} {(given.content or {}).get('name')}"
+            if isinstance(given, types.ElicitResult)
+            else "?"
+        )
+    elif params.name == "talk":
+        await context.session.send_log_message(
+            "error", {"said": "the disk is full"}, "disk\x1b[2J", context.request_id
+        )
+        await context.session.send_log_message("debug", "x" * 10_000, None, context.request_id)
+        await context.session.report_progress(1, 2, "half")
+        text = "talked"
+    elif params.name == "wait":
+        await asyncio.sleep(pause)
+        await there(arguments)
+        text = "waited"
+    elif params.name == "late":
+        with anyio.CancelScope(shield=True):
+            await there(arguments)
+            text = await ask(context, "elicit")
+            Path(f"{arguments['file']}.answer").write_text(text)  # noqa: ASYNC240 - a few bytes in a test server
+    else:
+        await asyncio.sleep(pause)
+        text = await ask(context, params.name)
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+async def no_discovery(context: Context, params: types.RequestParams) -> types.EmptyResult:
+    raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
+
+
+class OlderInput:
+    """Standard input without the newer revision's probe, which is refused as an older server would."""
+
+    def __init__(self) -> None:
+        self._lines = anyio.wrap_file(sys.stdin)
+        # The SDK takes the descriptor of standard output for itself.
+        self._output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def __aiter__(self) -> OlderInput:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            line = await self._lines.readline()
+            if not line:
+                raise StopAsyncIteration
+            if '"server/discover"' not in line:
+                return line
+            error = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}
+            answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}
+            self._output.write(json.dumps(answer) + "\n")
+            self._output.flush()
+
+
+async def main() -> None:
+    """Serves until told to stop."""
+    server = Server("asking", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+    if "--older" in sys.argv and "http" in sys.argv:
+        server.add_request_handler("server/discover", types.RequestParams, no_discovery)
+    if "http" in sys.argv:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        print(f"port {listener.getsockname()[1]}", flush=True)
+        app = server.streamable_http_app()
+        await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listener])
+        return
+    lines: Any = OlderInput() if "--older" in sys.argv else None
+    async with stdio_server(stdin=lines) as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

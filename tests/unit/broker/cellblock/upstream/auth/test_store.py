@@ -1,0 +1,154 @@
+"""Logins at rest: private, whole, bound to one URL, and locked between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+from cellblock.config_auth import AuthSettings
+from cellblock.upstream.auth.errors import LoginStoreError
+from cellblock.upstream.auth.private_file import MAX_BYTES, locked, read_private, write_private
+from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.auth.store import LoginStore
+
+URL = "https://notes.example/mcp"
+SETTINGS = AuthSettings(keyring="off")
+
+
+def record(url: str = URL) -> LoginRecord:
+    empty = LoginRecord(
+        server_url=url, client=OAuthClientInformationFull(client_id="c", client_secret="s3cr3t-c")
+    )
+    return empty.with_tokens(OAuthToken(access_token="s3cr3t-a", refresh_token="s3cr3t-r", expires_in=60))
+
+
+async def test_a_login_comes_back_as_it_was_and_only_for_its_url(tmp_path: Path) -> None:
+    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    assert (await store.load(), store.stamp()) == (None, None)
+    await store.save(record())
+    first = store.stamp()
+    assert await store.load() == record().model_copy(update={"expires_at": (await store.load()).expires_at})  # type: ignore[union-attr]
+    assert stat.S_IMODE(store.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.file.parent.stat().st_mode) == 0o700
+    await store.save(record().with_tokens(None))
+    assert store.stamp() != first
+    ended = await store.load()
+    assert ended is not None and ended.tokens is None
+    for name, url in (("notes", "https://notes.example/other"), ("notes2", URL)):
+        assert await LoginStore(tmp_path, name, url, SETTINGS).load() is None
+    await store.delete()
+    assert await store.load() is None
+    assert [file.name for file in store.file.parent.iterdir()] == []
+
+
+async def test_a_file_that_was_moved_to_another_servers_place_is_not_taken(tmp_path: Path) -> None:
+    store, other = (LoginStore(tmp_path, "notes", url, SETTINGS) for url in (URL, "https://evil.example/mcp"))
+    await store.save(record())
+    store.file.rename(other.file)
+    assert await other.load() is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610])
+async def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    await store.save(record())
+    store.file.chmod(mode)
+    with pytest.raises(LoginStoreError, match="Others may read the login file") as caught:
+        await store.load()
+    assert "chmod 600" in caught.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    await store.save(record())
+    os.chown(store.file, 12345, 12345)
+    with pytest.raises(LoginStoreError, match="no plain file of this user"):
+        await store.load()
+
+
+async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
+    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    await store.save(record())
+    real = tmp_path / "elsewhere"
+    store.file.rename(real)
+    store.file.symlink_to(real)
+    with pytest.raises(LoginStoreError, match="cannot be read"):
+        await store.load()
+    store.file.unlink()
+    os.mkfifo(store.file, 0o600)
+    with pytest.raises(LoginStoreError, match="no plain file"):
+        await store.load()
+    store.file.unlink()
+    store.file.mkdir()
+    with pytest.raises(LoginStoreError, match=r"cannot be read|no plain file"):
+        await store.load()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"record": {"tokens": 1}}', "\xff", "[" * 5000, '{"record": null}']
+)
+async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text: str) -> None:
+    store = LoginStore(tmp_path, "notes", URL, SETTINGS)
+    write_private(store.file, text.encode("latin-1"))
+    with pytest.raises(LoginStoreError, match="is damaged"):
+        await store.load()
+    await store.save(record())
+    assert await store.load() is not None
+
+
+async def test_a_file_without_end_is_not_read_whole(tmp_path: Path) -> None:
+    write_private(tmp_path / "large", b" " * (MAX_BYTES + 1))
+    with pytest.raises(LoginStoreError, match="too large"):
+        read_private(tmp_path / "large")
+
+
+async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:
+    for name in ("../../evil", "a/b", "", "ö" * 300, "\udcff"):
+        store = LoginStore(tmp_path, name, URL, SETTINGS)
+        await store.save(record())
+        assert store.file.parent == tmp_path / "auth"
+        assert await store.load() is not None
+
+
+async def test_only_one_holds_the_lock_and_waiting_has_an_end(tmp_path: Path) -> None:
+    file = tmp_path / "auth" / "x.lock"
+    order: list[str] = []
+
+    async def hold(name: str) -> None:
+        async with locked(file, 20):
+            order.append(f"{name} in")
+            await asyncio.sleep(0)
+            order.append(f"{name} out")
+
+    await asyncio.gather(*(hold(name) for name in "abc"))
+    assert [entry.split()[1] for entry in order] == ["in", "out"] * 3
+    async with locked(file, 1):
+        with pytest.raises(LoginStoreError, match=r"has held .* for 0\.2 s"):
+            async with locked(file, 0.2):
+                pass
+
+
+def test_a_record_shows_no_secret() -> None:
+    shown = f"{record()!r} {record()}"
+    assert "s3cr3t" not in shown
+    assert sorted(record().secrets()) == ["s3cr3t-a", "s3cr3t-c", "s3cr3t-r"]
+    assert json.loads(record().model_dump_json())["tokens"]["access_token"] == "s3cr3t-a"
+
+
+def test_what_a_renewal_leaves_out_is_as_before() -> None:
+    renewed = record().with_tokens(OAuthToken(access_token="new", expires_in=60))
+    assert renewed.tokens is not None
+    assert (renewed.tokens.access_token, renewed.tokens.refresh_token) == ("new", "s3cr3t-r")
+
+
+@pytest.mark.parametrize(("life", "stale"), [(None, False), (0, True), (-5, True), (3600, False), (2, False)])
+def test_when_a_token_is_stale(life: int | None, stale: bool) -> None:
+    tokens = OAuthToken(access_token="a", expires_in=life)
+    assert record().with_tokens(tokens).is_stale() is stale
