@@ -64,6 +64,7 @@ class Connection:
         require(NODE, INSPECTOR)
         behind = ["--", *(command or self.command)] if self.command else []
         options = ["--cli", "--protocol-era", self.era, "--format", "json", "--quiet", *self.target]
+        options += ["--connect-timeout", "60000"]
         process = await asyncio.create_subprocess_exec(
             *[str(NODE), str(INSPECTOR), *options, *arguments, *behind],
             stdin=DEVNULL,
@@ -84,7 +85,7 @@ class Connection:
     async def ask(self, *arguments: str, command: Sequence[str] = ()) -> dict[str, Any]:
         """What it prints for one request."""
         async with self.started(*arguments, command=command) as process:
-            out, errors = await within(process.communicate(), 60)
+            out, errors = await within(process.communicate(), 90)
             assert process.returncode == 0, errors.decode()
             read = json.loads(out)
             return read.get("result", read)
@@ -109,7 +110,8 @@ def connection(request: pytest.FixtureRequest, tmp_path: Path, running: Daemon) 
     return Connection(front, era, tmp_path, running if front == "http" else None)
 
 
-async def test_it_lists_the_one_tool(connection: Connection) -> None:
+async def test_it_lists_the_one_tool(tmp_path: Path) -> None:
+    connection = Connection("stdio", "legacy", tmp_path, None)
     (tool,) = (await connection.ask("--method", "tools/list"))["tools"]
     assert tool["name"] == "codemode.run"
     assert "list_issues" in tool["description"]
@@ -151,7 +153,7 @@ async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, 
         await until(lambda: recorded("tool", "never"), "the script is in its call", 60)
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        await within(process.wait())
+        await within(process.wait(), 60)
         await gone(family, 20)
         if front == "http":
             await until(lambda: recorded("event", "cancelled"), "a cancel notification upstream")

@@ -108,7 +108,7 @@ class Driven:
 
     async def answer(self, number: int) -> dict[str, Any]:
         """Waits for the answer to a command."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while number not in self.answers:
                 assert not self.ended, "the client ended"
                 self.changed.clear()
@@ -132,7 +132,9 @@ class Driven:
 
 
 @asynccontextmanager
-async def driven(package: str, era: str, folder: Path, running: Daemon | None) -> AsyncGenerator[Driven, None]:
+async def driven(
+    package: str, era: str, folder: Path, running: Daemon | None
+) -> AsyncGenerator[Driven, None]:
     """A client that is connected; afterwards neither it nor a server that it started runs any more."""
     require(NODE, NODE_SERVERS / package.rpartition("/")[2])
     process = await asyncio.create_subprocess_exec(
@@ -175,12 +177,12 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Dae
 
 @pytest.fixture(scope="module", params=CONNECTIONS, ids="-".join)
 async def client(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, running: Daemon
 ) -> AsyncIterator[Driven]:
     """One connection of each kind."""
     front, package, era = request.param
-    served = request.getfixturevalue("running") if front == "http" else None
-    async with driven(package, era, tmp_path_factory.mktemp("client"), served) as connected:
+    folder = tmp_path_factory.mktemp("client")
+    async with driven(package, era, folder, running if front == "http" else None) as connected:
         yield connected
 
 
@@ -221,7 +223,7 @@ async def test_it_is_told_of_progress_and_aborting_ends_the_run(client: Driven) 
     cancels, calls = client.recorded("event", "cancelled"), client.recorded("tool", "never")
     run = await client.send("run", request={"code": ENDLESS})
     told: list[dict[str, Any]] = client.progress.setdefault(run, [])
-    await until(lambda: told and told[-1]["message"].endswith("last log: now waiting"), "progress")
+    await until(lambda: told and told[-1]["message"].endswith("last log: now waiting"), "progress", 60)
     await until(lambda: client.recorded("tool", "never") > calls, "the script is in its call")
     await until(lambda: len(told) >= 3, "more progress")
     assert [report["progress"] for report in told] == sorted({report["progress"] for report in told})
