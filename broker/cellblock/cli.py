@@ -17,13 +17,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_auth, cli_http, cli_schemas
-from cellblock.config import Settings, load_settings
+from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_schemas
+from cellblock.cli_parser import LIMIT_OPTIONS, make_parser
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
+    from cellblock.config import Settings
     from cellblock.daemon import Broker
 
 EXIT_OK: Final = 0
@@ -31,142 +32,20 @@ EXIT_SCRIPT_ERROR: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 3
 
-LIMIT_OPTIONS: Final = {
-    "timeout_ms": ("timeoutMs", "wall time in milliseconds"),
-    "max_memory_bytes": ("maxMemoryBytes", "memory over an idle worker's, in bytes"),
-    "max_log_bytes": ("maxLogBytes", "console output in bytes"),
-    "max_tool_calls": ("maxToolCalls", "number of tool calls"),
-    "max_cpu_ms": ("maxCpuMs", "CPU time in milliseconds"),
-}
+COMPLETING: Final = "_ARGCOMPLETE"
+"""Set by a shell that asks what an unfinished command line can become."""
 
 
 class UsageError(Exception):
     """The arguments cannot be used; the text says why."""
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """All commands and options."""
-    parser = argparse.ArgumentParser(
-        prog="cellblock",
-        description="Runs an agent's JavaScript against MCP servers, in a process that can touch nothing.",
-    )
-    parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    run = commands.add_parser(
-        "run",
-        help="run one script and print the response as JSON",
-        description="Runs one script and prints the codemode.run response as JSON.",
-        epilog="example: cellblock run script.js --config cellblock.json --timeout-ms 5000",
-    )
-    run.add_argument("script", metavar="SCRIPT", help="a file, or - for standard input")
-    _common(run)
-    for name, (_, meaning) in LIMIT_OPTIONS.items():
-        run.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=meaning)
-    run.add_argument(
-        "--typecheck",
-        choices=["off", "after", "before"],
-        help="type-check after a failure, or before the start (default: as configured)",
-    )
-    run.add_argument(
-        "--require",
-        action="append",
-        default=[],
-        metavar="SERVER",
-        help="exit with 2 unless this server is connected (repeatable)",
-    )
-
-    serve = commands.add_parser(
-        "serve",
-        help="be an MCP server with the tool codemode.run",
-        description="Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, "
-        "inspect_tool and list_servers.",
-        epilog="example: claude mcp add cellblock -- cellblock serve --stdio --config ~/cellblock.json",
-    )
-    _common(serve)
-    serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
-    serve.add_argument(
-        "--profile",
-        choices=["default", "extended"],
-        help="the tools that clients see (default: as configured)",
-    )
-    cli_http.add_serve_options(serve)
-    cli_http.add_parsers(commands, _common)
-
-    types = commands.add_parser(
-        "types",
-        help="print the TypeScript declarations of servers",
-        description="Prints the TypeScript declarations that scripts are written against.",
-        epilog="example: cellblock types files --config cellblock.json > servers.d.ts",
-    )
-    types.add_argument("servers", nargs="*", metavar="SERVER", help="all servers when none is named")
-    _common(types)
-
-    search = commands.add_parser("search", help="find tools by what they do")
-    search.add_argument("query", metavar="QUERY")
-    search.add_argument("--server", metavar="SERVER", help="search one server only")
-    search.add_argument(
-        "--limit", type=int, default=10, metavar="N", help="at most so many results (default 10)"
-    )
-    search.add_argument(
-        "--types", action="store_true", help="print TypeScript declarations, as search_tools does"
-    )
-    search.add_argument("--json", action="store_true", help="print JSON")
-    _common(search)
-
-    inspect = commands.add_parser("inspect", help="print one tool's description and schemas as JSON")
-    inspect.add_argument(
-        "tool", metavar="TOOL", help="SERVER.TOOL, mcp__SERVER__TOOL, or TOOL when it is unique"
-    )
-    _common(inspect)
-
-    approve = commands.add_parser(
-        "approve",
-        help="show how a server's tools differ from their pins, and pin them as they are now",
-        description="Connects to one server and shows which of its tools are new, or changed since they were pinned. "
-        "Exit code 1 when tools differ and none was approved.",
-        epilog="example: cellblock approve files read_file --config cellblock.json",
-    )
-    approve.add_argument("server", metavar="SERVER", help="its name in mcpServers")
-    approve.add_argument("tools", nargs="*", metavar="TOOL", help="approve these")
-    approve.add_argument("--all", action="store_true", help="approve all tools that differ")
-    approve.add_argument("--show", action="store_true", help="approve nothing")
-    _common(approve)
-
-    cli_schemas.add_parser(commands, _common)
-    cli_auth.add_parser(commands, _common)
-
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what is in force on this machine, what is missing, and what does not work",
-        description="Starts everything once and says what is in force, missing or broken. Exit code 1 on a problem.",
-    )
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    _common(doctor)
-
-    keygen = commands.add_parser(
-        "keygen",
-        help="make the key pair of a broker or of a worker host, and print its public key",
-        description="Makes FILE with a new key pair, readable by you alone, and prints the public key. "
-        "Of a FILE that exists, prints the public key.",
-        epilog="example: cellblock keygen ~/.config/cellblock/broker.key",
-    )
-    keygen.add_argument("file", type=Path, metavar="FILE")
-
-    demo = commands.add_parser(
-        "demo", help="run a real script against two servers that need nothing external"
-    )
-    demo.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")
-    return parser
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="mcpServers JSON, or the same as TOML")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code."""
+    if COMPLETING in os.environ:
+        from cellblock.cli_completion import complete
+
+        complete(make_parser())
     logging.basicConfig(
         level=os.environ.get("CELLBLOCK_LOG", "ERROR").upper(),
         stream=sys.stderr,
@@ -184,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "approve": _approve,
         "schemas": _schemas,
         "auth": _auth,
+        "completion": _completion,
+        "config": _config,
+        "import": _import,
         "doctor": _doctor,
         "keygen": _keygen,
         "demo": _demo,
@@ -212,6 +94,9 @@ async def _with_signals(work: Coroutine[Any, Any, int]) -> int:
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
+    # Not at the top: the models cost 0.1 s, which --help and a shell's completion need not wait for.
+    from cellblock.config import load_settings
+
     return load_settings(parsed.config).with_state_dir(parsed.state_dir)
 
 
@@ -261,17 +146,22 @@ def _read_script(name: str) -> str:
 
 async def _serve(parsed: argparse.Namespace) -> int:
     cli_http.check_serve(parsed)
-    settings = _settings(parsed).with_profile(parsed.profile)
+
+    def load() -> Settings:
+        return _settings(parsed).with_profile(parsed.profile)
+
     if parsed.http is not None:
-        await cli_http.serve(parsed, settings)
+        await cli_http.serve(parsed, load)
         return EXIT_OK
 
+    from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(settings) as broker:
+    async with Broker(load()) as broker:
         await broker.settled()
-        await serve_stdio(broker, version=__version__)
+        async with following(broker, parsed, load):
+            await serve_stdio(broker, version=__version__)
     return EXIT_OK
 
 
@@ -297,15 +187,22 @@ async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, Broker]:
 
 
 async def _types(parsed: argparse.Namespace) -> int:
-    from cellblock.knowledge import show_types
+    from cellblock.knowledge import as_json, show_types
 
     catalog, broker = await _catalog(parsed)
+    if parsed.json:
+        names = parsed.servers or list(catalog.servers)
+        found = {name: show_types(catalog, [name], broker.output_of) for name in names}
+        sys.stdout.write(as_json(found) + "\n")
+        return EXIT_OK
     sys.stdout.write(show_types(catalog, parsed.servers, broker.output_of))
     return EXIT_OK
 
 
 async def _search(parsed: argparse.Namespace) -> int:
-    from cellblock.knowledge import as_json, as_text, declare_found, find_tools, search_tools
+    from cellblock.cli_show import search_text
+    from cellblock.knowledge import as_json, declare_found, find_tools, search_tools
+    from cellblock.terminal import Painter
 
     if parsed.limit < 1:
         raise UsageError("--limit must be 1 or more")
@@ -317,16 +214,19 @@ async def _search(parsed: argparse.Namespace) -> int:
         sys.stdout.write(declare_found(find_tools(catalog, parsed.query, **asked), broker.output_of))
         return EXIT_OK
     results = search_tools(catalog, parsed.query, **asked, outputs=broker.output_of)
-    sys.stdout.write((as_json(results) if parsed.json else as_text(results)) + "\n")
+    sys.stdout.write((as_json(results) if parsed.json else search_text(results, Painter(sys.stdout))) + "\n")
     return EXIT_OK
 
 
 async def _inspect(parsed: argparse.Namespace) -> int:
+    from cellblock.cli_show import tool_text
     from cellblock.knowledge import as_json, inspect_tool
+    from cellblock.terminal import Painter
 
     catalog, broker = await _catalog(parsed)
     found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
-    sys.stdout.write(as_json(found) + "\n")
+    plain = parsed.json or not sys.stdout.isatty()
+    sys.stdout.write((as_json(found) if plain else tool_text(found, Painter(sys.stdout))) + "\n")
     return EXIT_OK
 
 
@@ -337,7 +237,11 @@ async def _approve(parsed: argparse.Namespace) -> int:
         raise UsageError("name tools, or give --all")
     settings = _settings(parsed)
     done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
-    sys.stdout.write(done.text + "\n")
+    if parsed.json:
+        report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
+        sys.stdout.write(json.dumps({**report, "text": done.text}, ensure_ascii=False, indent=2) + "\n")
+    else:
+        sys.stdout.write(done.text + "\n")
     return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
 
 
@@ -354,13 +258,44 @@ async def _auth(parsed: argparse.Namespace) -> int:
     return await cli_auth.run(parsed, _settings(parsed))
 
 
+async def _completion(parsed: argparse.Namespace) -> int:
+    from cellblock.cli_completion import script
+
+    sys.stdout.write(script(parsed.shell))
+    return EXIT_OK
+
+
+async def _config(parsed: argparse.Namespace) -> int:
+    return EXIT_OK if cli_config.check(parsed) else EXIT_SCRIPT_ERROR
+
+
+async def _import(parsed: argparse.Namespace) -> int:
+    cli_import.run(parsed, cli_config.default_file())
+    return EXIT_OK
+
+
 async def _doctor(parsed: argparse.Namespace) -> int:
+    from cellblock.config_check import check_config
     from cellblock.daemon import Broker
     from cellblock.doctor import examine
     from cellblock.knowledge import as_json
+    from cellblock.terminal import Painter
 
-    report = await examine(Broker(_settings(parsed)))
-    sys.stdout.write((as_json(report.as_json()) if parsed.json else report.as_text()) + "\n")
+    warnings: list[str] = []
+    if parsed.config is not None:
+        checked = check_config(parsed.config)
+        if parsed.json and not checked.ok:
+            problems = [f"{problem.text(checked.file)} {problem.hint}" for problem in checked.problems]
+            sys.stdout.write(as_json({"ok": False, "problems": problems}) + "\n")
+        warnings = [
+            f"{problem.text(checked.file)} {problem.hint}"
+            for problem in checked.problems
+            if problem.severity == "warning"
+        ]
+    broker = Broker(_settings(parsed))
+    report = await examine(broker, warnings=warnings, address=cli_http.DEFAULT_ADDRESS)
+    text = as_json(report.as_json()) if parsed.json else report.as_text(Painter(sys.stdout))
+    sys.stdout.write(text + "\n")
     return EXIT_OK if report.ok else EXIT_SCRIPT_ERROR
 
 

@@ -27,7 +27,6 @@ def add_parser(
         help="log in to upstream servers with OAuth",
         description="Logs in to the HTTP servers of the configuration. A daemon that runs already sees it within a "
         "second; it never opens a browser by itself.",
-        epilog="example: cellblock auth login wiki --config cellblock.json",
     )
     actions = auth.add_subparsers(dest="action", required=True, metavar="ACTION")
     login = actions.add_parser(
@@ -35,7 +34,6 @@ def add_parser(
         help="log in to one server in a browser",
         description="Opens a browser, waits until you have logged in there, and keeps the login in the system's "
         "keyring, or else in a file that only you can read.",
-        epilog="example: cellblock auth login wiki --config cellblock.json --no-browser",
     )
     login.add_argument("server", metavar="SERVER", help="its name in mcpServers")
     login.add_argument("--no-browser", action="store_true", help="only print the URL")
@@ -58,7 +56,11 @@ def add_parser(
     )
     status.add_argument("--json", action="store_true", help="print JSON")
     common(status)
-    logout = actions.add_parser("logout", help="end a login, at the authorization server too, and forget it")
+    logout = actions.add_parser(
+        "logout",
+        help="end a login",
+        description="Ends a login, at the authorization server too where it can be ended there, and forgets it.",
+    )
     logout.add_argument("server", metavar="SERVER", help="its name in mcpServers")
     common(logout)
 

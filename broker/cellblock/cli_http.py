@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock import __version__
-from cellblock.config import Settings
 from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cellblock.config import Settings
     from cellblock.frontend.http.server import HttpFrontend
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
@@ -46,7 +46,6 @@ def add_parsers(
         help="be the stdio end of a daemon that runs already",
         description="Relays MCP between standard input and output and a running `cellblock serve --http`, so that "
         "several editors share its workers and its upstream servers.",
-        epilog="example: claude mcp add cellblock -- cellblock connect",
     )
     connect.add_argument("--url", metavar="URL", help=f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
     connect.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM certificates to trust for https")
@@ -57,8 +56,6 @@ def add_parsers(
         "service",
         help="print a systemd unit or a launchd plist that runs the daemon",
         description="Prints what makes `cellblock serve --http` a service of the user, and where to put it.",
-        epilog="example: cellblock service --systemd --config ~/cellblock.json "
-        "> ~/.config/systemd/user/cellblock.service",
     )
     kind = service.add_mutually_exclusive_group()
     kind.add_argument("--systemd", action="store_true", help="a systemd user unit (the default on Linux)")
@@ -92,12 +89,19 @@ def check_serve(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
 
 
-async def serve(parsed: argparse.Namespace, settings: Settings) -> None:
-    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left."""
+async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> None:
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
+
+    Args:
+        parsed: The options of `serve`.
+        load: Reads the settings; again whenever their file has changed.
+    """
+    from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.http.address import Address
     from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 
+    settings = load()
     options = HttpOptions(
         address=Address.parse(parsed.http),
         token_file=parsed.token_file or token_file(settings),
@@ -115,7 +119,10 @@ async def serve(parsed: argparse.Namespace, settings: Settings) -> None:
                 return bool(broker.hosts) and (broker.warm_workers > 0 or warm == 0)
 
             _drain_on_signals(front)
-            await front.serve(broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front))
+            async with following(broker, parsed, load):
+                await front.serve(
+                    broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front)
+                )
     finally:
         front.close()
 

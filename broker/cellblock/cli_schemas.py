@@ -10,12 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellblock.config import Settings
 from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
+    from cellblock.config import Settings
     from cellblock.schemas.store import Store
 
 Catalogs = Callable[[argparse.Namespace], Awaitable["tuple[Catalog, OutputLookup]"]]
@@ -23,19 +23,41 @@ Catalogs = Callable[[argparse.Namespace], Awaitable["tuple[Catalog, OutputLookup
 
 def add_parser(commands: Any, common: Callable[[argparse.ArgumentParser], None]) -> None:
     """Adds the command and its four actions."""
-    parser = commands.add_parser("schemas", help="what tools return: overlay files, and what was observed")
+    parser = commands.add_parser(
+        "schemas",
+        help="what tools return: overlay files, and what was observed",
+        description="Works with what is known of the results of tools. No tool is called.",
+    )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    init = actions.add_parser("init", help="write a commented overlay file to fill in")
-    init.add_argument("server", metavar="SERVER")
+    init = actions.add_parser(
+        "init",
+        description="Writes a commented overlay file for one server, to say in it what its tools return.",
+        help="write a commented overlay file to fill in",
+    )
+    init.add_argument("server", metavar="SERVER", help="its id, or its name in the configuration")
     init.add_argument("--force", action="store_true", help="write over an existing file")
-    export = actions.add_parser("export", help="print what is known of outputs as JSON")
+    export = actions.add_parser(
+        "export",
+        description="Prints what is known of outputs, declared, given or observed, as JSON.",
+        help="print what is known of outputs as JSON",
+    )
     export.add_argument("server", nargs="?", metavar="SERVER", help="all servers when none is named")
-    diff = actions.add_parser("diff", help="print how what a tool returns has changed")
+    diff = actions.add_parser(
+        "diff",
+        description="Prints how the results of a tool have changed since they were first observed.",
+        help="print how what a tool returns has changed",
+    )
     diff.add_argument("server", metavar="SERVER", help="the server's name in the configuration")
     diff.add_argument("tool", metavar="TOOL", help="the tool's name in MCP")
-    clear = actions.add_parser("clear", help="forget what was observed")
+    clear = actions.add_parser(
+        "clear",
+        description="Forgets what was observed: of one tool, of one server, or everything.",
+        help="forget what was observed",
+    )
     clear.add_argument("server", nargs="?", metavar="SERVER", help="everything when none is named")
-    clear.add_argument("tool", nargs="?", metavar="TOOL")
+    clear.add_argument("tool", nargs="?", metavar="TOOL", help="the tool's name in MCP")
+    for action in (diff, clear):
+        action.add_argument("--json", action="store_true", help="print JSON")
     for action in (init, export, diff, clear):
         common(action)
 
@@ -126,10 +148,15 @@ def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
         )
     steps = [*older, (newest[0].version, 0.0, max(newest, key=lambda seen: seen.last_seen))]
     lines: list[str] = []
+    changes: list[dict[str, Any]] = []
     for (version, until, before), (_, _, after) in pairwise(steps):
         at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
+        sentences = before.changes_to(after)
         lines.append(f"{at}, after version {version}:")
-        lines += [f"  {sentence}" for sentence in before.changes_to(after)]
+        lines += [f"  {sentence}" for sentence in sentences]
+        changes.append({"after": version, "at": at, "changes": list(sentences)})
+    if parsed.json:
+        return json.dumps(changes, ensure_ascii=False, indent=2) + "\n"
     return "\n".join(lines or ["It has not changed."]) + "\n"
 
 
@@ -143,4 +170,6 @@ def _clear(parsed: argparse.Namespace, settings: Settings) -> str:
         raise ConfigError(f"Nothing was forgotten: {error}.", hint="Try again.") from None
     finally:
         store.close()
+    if parsed.json:
+        return json.dumps({"forgot": count}) + "\n"
     return f"forgot {count} tool{'' if count == 1 else 's'}\n"

@@ -6,17 +6,20 @@ A configuration is the `mcpServers` JSON that MCP clients use, with Cellblock's 
 
 from __future__ import annotations
 
-import json
 import os
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cellblock.config_auth import AuthSettings, ServerAuthSettings
+from cellblock.config_file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
+from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.config_file.references import Resolver
+from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config_http import HttpSettings
 from cellblock.config_policy import Grant, PolicySettings
 from cellblock.config_schemas import (
@@ -70,6 +73,9 @@ __all__ = [
     "UpstreamSettings",
     "load_settings",
     "parse_settings",
+    "parse_source",
+    "read_settings",
+    "read_source",
 ]
 
 TypecheckMode = Literal["off", "after", "before"]
@@ -122,13 +128,39 @@ class ServerConfig(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: str | None = None
+    """The program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
+
     args: list[str] = []
+    """Its arguments."""
+
     env: dict[str, str] = {}
+    """Its environment variables, beside a few that every program needs, such as PATH and HOME."""
+
     cwd: Path | None = None
+    """The folder it is started in; Cellblock's own when absent."""
+
     url: str | None = None
+    """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
+
     headers: dict[str, str] = {}
+    """HTTP headers of every request."""
+
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    """How a `url` is spoken to: streamable HTTP unless it says `sse`."""
+
     disabled: bool = False
+    """Whether the server is left out."""
+
+    _referenced: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def referenced(self) -> frozenset[str]:
+        """Values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
+        return self._referenced
+
+    def hold(self, referenced: frozenset[str]) -> None:
+        """Notes those values; for who reads the configuration."""
+        self._referenced = referenced
 
     @model_validator(mode="after")
     def _one_transport(self) -> ServerConfig:
@@ -143,7 +175,21 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
+    """The MCP servers, by names of your choice."""
+
     cellblock: CellblockSettings = CellblockSettings()
+    """Cellblock's own settings."""
+
+    _files: tuple[Path, ...] = PrivateAttr(default=())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that references such as `${file:/path}` have named."""
+        return self._files
+
+    def hold(self, files: Sequence[Path]) -> None:
+        """Notes those files; for who reads the configuration."""
+        self._files = tuple(files)
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
@@ -196,24 +242,13 @@ def load_settings(path: str | os.PathLike[str] | None) -> Settings:
     """Reads a configuration file; None gives the defaults without servers.
 
     Raises:
-        ConfigError: The file cannot be read or parsed, or says something that cannot be used.
+        ConfigError: The file cannot be read.
+        ConfigProblems: It is not valid, or says something that cannot be used; with all places, as file:line:column.
     """
     if path is None:
         return Settings()
-    file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the configuration {file}: {error}.", hint="Check --config.") from None
-    try:
-        raw: object = tomllib.loads(text) if file.suffix.lower() == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{file} is not valid: {error}.", hint="Correct the file at that position."
-        ) from None
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{file} holds no object.", hint='Start with {"mcpServers": {…}}.')
-    return parse_settings(cast("dict[str, Any]", raw), source=str(file))
+    source = read_source(path)
+    return _settings(parse_source(source), source)
 
 
 def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration") -> Settings:
@@ -222,15 +257,98 @@ def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration")
     Keys of clients beside `mcpServers` and `cellblock` are left alone.
 
     Raises:
-        ConfigError: Something in it cannot be used; the message names the place.
+        ConfigProblems: Something in it cannot be used; the message names every place.
     """
-    known = {key: raw[key] for key in ("mcpServers", "cellblock") if key in raw}
+    return _settings(raw, Source(source))
+
+
+def read_source(path: str | os.PathLike[str]) -> Source:
+    """The text of a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    file = Path(path)
     try:
-        return Settings.model_validate(known)
+        # Some editors on Windows begin a file with a byte order mark.
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read the configuration {file}: {error}.", hint="Check --config.") from None
+    return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
+
+
+def parse_source(source: Source) -> dict[str, Any]:
+    """The object that a configuration's text says.
+
+    Raises:
+        ConfigProblems: It is not valid, or no object.
+    """
+    try:
+        raw: object = parse(source.text or "", toml=source.toml)
+    except SyntaxFault as error:
+        fault = Problem(
+            (), f"not valid {'TOML' if source.toml else 'JSON'}: {error.message}", "Correct the file there."
+        )
+        raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
+    if not isinstance(raw, dict):
+        fault = Problem((), "the file holds no object", 'Start with {"mcpServers": {…}}.')
+        raise ConfigProblems(source.name, source.placed([fault]))
+    return cast("dict[str, Any]", raw)
+
+
+def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
+    """Settings (None when there are problems), all problems with their positions, and the file in our own format."""
+    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
+    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+    resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
+    plain, secrets = _resolved(made, resolver)
+    problems = made.problems + [_in_file(problem, made) for problem in resolver.problems]
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(plain)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the top level"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ConfigError(
-            f"{source}: {where}: {first['msg']}{more}.", hint=f"Correct {where} in the configuration."
-        ) from None
+        said = {problem.path for problem in problems}
+        found = (_in_file(problem, made) for problem in of_validation(error, Settings))
+        # A reference that stands for nothing is no valid URL either; once is enough.
+        problems += [problem for problem in found if problem.path not in said]
+    if settings is None or problems:
+        return None, source.placed(problems), made
+    for name, values in secrets.items():
+        settings.servers[name].hold(values)
+    settings.hold([*resolver.files])
+    return settings, [], made
+
+
+def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
+    """The configuration with references resolved, and the secrets that each server was given by them."""
+    plain = made.as_settings()
+    secrets: dict[str, frozenset[str]] = {}
+    if SECTION_KEY in plain:
+        plain[SECTION_KEY] = resolver.resolve(plain[SECTION_KEY], (SECTION_KEY,))
+    servers = plain.get(SERVERS_KEY)
+    if not isinstance(servers, dict):
+        return plain, secrets
+    resolved: dict[str, Any] = {}
+    known = {field.alias or name for name, field in ServerConfig.model_fields.items()}
+    for name, entry in cast("dict[str, Any]", servers).items():
+        resolved[name] = entry
+        if isinstance(entry, dict) and cast("dict[str, Any]", entry).get("disabled") is not True:
+            before, resolver.secrets = resolver.secrets, set()
+            # What other clients keep there is not ours to look up.
+            ours = {key: value for key, value in cast("dict[str, Any]", entry).items() if key in known}
+            resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
+            secrets[name] = frozenset(resolver.secrets)
+            resolver.secrets |= before
+    plain[SERVERS_KEY] = resolved
+    return plain, secrets
+
+
+def _in_file(problem: Problem, made: Normal) -> Problem:
+    return replace(problem, path=made.path_in_file(problem.path))
+
+
+def _settings(raw: Mapping[str, Any], source: Source) -> Settings:
+    settings, problems, _ = read_settings(raw, source)
+    if settings is None:
+        raise ConfigProblems(source.name, problems)
+    return settings

@@ -16,15 +16,23 @@ class ToolSchemaSettings(Section):
     """What a server or a tool does otherwise; None is as the level above has it."""
 
     learn: bool | None = None
+    """As `schemas.learn`."""
+
     unwrap: Unwrap | None = None
+    """As `schemas.unwrap`."""
+
     unbox: bool | None = None
+    """As `schemas.unbox`."""
+
     keep_samples: bool | None = None
+    """As `schemas.keep_samples`."""
 
 
 class ServerSchemaSettings(ToolSchemaSettings):
     """The same for one server of `mcpServers`, and for its tools by their MCP names."""
 
     tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
+    """Exceptions for single tools, by their MCP names."""
 
 
 class SchemaRules(NamedTuple):

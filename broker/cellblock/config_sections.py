@@ -24,7 +24,10 @@ class LimitRange(Section):
     """A per-run limit: what a run gets when it asks for nothing, and the most that it may ask for."""
 
     default: Annotated[int, Field(ge=0)]
+    """What a run gets that asks for nothing."""
+
     maximum: Annotated[int, Field(ge=0)]
+    """The most that a run gets."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LimitRange:
@@ -116,6 +119,8 @@ class UpstreamSettings(Section):
     """How long the first run waits for servers that are still connecting."""
 
     retry_first_ms: Positive = 500
+    """Pause before the first attempt to reconnect; doubled for each further one."""
+
     retry_max_ms: Positive = 30_000
     """Pause before reconnecting, doubled from the first to the longest; up to half of each is left out by chance."""
 

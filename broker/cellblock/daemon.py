@@ -20,6 +20,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
+from cellblock.config_changes import described, taken_over
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
@@ -87,6 +88,7 @@ class Broker:
         self._remote: CurveLink | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
+        self._releases: set[asyncio.Task[None]] = set()
 
     @classmethod
     def from_config(
@@ -190,6 +192,28 @@ class Broker:
     def settings(self) -> Settings:
         """The configuration."""
         return self._settings
+
+    def reconfigure(self, settings: Settings) -> list[str]:
+        """Takes over a changed configuration. Runs in flight keep their limits, and the sessions they began with.
+
+        Returns:
+            What has changed, a sentence each; settings that need a restart are named there, and keep their old values.
+
+        Raises:
+            ConfigError: The servers cannot be used together; nothing has changed then.
+            HostUnavailable: The broker is not running.
+        """
+        if self._executor is None or self._registry is None:
+            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        settings, live, waiting = taken_over(self._settings, settings)
+        change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
+        self._settings = settings
+        generation = self._executor.use(settings.cellblock)
+        if change.retired:
+            release = asyncio.create_task(self._registry.release(change.retired, generation.ended))
+            self._releases.add(release)
+            release.add_done_callback(self._releases.discard)
+        return described(change, live, waiting)
 
     @property
     def catalog(self) -> Catalog:
@@ -349,12 +373,18 @@ class Broker:
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.push_async_callback(self._stop_executor, executor)
+        stack.callback(self._stop_releases)
 
     def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:
         learner = Learner(self._settings.cellblock.schemas, self._settings.state_dir / FILE_NAME)
         learner.start()
         stack.push_async_callback(learner.close)
         return learner
+
+    def _stop_releases(self) -> None:
+        # The registry closes what they would have closed.
+        for release in self._releases:
+            release.cancel()
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None

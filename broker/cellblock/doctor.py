@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock import __version__
+from cellblock.catalog.naming import module_paths
+from cellblock.checkups import daemon_state, deno_trouble, fix_of, state_dir_trouble, token_trouble
 from cellblock.daemon import Broker
-from cellblock.errors import HostUnavailable
+from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.terminal import Painter
 from cellblock.typecheck import compiler
+from cellblock.upstream.stderr_log import upstream_log
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
 TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
+
+PLAIN: Final = Painter(None)
 
 
 @dataclass(slots=True)
@@ -27,6 +35,7 @@ class Report:
     state_dir: str
     isolation: str
     typecheck: str = ""
+    daemon: str = ""
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
     servers: dict[str, str] = field(default_factory=dict[str, str])
@@ -48,43 +57,68 @@ class Report:
             "layers": self.layers,
             "missing": self.missing,
             "typecheck": self.typecheck,
+            "daemon": self.daemon,
             "servers": self.servers,
             "warnings": self.warnings,
             "problems": self.problems,
         }
 
-    def as_text(self) -> str:
+    def as_text(self, paint: Painter = PLAIN) -> str:
         """The report for people."""
-        lines = ["Versions"]
+        lines = [paint("Versions", "bold")]
         lines += [f"  {name} {version}" for name, version in self.versions.items()]
         lines += [
             "",
             f"State directory: {self.state_dir}",
             "",
-            f"Around each worker (isolation = {self.isolation})",
+            paint(f"Around each worker (isolation = {self.isolation})", "bold"),
         ]
-        lines += [f"  in force  {layer}" for layer in self.layers]
-        lines += [f"  missing   {layer}" for layer in self.missing]
+        lines += [f"  {paint('in force', 'green')}  {layer}" for layer in self.layers]
+        lines += [f"  {paint('missing', 'yellow')}   {layer}" for layer in self.missing]
         lines += ["", f"Type checking of scripts: {self.typecheck}"]
+        if self.daemon:
+            lines += ["", f"Daemon: {self.daemon}"]
         if self.servers:
-            lines += ["", "Servers", *(f"  {name}: {state}" for name, state in self.servers.items())]
+            lines += ["", paint("Servers", "bold")]
+            lines += [
+                f"  {name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
+                for name, state in self.servers.items()
+            ]
         if self.warnings:
-            lines += ["", "Warnings", *(f"  {warning}" for warning in self.warnings)]
-        lines += ["", "Problems" if self.problems else "No problems found."]
+            lines += ["", paint("Warnings", "bold", "yellow"), *(f"  {warning}" for warning in self.warnings)]
+        verdict = (
+            paint("Problems", "bold", "red")
+            if self.problems
+            else paint("No problems found.", "bold", "green")
+        )
+        lines += ["", verdict]
         lines += [f"  {problem}" for problem in self.problems]
         return "\n".join(lines)
 
 
-async def examine(broker: Broker) -> Report:
+async def examine(broker: Broker, *, warnings: Sequence[str] = (), address: str | None = None) -> Report:
     """Starts the broker, connects to every server, and runs one script.
 
     Args:
         broker: Not yet entered; closed again afterwards.
+        warnings: What is known already.
+        address: Where a daemon usually is, as `HOST:PORT`; None does not look.
     """
     settings = broker.settings
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
     report = Report(versions, str(settings.state_dir), settings.cellblock.isolation)
     report.typecheck = _typecheck(settings.cellblock.typecheck)
+    report.warnings += warnings
+    if address is not None:
+        report.daemon, warning = await asyncio.to_thread(daemon_state, address)
+        report.warnings += [warning] if warning else []
+    trouble = state_dir_trouble(settings.state_dir)
+    if trouble is not None:
+        report.problems.append(trouble)
+        return report
+    report.problems += [trouble for trouble in (token_trouble(settings), deno_trouble()) if trouble]
+    enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
+    names = {path: name for name, path in module_paths(enabled).items()}
     try:
         async with broker:
             await broker.settled()
@@ -97,16 +131,17 @@ async def examine(broker: Broker) -> Report:
                 report.warnings += [f"{server.server_id}: {warning}" for warning in server.warnings]
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"
-                report.problems.append(
-                    f"Server {server_id} is not connected: {reason}. Start it by hand to see why."
-                )
+                name = names.get(server_id, server_id)
+                log = upstream_log(settings.state_dir / "logs", name)
+                fix = fix_of(enabled.get(name), reason, log)
+                report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
             response = await broker.run(PROBE)
             if response.result != PROBE_RESULT:
                 found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
                 report.problems.append(f"A script that only computes does not run: {found}")
             if compiler.why_absent() is None and settings.cellblock.typecheck != "off":
                 report.typecheck += await _failed_check(broker)
-    except HostUnavailable as error:
+    except (HostUnavailable, ConfigError) as error:
         report.problems.append(str(error))
     return report
 

@@ -232,15 +232,6 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
     )
 
 
-def as_text(results: Sequence[dict[str, Any]]) -> str:
-    """Search results for people: a line each."""
-    lines: list[str] = []
-    for result in results:
-        description = " ".join(str(result.get("description") or "").split())
-        lines.append(f"{result['serverId']}.{result['toolName']}  {description[:100]}".rstrip())
-    return "\n".join(lines) or "nothing found"
-
-
 def as_json(value: object) -> str:
     """JSON for machines."""
     return json.dumps(value, ensure_ascii=False, indent=2)

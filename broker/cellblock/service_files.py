@@ -55,6 +55,8 @@ StartLimitBurst=5
 [Service]
 Type=exec
 ExecStart={start}
+# It notices a changed configuration by itself, too.
+ExecReload=kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
 

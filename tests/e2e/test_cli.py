@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -253,3 +254,55 @@ def test_the_demo_shows_script_calls_and_response(command: Any, home: Path) -> N
     assert response["result"]["open"] > 20
     assert all(entry["ok"] for entry in response["toolTrace"] if entry["toolName"] != "get_issue")
     assert list(home.rglob("*")) == []
+
+
+def on_a_terminal(*arguments: object, home: Path, **env: str) -> tuple[int, str]:
+    """Exit code and what a terminal was sent."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [str(CELLBLOCK), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm", **env},
+        cwd=home,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            said += chunk
+    except OSError:
+        pass  # the program has closed its end
+    os.close(ours)
+    process.communicate(timeout=BOUND_SECONDS)
+    return process.returncode, said.decode().replace("\r\n", "\n")
+
+
+def test_people_get_text_and_colour_and_machines_json(command: Any, home: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()})
+    code, shown = on_a_terminal("inspect", "plain.echo", "--config", config, home=home)
+    assert code == 0 and "\x1b[1;36mplain.echo\x1b[0m" in shown and "import { echo }" in shown
+    _, plain = on_a_terminal("inspect", "plain.echo", "--config", config, home=home, NO_COLOR="1")
+    assert "\x1b" not in plain and "import { echo }" in plain
+    _, machine = on_a_terminal("inspect", "plain.echo", "--json", "--config", config, home=home)
+    assert json.loads(machine)["toolName"] == "echo"
+    piped = command("inspect", "plain.echo", "--config", config)
+    assert json.loads(piped.stdout) == json.loads(machine)
+
+
+def test_the_response_of_a_run_is_json_on_a_terminal_too(home: Path, tmp_path: Path) -> None:
+    script = tmp_path / "one.js"
+    script.write_text(ONE)
+    code, shown = on_a_terminal("run", script, home=home, FORCE_COLOR="1")
+    assert code == 0 and json.loads(shown)["result"] == 1
+
+
+def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
+    config = write_config(tmp_path, {"plain": plain_server()})
+    types = json.loads(command("types", "--json", "--config", config).stdout)
+    assert list(types) == ["plain"] and 'module "@codemode/servers/plain"' in types["plain"]
+    found = json.loads(command("search", "echo", "--json", "--config", config).stdout)
+    assert found[0]["toolName"] == "echo"
+    pins = json.loads(command("approve", "plain", "--show", "--json", "--config", config).stdout)
+    assert pins["server"] == "plain" and pins["approved"] == []

@@ -52,3 +52,26 @@ def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:
     done = doctor("--config", str(config))
     assert done.returncode == 2
     assert "cellblock.isolation" in done.stderr
+
+
+def test_the_fix_is_said(tmp_path: Path) -> None:
+    servers = {
+        "js": {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}},
+        "web": {"url": "http://127.0.0.1:9/mcp", "comand": "x"},
+    }
+    config = write_config(tmp_path, servers, upstream={"startup_wait_ms": 20000})
+    done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
+    assert done.returncode == 1
+    problems = done.stdout.partition("Problems")[2]
+    assert "npx is not on PATH. Install Node.js" in problems
+    assert "Check that it runs, and its URL." in problems
+    assert "mcpServers.web.comand: unknown key" in done.stdout.partition("Warnings")[2]
+    assert "Daemon: " in done.stdout and "\x1b" not in done.stdout
+
+
+def test_a_state_directory_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = doctor("--json", "--state-dir", str(tmp_path / "file" / "state"))
+    report = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert "cannot be written" in report["problems"][0] and "--state-dir" in report["problems"][0]

@@ -205,7 +205,24 @@ class DenoProcess:
         if self._status is None:
             self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
 
+    def _end_the_rest(self) -> None:
+        """Ends what an exited child has left.
+
+        bubblewrap's own child, when it has not yet asked to die with it, is still in the group, and would become a Deno
+        that holds the pipes open; one that has left the group by then ends with its stdin.
+        """
+        # The child is not reaped yet, so the group is still this one's.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if self._stdin >= 0 and self._popen.stdin is not None:
+            self._loop.remove_writer(self._stdin)
+            self._unsent.clear()
+            self._stdin = -1
+            self._popen.stdin.close()
+
     def _reap(self) -> None:
+        if self._pidfd >= 0:
+            self._end_the_rest()
         pid, status, rusage = os.wait4(self.pid, os.WNOHANG)
         if pid == 0:
             return
@@ -226,8 +243,9 @@ class DenoProcess:
         if self._inner_pidfd >= 0:
             os.close(self._inner_pidfd)
             self._inner_pidfd = -1
-        self._loop.remove_writer(self._stdin)
-        self._unsent.clear()
-        self._stdin = -1
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            self._unsent.clear()
+            self._stdin = -1
         self._close_pipes()
         self._events.on_exit(*self._status)

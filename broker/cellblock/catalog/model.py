@@ -83,7 +83,8 @@ class ServerEntry:
     """One connected server: `server_id` is the normalised module path (section 5.0.1).
 
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
-    maps the names of offered tools that are not as pinned to what is different.
+    maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
+    that servers of one name have had: a run in flight keeps the one that it began with.
     """
 
     server_id: str
@@ -97,6 +98,7 @@ class ServerEntry:
     withheld: tuple[Withheld, ...] = ()
     warnings: tuple[str, ...] = ()
     unpinned: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    session: int = field(default=0, compare=False)
 
     def withheld_as(self, name: str) -> Withheld | None:
         """The tool of this name, or with this export name, that scripts are not given."""

@@ -14,15 +14,17 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
+from cellblock.execution.generation import Generation
 from cellblock.execution.imports import TooComplex
 from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
-from cellblock.execution.request import read_request
+from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.source import encoded
 from cellblock.execution.source_apart import Analyst
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.grants import Grants
 from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
 from cellblock.pool.admission import DEFAULT_CLIENT
@@ -91,12 +93,21 @@ class Executor:
         self._types = TypeErrors(settings, checker)
         self._policy = policy or Policy(settings.policy)
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
+        self._checker = checker
+        self._generation = Generation()
         self._at_work = 0
 
     @property
     def busy(self) -> bool:
         """Whether a run is at work, from its request to its response."""
         return self._at_work > 0
+
+    def use(self, settings: CellblockSettings) -> Generation:
+        """Takes over other limits and bounds for the runs that come, and gives the generation of those before."""
+        self._settings = settings
+        self._types = TypeErrors(settings, self._checker)
+        before, self._generation = self._generation, Generation()
+        return before
 
     async def close(self) -> None:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
@@ -145,7 +156,22 @@ class Executor:
             return _refused("OVERLOADED", error.message, error.hint, [*request.warnings])
         await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
-        catalog = self._upstreams.catalog
+        # Together, without a pause between: who waits for this generation's runs waits for all with this catalog.
+        with self._generation as generation:
+            return await self._run_with(
+                self._upstreams.catalog, generation, request, observer, client, grants, grantee
+            )
+
+    async def _run_with(
+        self,
+        catalog: Catalog,
+        generation: Generation,
+        request: RunRequest,
+        observer: Observer,
+        client: str,
+        grants: Grants | None,
+        grantee: Grantee,
+    ) -> RunResponse:
         rules = None
         if grants is not None:
             catalog = grants.narrowed(catalog)
@@ -188,7 +214,7 @@ class Executor:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        response = await self._watched(run, run.execute(lease, queued_at))
+        response = await self._watched(run, generation, run.execute(lease, queued_at))
         if typecheck == "after" and not response.ok:
             response = await self._types.after(response, request, plan, catalog)
         if warnings:
@@ -202,9 +228,11 @@ class Executor:
             return refused_plan(str(error))
         return make_plan(code, catalog, self._urls, found)
 
-    async def _watched(self, run: Run, work: Coroutine[Any, Any, RunResponse]) -> RunResponse:
+    async def _watched(
+        self, run: Run, generation: Generation, work: Coroutine[Any, Any, RunResponse]
+    ) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.
-        task = asyncio.create_task(work, name="run")
+        task = asyncio.create_task(generation.holding(work), name="run")
         self._live[task] = run
         task.add_done_callback(lambda done: self._live.pop(done, None))
         try:

@@ -32,7 +32,8 @@ _URL: Final = re.compile(r"""(https?://)(?:[^\s/?#@"']*@)?([^\s?#"']*)(?:[?#][^\
 
 class Redactor:
     """Replaces the secrets of one server's configuration: URL user, password and query values, header values and
-    environment variables and options with a name such as `API_KEY` or `--token`, and passwords in any URL there."""
+    environment variables and options with a name such as `API_KEY` or `--token`, passwords in any URL there, and
+    whatever was put in for a reference such as `${env:NAME}`."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._known = list(_secrets(config))
@@ -97,6 +98,7 @@ def guard_loggers() -> None:
 
 
 def _secrets(config: ServerConfig) -> Iterator[str]:
+    yield from config.referenced
     texts = [*config.env.values(), *config.args]
     if config.url is not None:
         texts.append(config.url)

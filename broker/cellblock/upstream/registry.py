@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names, module_paths
 from cellblock.catalog.tool_names import check_tool_name
-from cellblock.config import ServerConfig, UpstreamSettings
+from cellblock.config import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
@@ -29,6 +30,20 @@ LOCAL_SERVER: Final = "local"
 
 def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
     return tool
+
+
+Retired = tuple[str, int]
+"""A session that is in no catalog any more: its server's name, and its number."""
+
+
+@dataclass(slots=True)
+class Change:
+    """What became of the servers; `retired` sessions are to be released when no run uses them any more."""
+
+    added: list[str] = field(default_factory=list[str])
+    changed: list[str] = field(default_factory=list[str])
+    removed: list[str] = field(default_factory=list[str])
+    retired: list[Retired] = field(default_factory=list[Retired])
 
 
 class Registry:
@@ -62,6 +77,7 @@ class Registry:
         logins: Callable[[str, ServerConfig], Login | None] = no_logins,
     ) -> None:
         self._settings = settings
+        self._logins = logins
         self._servers = servers
         self._reviewer = reviewer
         self._refine = refine
@@ -73,25 +89,15 @@ class Registry:
             if python_tool.name in self._local:
                 raise ConfigError(f"Two Python tools are called {python_tool.name}.", hint="Rename one.")
             self._local[python_tool.name] = python_tool
-        if self._local and LOCAL_SERVER in servers:
-            raise ConfigError(
-                f"A configured server is called {LOCAL_SERVER}, the name of the Python tools.",
-                hint="Rename it in mcpServers.",
-            )
+        self._check_names(servers)
+        self._log_dir = log_dir
+        self._started = 0
+        self._numbers: dict[str, int] = {}
+        self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {
-            name: UpstreamSession(
-                name,
-                config,
-                settings.of(name),
-                log_dir=log_dir,
-                on_change=self._changed,
-                login=logins(name, config),
-            )
-            for name, config in servers.items()
-            if not config.disabled
+            name: self._new_session(name, config) for name, config in servers.items() if not config.disabled
         }
-        names = [*self.sessions, *([LOCAL_SERVER] if self._local else [])]
-        self._paths = module_paths(names)
+        self._paths = self._module_paths()
         self._entries: dict[str, tuple[ServerFacts, ServerEntry]] = {}
         self._local_entry = self._make_local_entry() if self._local else None
         self._settled = asyncio.Event()
@@ -103,6 +109,53 @@ class Registry:
         """Connects to every server, in parallel."""
         for session in self.sessions.values():
             session.start()
+
+    def reconfigure(self, servers: Mapping[str, ServerConfig], pins: PinSettings | None = None) -> Change:
+        """Goes over to other servers: connects to those that are new or changed, and keeps the sessions of the rest.
+
+        What runs in flight may still use is kept until `release`.
+
+        Args:
+            servers: All servers, in order.
+            pins: Other reactions to tools that are not as pinned; None: as before.
+
+        Raises:
+            ConfigError: A server is called `local` beside Python tools; nothing has changed then.
+        """
+        self._check_names(servers)
+        before, old = self._servers, self.sessions
+        wanted = {name: config for name, config in servers.items() if not config.disabled}
+        kept = {name for name, config in wanted.items() if name in old and before[name] == config}
+        change = Change(
+            added=[name for name in wanted if name not in old],
+            changed=[name for name in wanted if name in old and name not in kept],
+            removed=[name for name in old if name not in wanted],
+        )
+        for name in (*change.changed, *change.removed):
+            key = (name, self._numbers.pop(name))
+            self._retired[key] = old[name]
+            change.retired.append(key)
+        self._servers = servers
+        self.sessions = {
+            name: old[name] if name in kept else self._new_session(name, config)
+            for name, config in wanted.items()
+        }
+        self._paths = self._module_paths()
+        # Entries hold paths, which depend on all names, and the review.
+        self._entries.clear()
+        if self._reviewer is not None and pins is not None:
+            self._reviewer.use(pins)
+        self._settled.clear()
+        for name in (*change.added, *change.changed):
+            self.sessions[name].start()
+        self._changed()
+        return change
+
+    async def release(self, retired: Sequence[Retired], unused: Callable[[], Awaitable[None]]) -> None:
+        """Closes sessions as soon as no run uses them any more, which `unused` waits for."""
+        await unused()
+        ended = [session for key in retired if (session := self._retired.pop(key, None)) is not None]
+        await asyncio.gather(*(session.close() for session in ended))
 
     async def settled(self, bound: float) -> None:
         """Waits until no server is in its first attempt to connect, at most `bound` seconds."""
@@ -136,13 +189,14 @@ class Registry:
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
-        await asyncio.gather(self._python.close(), *(session.close() for session in self.sessions.values()))
+        sessions = [*self.sessions.values(), *self._retired.values()]
+        await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
 
     def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
         """How to call one tool: an async function of the input that gives a `CallToolResult` or plain data.
 
         Raises:
-            ToolNotFound: The Python tool does not exist.
+            ToolNotFound: The Python tool does not exist, or the server's session is closed.
         """
         # By its name: a run may have an entry with fewer tools.
         if self._local and server.config_name == LOCAL_SERVER:
@@ -150,11 +204,42 @@ class Registry:
             if python_tool is None:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
             return lambda arguments: self._python.call(python_tool, arguments)
-        session = self.sessions[server.config_name]
+        session = self._session_of(server)
         bound = self._settings.of(server.config_name).call_timeout_ms / 1000
         return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound)
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _check_names(self, servers: Mapping[str, ServerConfig]) -> None:
+        if self._local and LOCAL_SERVER in servers:
+            raise ConfigError(
+                f"A configured server is called {LOCAL_SERVER}, the name of the Python tools.",
+                hint="Rename it in mcpServers.",
+            )
+
+    def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
+        self._started += 1
+        self._numbers[name] = self._started
+        return UpstreamSession(
+            name,
+            config,
+            self._settings.of(name),
+            log_dir=self._log_dir,
+            on_change=self._changed,
+            login=self._logins(name, config),
+        )
+
+    def _module_paths(self) -> dict[str, str]:
+        return module_paths([*self.sessions, *([LOCAL_SERVER] if self._local else [])])
+
+    def _session_of(self, server: ServerEntry) -> UpstreamSession:
+        name = server.config_name
+        if self._numbers.get(name) == server.session:
+            return self.sessions[name]
+        session = self._retired.get((name, server.session))
+        if session is None:
+            raise ToolNotFound(f"Server {name} is not configured any more.", hint="Run the script anew.")
+        return session
 
     def _changed(self) -> None:
         servers: dict[str, ServerEntry] = {}
@@ -209,6 +294,7 @@ class Registry:
             withheld=(*review.withheld, *facts.left_out),
             warnings=(*review.warnings, *facts.all_notes()),
             unpinned=review.differing,
+            session=self._numbers[name],
         )
         self._entries[name] = (facts, entry)
         return entry

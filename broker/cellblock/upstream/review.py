@@ -44,6 +44,10 @@ class Reviewer:
         self._open: dict[str, Stamp | None] = {}
         self._told: dict[str, str] = {}
 
+    def use(self, settings: PinSettings) -> None:
+        """Takes over other reactions; every server has to be reviewed anew then."""
+        self._settings = settings
+
     def approved_meanwhile(self, server: str) -> bool:
         """Whether the pins of a server with something to approve have changed since its last review."""
         return server in self._open and self._store.stamp(server) != self._open[server]

@@ -30,7 +30,7 @@ from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Routing
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.server_log import ServerLog, wanted_level
-from cellblock.upstream.stderr_log import stderr_log
+from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
 
 logger = logging.getLogger("cellblock.upstream")
@@ -91,8 +91,7 @@ class UpstreamSession:
         most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
         self._places = asyncio.Semaphore(most) if most is not None else None
         self._settings = settings
-        safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
-        self._log_file = log_dir / f"upstream-{safe}.log"
+        self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None

@@ -18,6 +18,12 @@ MAX_LINE_BYTES: Final = 64 * 1024
 """Of a line without end, so much is redacted and written at a time."""
 
 
+def upstream_log(log_dir: Path, name: str) -> Path:
+    """Where the stderr of a server goes, by its name in the configuration."""
+    safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
+    return log_dir / f"upstream-{safe}.log"
+
+
 class _Pump(asyncio.Protocol):
     def __init__(self, file: IO[bytes], redactor: Redactor) -> None:
         self._file = file

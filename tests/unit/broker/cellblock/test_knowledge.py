@@ -8,10 +8,10 @@ import pytest
 
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.outputs import ToolOutput
+from cellblock.cli_show import search_text
 from cellblock.errors import ConfigError
 from cellblock.knowledge import (
     MAX_FOUND_CHARS,
-    as_text,
     declare_found,
     find_server,
     find_tools,
@@ -20,6 +20,7 @@ from cellblock.knowledge import (
     search_tools,
     show_types,
 )
+from cellblock.terminal import Painter
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
@@ -116,8 +117,8 @@ def test_search_finds_and_is_restricted() -> None:
     best = search_tools(catalog(), "read file", server=None, limit=5)
     assert best[0]["toolName"] == "read-file"
     assert {hit["serverId"] for hit in search_tools(catalog(), "list", server="mail", limit=5)} == {"mail"}
-    assert as_text(best).startswith("my-files.read-file  Reads a file.")
-    assert as_text([]) == "nothing found"
+    assert search_text(best, Painter(None)).startswith("my-files.read-file  Reads a file.")
+    assert search_text([], Painter(None)) == "nothing found"
 
 
 def test_inspect_says_that_a_tool_is_not_as_pinned() -> None:

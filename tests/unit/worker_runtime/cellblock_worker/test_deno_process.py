@@ -174,6 +174,25 @@ async def test_kill_takes_the_whole_group_and_cannot_be_trapped() -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_child_of_the_child_that_stays_in_the_group_ends_with_it() -> None:
+    process, watcher = spawn("sh", "-c", "sleep 600 & echo $!; wait")
+    await watcher.until_output(b"\n")
+    left = psutil.Process(int(watcher.output))
+    os.kill(process.pid, signal.SIGKILL)
+    assert await watcher.until_exit() == -signal.SIGKILL
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_what_has_left_the_group_finds_its_stdin_at_an_end() -> None:
+    process, watcher = spawn(
+        "sh", "-c", "exec 3<&0; setsid sh -c 'echo there; read line <&3; echo end' & wait"
+    )
+    await watcher.until_output(b"there\n")
+    os.kill(process.pid, signal.SIGKILL)
+    assert await watcher.until_exit() == -signal.SIGKILL
+    assert watcher.output.endswith(b"end\n")
+
+
 async def test_a_stopped_child_dies_too() -> None:
     process, watcher = spawn("sh", "-c", "echo on; kill -STOP $$")
     await watcher.until_output(b"on")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cellblock.config import ServerConfig
+from cellblock.config import ServerConfig, parse_settings
 from cellblock.upstream.redaction import REDACTED, BareUrls, Redactor
 
 
@@ -47,3 +47,11 @@ def test_urls_in_log_records_lose_user_and_query(message: str, wanted: str) -> N
     record = logging.LogRecord("n", logging.INFO, "f", 1, "%s", (message,), None)
     assert BareUrls().filter(record)
     assert record.getMessage() == wanted
+
+
+def test_what_a_reference_stood_for_is_a_secret_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "a-plain-looking-value")
+    entry = {"command": "x", "args": ["--to", "at=${env:WHERE}"], "env": {"PLACE": "${WHERE}"}}
+    config = parse_settings({"mcpServers": {"a": entry}}).servers["a"]
+    assert config.args == ["--to", "at=a-plain-looking-value"]
+    assert Redactor(config).text("no a-plain-looking-value here") == "no [redacted] here"

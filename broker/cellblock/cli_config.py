@@ -1,0 +1,81 @@
+"""The command `cellblock config check`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import platformdirs
+
+from cellblock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cellblock.config_check import Checked
+    from cellblock.terminal import Painter
+
+
+def add_parsers(commands: Any, common: Callable[[argparse.ArgumentParser], None]) -> None:
+    """Adds the command and its action."""
+    config = commands.add_parser(
+        "config",
+        help="check a configuration file",
+        description="What concerns configuration files.",
+    )
+    actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
+    check = actions.add_parser(
+        "check",
+        help="list everything that is wrong with a file, with line and column",
+        description="Lists everything that is wrong with a configuration file, as file:line:column, and what it "
+        "configures. Shows no values, starts nothing.",
+    )
+    check.add_argument("--json", action="store_true", help="print JSON")
+    common(check)
+
+
+def default_file() -> Path:
+    """Where `cellblock import` writes, and `cellblock config check` looks, when no file is named."""
+    return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
+
+
+def check(parsed: argparse.Namespace) -> bool:
+    """Prints what was found. Returns whether the file can be used.
+
+    Raises:
+        ConfigError: No file is named, or it cannot be read.
+    """
+    from cellblock.config_check import check_config
+    from cellblock.terminal import Painter
+
+    file = parsed.config or default_file()
+    if parsed.config is None and not default_file().exists():
+        raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
+    checked = check_config(file)
+    if parsed.json:
+        sys.stdout.write(json.dumps(checked.as_json(), ensure_ascii=False, indent=2) + "\n")
+    else:
+        sys.stdout.write(_as_text(checked, Painter(sys.stdout)))
+    return checked.ok
+
+
+def _as_text(checked: Checked, paint: Painter) -> str:
+    lines: list[str] = []
+    for problem in checked.problems:
+        where = (
+            f"{checked.file}:{problem.position.line}:{problem.position.column}"
+            if problem.position
+            else checked.file
+        )
+        kind = paint(problem.severity, "bold", "red" if problem.severity == "error" else "yellow")
+        place = f"{problem.place}: " if problem.path else ""
+        lines.append(f"{paint(where, 'bold')}: {kind}: {place}{problem.message}. {problem.hint}")
+    if checked.ok:
+        names = ", ".join(f"{name} ({kind})" for name, kind in checked.servers.items()) or "none"
+        lines.append(f"{checked.file}: {paint('fine', 'green')}. Servers: {names}")
+    else:
+        count = checked.errors
+        lines.append(f"{checked.file}: {paint(f'{count} error' + 's' * (count > 1), 'red')}")
+    return "\n".join(lines) + "\n"

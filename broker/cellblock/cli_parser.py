@@ -1,0 +1,156 @@
+"""All commands and their options. Nothing here costs more than argparse: --help and completion come by."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_schemas
+from cellblock.cli_help import finish
+
+LIMIT_OPTIONS: Final = {
+    "timeout_ms": ("timeoutMs", "wall time in milliseconds"),
+    "max_memory_bytes": ("maxMemoryBytes", "memory over an idle worker's, in bytes"),
+    "max_log_bytes": ("maxLogBytes", "console output in bytes"),
+    "max_tool_calls": ("maxToolCalls", "number of tool calls"),
+    "max_cpu_ms": ("maxCpuMs", "CPU time in milliseconds"),
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    parser = argparse.ArgumentParser(
+        prog="cellblock",
+        description="Runs an agent's JavaScript against MCP servers, in a process that can touch nothing.",
+    )
+    parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="run one script and print the response as JSON",
+        description="Runs one script and prints the codemode.run response as JSON.",
+    )
+    run.add_argument("script", metavar="SCRIPT", help="a file, or - for standard input")
+    _common(run)
+    for name, (_, meaning) in LIMIT_OPTIONS.items():
+        run.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=meaning)
+    run.add_argument(
+        "--typecheck",
+        choices=["off", "after", "before"],
+        help="type-check after a failure, or before the start (default: as configured)",
+    )
+    run.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="SERVER",
+        help="exit with 2 unless this server is connected (repeatable)",
+    )
+
+    serve = commands.add_parser(
+        "serve",
+        help="be an MCP server with the tool codemode.run",
+        description="Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, "
+        "inspect_tool and list_servers.",
+    )
+    _common(serve)
+    serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
+    serve.add_argument(
+        "--profile",
+        choices=["default", "extended"],
+        help="the tools that clients see (default: as configured)",
+    )
+    cli_http.add_serve_options(serve)
+    cli_http.add_parsers(commands, _common)
+
+    types = commands.add_parser(
+        "types",
+        help="print the TypeScript declarations of servers",
+        description="Prints the TypeScript declarations that scripts are written against.",
+    )
+    types.add_argument("servers", nargs="*", metavar="SERVER", help="all servers when none is named")
+    types.add_argument("--json", action="store_true", help="print JSON")
+    _common(types)
+
+    search = commands.add_parser(
+        "search",
+        help="find tools by what they do",
+        description="Finds the tools that fit a description, best first.",
+    )
+    search.add_argument("query", metavar="QUERY")
+    search.add_argument("--server", metavar="SERVER", help="search one server only")
+    search.add_argument(
+        "--limit", type=int, default=10, metavar="N", help="at most so many results (default 10)"
+    )
+    search.add_argument(
+        "--types", action="store_true", help="print TypeScript declarations, as search_tools does"
+    )
+    search.add_argument("--json", action="store_true", help="print JSON")
+    _common(search)
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="show one tool's description and schemas",
+        description="Shows one tool: JSON, or text for people on a terminal.",
+    )
+    inspect.add_argument("--json", action="store_true", help="print JSON on a terminal, too")
+    inspect.add_argument(
+        "tool", metavar="TOOL", help="SERVER.TOOL, mcp__SERVER__TOOL, or TOOL when it is unique"
+    )
+    _common(inspect)
+
+    approve = commands.add_parser(
+        "approve",
+        help="show how a server's tools differ from their pins, and pin them as they are now",
+        description="Connects to one server and shows which of its tools are new, or changed since they were pinned.",
+    )
+    approve.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    approve.add_argument("tools", nargs="*", metavar="TOOL", help="approve these")
+    approve.add_argument("--all", action="store_true", help="approve all tools that differ")
+    approve.add_argument("--show", action="store_true", help="approve nothing")
+    approve.add_argument("--json", action="store_true", help="print JSON")
+    _common(approve)
+
+    cli_schemas.add_parser(commands, _common)
+    cli_auth.add_parser(commands, _common)
+    cli_config.add_parsers(commands, _common)
+    cli_import.add_parser(commands)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what is in force on this machine, what is missing, and what does not work",
+        description="Starts everything once and says what is in force, missing or broken, and how to mend it.",
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+    _common(doctor)
+
+    keygen = commands.add_parser(
+        "keygen",
+        help="make the key pair of a broker or of a worker host, and print its public key",
+        description="Makes FILE with a new key pair, readable by you alone, and prints the public key. "
+        "Of a FILE that exists, prints the public key.",
+    )
+    keygen.add_argument("file", type=Path, metavar="FILE")
+
+    demo = commands.add_parser(
+        "demo",
+        help="run a real script against two servers that need nothing external",
+        description="Runs a real script against two servers that need nothing external, and shows what happens.",
+    )
+    demo.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")
+
+    completion = commands.add_parser(
+        "completion",
+        help="print what makes a shell complete commands, options and server names",
+        description="Prints a script for the shell. Completion asks this program, so it is never out of date.",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+    finish(parser)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", help="mcpServers JSON, or the same as TOML")
+    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")

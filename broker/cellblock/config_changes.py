@@ -1,0 +1,76 @@
+"""What of a changed configuration a running daemon can take over, and what waits for a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import BaseModel
+
+from cellblock.config import Settings
+from cellblock.upstream.registry import Change
+
+LIVE: Final = (
+    "frontend.declaration_chars",
+    "limits.max_cpu_ms",
+    "limits.max_log_bytes",
+    "limits.max_tool_calls",
+    "limits.timeout_ms",
+    "max_code_bytes",
+    "pins",
+    "typecheck_timeout_ms",
+    "upstream.max_concurrent_calls",
+    "upstream.startup_wait_ms",
+)
+"""Settings of the `cellblock` section that runs after the change go by. All others are of parts that are built once:
+workers, sockets, stores, front-ends."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def taken_over(old: Settings, new: Settings) -> tuple[Settings, list[str], list[str]]:
+    """The settings that can be in force without a restart.
+
+    Returns:
+        The settings; the names of those that have changed and are in force now; and of those that need a restart.
+    """
+    before, after = dict(_leaves(old.cellblock.model_dump())), dict(_leaves(new.cellblock.model_dump()))
+    differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    live = sorted(name for name in differing if _is_live(name))
+    section = old.cellblock
+    for name in LIVE:
+        section = _with(section, new.cellblock, name.split("."))
+    made = new.model_copy(update={"cellblock": section})
+    return made, live, sorted(set(differing) - set(live))
+
+
+def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> list[str]:
+    """What has become of a changed configuration, a sentence each, without values."""
+    return [
+        *(f"server {name} is added" for name in change.added),
+        *(f"server {name} has changed; runs in flight keep its old session" for name in change.changed),
+        *(f"server {name} is removed; runs in flight keep its session" for name in change.removed),
+        *(f"cellblock.{name} has changed" for name in live),
+        *(f"cellblock.{name} has changed, which needs a restart" for name in waiting),
+    ]
+
+
+def _is_live(name: str) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in LIVE)
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, below in cast("dict[str, Any]", value).items():
+            yield from _leaves(below, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def _with(old: Model, new: Model, names: Sequence[str]) -> Model:
+    """A model with one value, some levels down, of another."""
+    name, *below = names
+    value = getattr(new, name)
+    if below:
+        value = _with(getattr(old, name), value, below)
+    return old.model_copy(update={name: value})

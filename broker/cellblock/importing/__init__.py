@@ -1,0 +1,1 @@
+"""`cellblock import`: servers of other MCP clients on this machine, into one configuration."""

@@ -1,0 +1,142 @@
+"""Finds what looks like a secret in a server's entry, and puts a reference to an environment variable in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from urllib.parse import unquote, urlsplit
+
+from cellblock.config_file.references import ORDINARY, input_variable
+
+SECRET_NAME: Final = re.compile(
+    r"key|token|secret|pass|pwd|auth|cred|cookie|session|private|signature|bearer|pat\b|dsn", re.I
+)
+"""Names of variables, headers, options and query parameters whose values are taken for secrets."""
+
+_SECRET_VALUE: Final = re.compile(
+    r"(?:sk|pk|rk|ghp|gho|ghs|ghu|xox[abp]|glpat|github_pat|AKIA|AIza|npm|hf|pypi)[-_]?[A-Za-z0-9_-]{12,}"
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|(?<![\w+=])(?=[\w+=]*\d)(?=[\w+=]*[A-Za-z])[\w+=]{28,}"
+)
+"""Well-known beginnings, tokens, keys, and long words of letters and digits. Each is tried at the beginning of a word
+alone: a repository's file may be made to take long."""
+
+_SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
+_REFERENCE: Final = re.compile(r"\$\{[^{}]+\}")
+_PLAIN: Final = re.compile(r"true|false|yes|no|on|off|\d{1,5}|", re.I)
+
+
+@dataclass(slots=True)
+class Secrets:
+    """The variables that stand for secrets: their values by name, over all servers that are imported together."""
+
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+
+    def taken_out(self, server: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """An entry with references in place of its secrets, and the variables that those name."""
+        made, used = dict(entry), list[str]()
+
+        def replaced(value: str, wanted: str) -> str:
+            name = self._variable(value, wanted, server)
+            used.append(name)
+            return f"${{env:{name}}}"
+
+        for key in ("env", "headers"):
+            if isinstance(entry.get(key), dict):
+                pairs = cast("dict[str, Any]", entry[key]).items()
+                made[key] = {name: _named(name, value, server, key, replaced) for name, value in pairs}
+        if isinstance(entry.get("args"), list):
+            made["args"] = _options(cast("list[Any]", entry["args"]), server, replaced)
+        if isinstance(entry.get("url"), str):
+            made["url"] = _address(entry["url"], server, replaced)
+        return made, list(dict.fromkeys(used))
+
+    def _variable(self, value: str, wanted: str, server: str) -> str:
+        """A name that stands for this value alone."""
+        for name in (wanted, input_variable(f"{server}_{wanted}")):
+            if self.variables.setdefault(name, value) == value:
+                return name
+        number = 2
+        while self.variables.setdefault(f"{wanted}_{number}", value) != value:
+            number += 1
+        return f"{wanted}_{number}"
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value is taken for a secret, by its name or by its looks. A reference is none."""
+    rest = _REFERENCE.sub("", value)
+    if rest != value and not _SECRET_VALUE.search(rest):
+        return False
+    if name in ORDINARY or _PLAIN.fullmatch(value):
+        return False
+    if value.startswith(("/", "./", "~/")) and not _has_password(value):
+        # A path to a key is no key.
+        return False
+    return bool(SECRET_NAME.search(name)) or bool(_SECRET_VALUE.search(value)) or _has_password(value)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _named(name: str, value: Any, server: str, kind: str, replaced: Any) -> Any:
+    if not isinstance(value, str) or not looks_secret(name, value):
+        return value
+    if kind == "env":
+        return replaced(value, input_variable(name))
+    scheme = _SCHEME.match(value)
+    prefix = scheme[0] if scheme else ""
+    return prefix + replaced(value[len(prefix) :], input_variable(f"{server}_{name}"))
+
+
+def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
+    made: list[Any] = []
+    option = ""
+    for arg in args:
+        if not isinstance(arg, str):
+            made.append(arg)
+            option = ""
+            continue
+        name, equals, value = arg.partition("=")
+        if equals and name.startswith("-") and looks_secret(name, value):
+            arg = f"{name}={replaced(value, input_variable(f'{server}_{name}'))}"
+        elif "://" in arg:
+            arg = _address(arg, server, replaced)
+        elif not arg.startswith("-") and looks_secret(option, arg):
+            arg = replaced(arg, input_variable(f"{server}_{option}" if option else f"{server}_SECRET"))
+        option = arg if arg.startswith("-") and "=" not in arg else ""
+        made.append(arg)
+    return made
+
+
+def _address(url: str, server: str, replaced: Any) -> str:
+    """A URL with references for its password and for query values that are secrets."""
+    try:
+        parts = urlsplit(url)
+        password = parts.password
+    except ValueError:
+        return url
+    if password and looks_secret("password", password):
+        # By its place: the same word may stand elsewhere in the URL.
+        user, _, rest = parts.netloc.rpartition("@")
+        name, _, written = user.partition(":")
+        netloc = f"{name}:{replaced(written, input_variable(f'{server}_PASSWORD'))}@{rest}"
+        url = url.replace(f"//{parts.netloc}", f"//{netloc}", 1)
+    for pair in parts.query.split("&") if parts.query else ():
+        name, _, written = pair.partition("=")
+        if looks_secret(unquote(name), unquote(written)):
+            # As it is written: what a variable holds is put in without encoding.
+            reference = replaced(written, input_variable(f"{server}_{unquote(name)}"))
+            url = url.replace(pair, f"{name}={reference}", 1)
+    return url
+
+
+def _has_password(value: str) -> bool:
+    if "://" not in value or "@" not in value:
+        return False
+    try:
+        return bool(urlsplit(value).password)
+    except ValueError:
+        return False

@@ -1,0 +1,97 @@
+"""Adds servers to a configuration file: whole or not at all, readable by the user alone, with a copy of the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from cellblock.config import parse_source, read_source
+from cellblock.config_file.formats import SERVERS_KEY, normal
+from cellblock.config_file.problems import Source
+from cellblock.errors import ConfigError
+
+
+class Target:
+    """A configuration file as it was read; what it does not say yet can be added.
+
+    Args:
+        path: The file; it need not be there.
+
+    Raises:
+        ConfigError: It is TOML, or cannot be read or parsed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # A link of someone who manages their files elsewhere stays one.
+        self.path = path.expanduser().resolve()
+        self._source: Source | None = None
+        self._raw: dict[str, Any] = {}
+        if self.path.exists():
+            self._source = read_source(self.path)
+            if self._source.toml:
+                raise ConfigError(
+                    f"{path} is TOML, which is not written.", hint="Give --config with a JSON file."
+                )
+            self._raw = parse_source(self._source)
+
+    @property
+    def servers(self) -> dict[str, Any]:
+        """The entries that are there already."""
+        return normal(self._raw).entries()
+
+    def add(self, entries: Mapping[str, Mapping[str, Any]]) -> Path | None:
+        """Writes the file with further servers.
+
+        Returns:
+            The copy of the old file, or None when there was none.
+
+        Raises:
+            ConfigError: The file has changed since it was read, or cannot be written.
+        """
+        before = self._raw.get(SERVERS_KEY)
+        old = cast("dict[str, Any]", before) if isinstance(before, dict) else {}
+        made = {**self._raw, SERVERS_KEY: {**old, **{name: dict(entry) for name, entry in entries.items()}}}
+        text = json.dumps(made, ensure_ascii=False, indent=2) + "\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copy = self._copied()
+            _replace(self.path, text)
+        except OSError as error:
+            raise ConfigError(
+                f"Cannot write {self.path}: {error.strerror}.", hint="Give another --config."
+            ) from None
+        return copy
+
+    def _copied(self) -> Path | None:
+        if self._source is None:
+            if self.path.exists():
+                raise ConfigError(f"{self.path} has come into being meanwhile.", hint="Try again.")
+            return None
+        if read_source(self.path).text != self._source.text:
+            raise ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        copy = self.path.with_name(f"{self.path.name}.{stamp}-{secrets.token_hex(2)}.bak")
+        _replace(copy, self._source.text or "")
+        return copy
+
+
+def _replace(path: Path, text: str) -> None:
+    """Puts a file in place in one step, mode 0600."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        made.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            made.unlink()
+        raise

@@ -1,0 +1,31 @@
+"""Colour for people on a terminal, and none for anything else (https://no-color.org)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, TextIO
+
+CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+"""SGR parameters of the standard colours, which follow the terminal's own theme."""
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether colours are wanted there: `NO_COLOR` says no, `FORCE_COLOR` says yes, else it must be a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+class Painter:
+    """Puts colour around text where it is wanted; for no stream, nowhere."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._on = stream is not None and is_coloured(stream)
+
+    def __call__(self, text: str, *styles: str) -> str:
+        """The text in a style of `CODES`, or several."""
+        if not self._on or not text:
+            return text
+        return f"\x1b[{';'.join(CODES[style] for style in styles)}m{text}\x1b[0m"

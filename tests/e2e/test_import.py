@@ -1,0 +1,236 @@
+"""`cellblock import` on a made-up home: what is found, what is written, and that secrets stay where they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.config import load_settings
+from cellblock.errors import ConfigError
+from support import CELLBLOCK, plain_server
+
+SECRETS = (
+    "ghp_0123456789abcdefghij",
+    "bearer-value-77",
+    "hunter2-in-a-url",
+    "query-key-5512",
+    "option-value-31",
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A user with every client."""
+    home, project = tmp_path / "home", tmp_path / "project"
+    files: dict[Path, Any] = {
+        home / ".claude.json": {
+            "numStartups": 3,
+            "mcpServers": {"github": {"command": "npx", "args": ["gh"], "env": {"GITHUB_TOKEN": SECRETS[0]}}},
+            "projects": {
+                str(project): {"mcpServers": {"notes": {"command": "notes"}}},
+                "/other": {"mcpServers": {}},
+            },
+        },
+        project / ".mcp.json": {"mcpServers": {"here": {"command": "./run.sh"}}},
+        home / ".config/Claude/claude_desktop_config.json": {
+            "mcpServers": {
+                "cellblock": {"command": "/opt/x/bin/cellblock", "args": ["serve", "--stdio"]},
+                "self": {"command": "uvx", "args": ["cellblock==0.1.0", "connect"]},
+                "github": {"command": "npx", "args": ["gh"], "env": {"GITHUB_TOKEN": SECRETS[0]}},
+            }
+        },
+        home / ".cursor/mcp.json": {
+            "mcpServers": {
+                "github": {"command": "docker", "args": ["run", "gh"]},
+                "wiki": {
+                    "url": "https://wiki.example/mcp",
+                    "headers": {"Authorization": f"Bearer {SECRETS[1]}"},
+                },
+                "db": {
+                    "command": "db",
+                    "args": [
+                        f"postgres://me:{SECRETS[2]}@db/x",
+                        "--api-key",
+                        SECRETS[4],
+                        "--verbose",
+                        "/etc/key",
+                    ],
+                },
+            }
+        },
+        home / ".codeium/windsurf/mcp_config.json": {
+            "mcpServers": {
+                "remote": {"serverUrl": f"https://r.example/mcp?api_key={SECRETS[3]}&v=1"},
+                "odd": {},
+            }
+        },
+    }
+    for file, content in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content))
+    (project / ".vscode").mkdir()
+    (project / ".vscode/mcp.json").write_text(
+        """{ // workspace
+        "inputs": [{"id": "api-key", "type": "promptString", "password": true}],
+        "servers": {"asks": {"command": "ask", "args": ["${workspaceFolder}/x"], "env": {"K": "${input:api-key}"}},},
+        }"""
+    )
+    (home / ".config/Code/User").mkdir(parents=True)
+    (home / ".config/Code/User/mcp.json").write_text('{"servers": {')
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+
+
+def run_import(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [CELLBLOCK, "import", *arguments],
+        cwd=home.parent / "project",
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def fates(report: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    return {(one["client"], one["server"]): one["fate"] for one in report["servers"]}
+
+
+def test_a_dry_run_says_everything_and_does_nothing(home: Path) -> None:
+    done = run_import(home, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert fates(report) == {
+        ("claude-code", "here"): "added",
+        ("claude-code", "github"): "added",
+        ("claude-code", "notes"): "added",
+        ("claude-desktop", "cellblock"): "itself",
+        ("claude-desktop", "self"): "itself",
+        ("claude-desktop", "github"): "present",
+        ("cursor", "github"): "conflict",
+        ("cursor", "wiki"): "added",
+        ("cursor", "db"): "added",
+        ("vscode", "asks"): "added",
+        ("windsurf", "remote"): "added",
+        ("windsurf", "odd"): "unusable",
+    }
+    assert next(
+        why for file, why in report["unreadable"].items() if file.endswith("User/mcp.json")
+    ).startswith("line 1")
+    assert not report["written"] and not (home / ".config/cellblock").exists()
+    text = run_import(home, "--dry-run")
+    assert "+ wiki  wiki.example, from Cursor" in text.stdout and "GITHUB_TOKEN" in text.stdout
+    for secret in SECRETS:
+        assert secret not in done.stdout + text.stdout + text.stderr
+
+
+def test_nothing_is_written_without_being_asked(home: Path) -> None:
+    done = run_import(home)
+    assert done.returncode == 2 and "Add --yes" in done.stderr
+    assert not (home / ".config/cellblock").exists()
+
+
+def test_secrets_are_left_behind_and_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run_import(home, "--yes")
+    assert done.returncode == 0, done.stderr
+    file = home / ".config/cellblock/cellblock.json"
+    text = file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
+    for secret in SECRETS:
+        assert secret not in text
+    servers = json.loads(text)["mcpServers"]
+    project = str(home.parent / "project")
+    assert servers["github"]["env"] == {"GITHUB_TOKEN": "${env:GITHUB_TOKEN}"}
+    assert servers["here"] == {"command": "./run.sh", "cwd": project}
+    assert servers["wiki"]["headers"] == {"Authorization": "Bearer ${env:WIKI_AUTHORIZATION}"}
+    assert servers["db"]["args"] == [
+        "postgres://me:${env:DB_PASSWORD}@db/x", "--api-key", "${env:DB_API_KEY}", "--verbose", "/etc/key",
+    ]  # fmt: skip
+    assert servers["remote"]["url"] == "https://r.example/mcp?api_key=${env:REMOTE_API_KEY}&v=1"
+    assert servers["asks"]["args"] == [f"{project}/x"] and servers["asks"]["env"] == {"K": "${env:API_KEY}"}
+    # The variables are named, unset ones refuse the file, and with them it says what the clients' files said.
+    with pytest.raises(ConfigError, match="GITHUB_TOKEN is not set"):
+        load_settings(file)
+    names = ("GITHUB_TOKEN", "WIKI_AUTHORIZATION", "DB_PASSWORD", "REMOTE_API_KEY", "DB_API_KEY", "API_KEY")
+    for name, value in zip(names, (*SECRETS, "asked"), strict=True):
+        assert name in done.stdout
+        monkeypatch.setenv(name, value)
+    settings = load_settings(file)
+    assert settings.servers["db"].args[0] == f"postgres://me:{SECRETS[2]}@db/x"
+    assert settings.servers["remote"].url == f"https://r.example/mcp?api_key={SECRETS[3]}&v=1"
+    # Again: everything is there already.
+    again = json.loads(run_import(home, "--yes", "--json").stdout)
+    assert not again["written"] and "added" not in fates(again).values()
+
+
+def test_an_existing_file_keeps_what_it_has_and_a_copy_is_left(home: Path) -> None:
+    file = home / "c.json"
+    before = {"theme": "x", "mcpServers": {"wiki": plain_server()}, "cellblock": {"pool": {"warm": 1}}}
+    file.write_text(json.dumps(before))
+    file.chmod(0o644)
+    done = run_import(home, "--yes", "--from", "cursor", "--copy-secrets", "--config", str(file), "--json")
+    report = json.loads(done.stdout)
+    assert fates(report)[("cursor", "wiki")] == "conflict" and report["variables"] == []
+    after = json.loads(file.read_text())
+    assert after["mcpServers"]["wiki"] == before["mcpServers"]["wiki"]
+    assert (after["theme"], after["cellblock"]) == (before["theme"], before["cellblock"])
+    assert after["mcpServers"]["db"]["args"][2] == SECRETS[4]
+    assert file.stat().st_mode & 0o777 == 0o600
+    copy = Path(report["backup"])
+    assert json.loads(copy.read_text()) == before and copy.stat().st_mode & 0o777 == 0o600
+    assert sorted(one.name for one in home.iterdir() if one.name.startswith((".c.json", "c.json"))) == [
+        "c.json",
+        copy.name,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "written", "copied"), [("n\n", False, False), ("y\nn\n", True, False), ("y\ny\n", True, True)]
+)
+def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [CELLBLOCK, "import", "--from", "cursor"],
+        cwd=home.parent / "project",
+        env=environment(home) | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, answers.encode())
+    said = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            said += chunk
+    except OSError:
+        pass  # the other end is closed
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, said
+    file = home / ".config/cellblock/cellblock.json"
+    assert file.exists() is written
+    assert b"\x1b[" in said
+    if written:
+        assert (SECRETS[1] in file.read_text()) is copied
+
+
+def test_files_that_are_not_to_be_written(home: Path) -> None:
+    (home / "c.toml").write_text("")
+    done = run_import(home, "--yes", "--config", str(home / "c.toml"))
+    assert done.returncode == 2 and "TOML" in done.stderr
+    own = run_import(home, "--yes", "--config", str(home / ".cursor/mcp.json"))
+    assert own.returncode == 2 and "client's own file" in own.stderr
+    (home / "c.json").write_text("{")
+    broken = run_import(home, "--yes", "--config", str(home / "c.json"))
+    assert broken.returncode == 2 and (home / "c.json").read_text() == "{"

@@ -1,0 +1,121 @@
+"""A changed configuration under a running broker: runs in flight keep their sessions, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock import Broker, ConfigError, tool
+from support import alive, descendants, error_of, gone, plain_server, settings, succeeded, until, within
+
+PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = Number(await pid({}));'
+
+TWICE = """
+    import { pid } from "@codemode/servers/plain";
+    import { gate } from "@codemode/servers/local";
+    const first = Number(await pid({}));
+    await gate({});
+    globalThis.__codemode_result__ = [first, Number(await pid({}))];
+"""
+
+
+async def test_a_run_in_flight_keeps_its_session_until_it_ends(tmp_path: Path) -> None:
+    inside, opened = asyncio.Event(), asyncio.Event()
+
+    @tool()
+    async def gate() -> str:
+        """Waits."""
+        inside.set()
+        await opened.wait()
+        return "open"
+
+    def configured(*arguments: str, **servers: object):  # type: ignore[no-untyped-def]
+        return settings(
+            tmp_path / "s", {"plain": plain_server(*arguments), **servers}, pool={"warm": 1, "capacity": 4}
+        )
+
+    async with Broker(configured(), tools=[gate]) as broker:
+        await broker.settled()
+        before = broker.catalog
+        assert broker.reconfigure(configured()) == []
+        old = succeeded(await broker.run(PID))
+        running = asyncio.create_task(broker.run(TWICE))
+        await within(inside.wait())
+
+        said = broker.reconfigure(configured("--ledger", str(tmp_path / "l"), other=plain_server()))
+        assert said == [
+            "server other is added",
+            "server plain has changed; runs in flight keep its old session",
+        ]
+        new = succeeded(await broker.run(PID))
+        ours, theirs = psutil.Process(old), psutil.Process(new)
+        assert new != old and alive(ours)
+        assert set(broker.catalog.servers) == {"plain", "other", "local"} and set(before.servers) == {
+            "plain",
+            "local",
+        }
+
+        # Removed while the old run still goes on; a caller who went away holds nothing.
+        assert broker.reconfigure(settings(tmp_path / "s", {}, pool={"warm": 1, "capacity": 4})) == [
+            "server plain is removed; runs in flight keep its session",
+            "server other is removed; runs in flight keep its session",
+        ]
+        await gone([theirs], 20)
+        error_of(await broker.run(PID), "IMPORT_FAILURE")
+        assert not running.done() and alive(ours)
+        opened.set()
+        assert succeeded(await within(running)) == [old, old]
+        await gone([ours], 20)
+
+
+async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: Path) -> None:
+    @tool()
+    async def gate() -> str:
+        """Never opens."""
+        inside.set()
+        await asyncio.Event().wait()
+        return "open"
+
+    inside = asyncio.Event()
+    async with Broker(
+        settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}), tools=[gate]
+    ) as broker:
+        await broker.settled()
+        running = asyncio.create_task(broker.run(TWICE))
+        await within(inside.wait())
+        family = descendants(psutil.Process().pid)
+        broker.reconfigure(settings(tmp_path / "s", {}, pool={"warm": 1}))
+    await within(running)
+    await gone(family, 20)
+
+
+async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp_path: Path) -> None:
+    @tool()
+    def one() -> int:
+        """One."""
+        return 1
+
+    first = settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, max_code_bytes=100)
+    async with Broker(first, tools=[one]) as broker:
+        await broker.settled()
+        with pytest.raises(ConfigError, match="called local"):
+            broker.reconfigure(settings(tmp_path / "s", {"local": plain_server()}))
+        assert set(broker.catalog.servers) == {"plain", "local"}
+        smaller = settings(
+            tmp_path / "s",
+            {"plain": plain_server()},
+            pool={"warm": 3},
+            limits={"max_tool_calls": {"default": 0, "maximum": 5}},
+        )
+        assert broker.reconfigure(smaller) == [
+            "cellblock.limits.max_tool_calls.default has changed",
+            "cellblock.limits.max_tool_calls.maximum has changed",
+            "cellblock.max_code_bytes has changed",
+            "cellblock.pool.warm has changed, which needs a restart",
+        ]
+        error_of(await broker.run(PID), "SANDBOX_LIMIT")
+        assert broker.settings.cellblock.pool.warm == 1
+        await until(lambda: "plain" in broker.catalog.servers, "the server is still there")

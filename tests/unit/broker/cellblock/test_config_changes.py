@@ -1,0 +1,61 @@
+"""What a running daemon takes over of a changed configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cellblock.config import CellblockSettings, parse_settings
+from cellblock.config_changes import LIVE, taken_over
+from cellblock.config_file.problems import keys_at
+
+
+def test_every_live_setting_is_one() -> None:
+    for name in LIVE:
+        *section, last = name.split(".")
+        assert last in keys_at(CellblockSettings, section), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "live", "waiting"),
+    [
+        ({}, {}, [], []),
+        ({"max_code_bytes": 5}, {"max_code_bytes": 6}, ["max_code_bytes"], []),
+        (
+            {"limits": {"timeout_ms": {"default": 5, "maximum": 9}}},
+            {
+                "limits": {
+                    "timeout_ms": {"default": 6, "maximum": 9},
+                    "max_memory_bytes": {"default": 9, "maximum": 9},
+                }
+            },
+            ["limits.timeout_ms.default"],
+            ["limits.max_memory_bytes.default", "limits.max_memory_bytes.maximum"],
+        ),
+        ({"pins": {"servers": {"a": "off"}}}, {}, ["pins.servers.a"], []),
+        ({}, {"pool": {"capacity": 3}, "state_dir": "/x"}, [], ["pool.capacity", "state_dir"]),
+        (
+            {},
+            {"http": {"oauth": {"issuer": "https://a", "audience": "https://b", "jwks_url": "https://c"}}},
+            [],
+            4,
+        ),
+    ],
+)
+def test_what_changes_at_once_and_what_waits(
+    old: dict[str, Any], new: dict[str, Any], live: list[str], waiting: Any
+) -> None:
+    servers = {"a": {"command": "x"}}
+    before = parse_settings({"mcpServers": servers, "cellblock": old})
+    after = parse_settings({"mcpServers": {**servers, "b": {"command": "y"}}, "cellblock": new})
+    made, now, later = taken_over(before, after)
+    assert now == live
+    assert later == waiting if isinstance(waiting, list) else len(later) == waiting
+    assert made.servers == after.servers
+    assert made.cellblock.max_code_bytes == after.cellblock.max_code_bytes
+    assert made.cellblock.limits.timeout_ms == after.cellblock.limits.timeout_ms
+    assert made.cellblock.limits.max_memory_bytes == before.cellblock.limits.max_memory_bytes
+    assert made.cellblock.pins == after.cellblock.pins
+    assert made.cellblock.pool == before.cellblock.pool
+    assert made.state_dir == before.state_dir

@@ -1,0 +1,118 @@
+"""`config check`: every problem with its exact place, near misses that are let pass elsewhere, and no values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cellblock.config_check import check_config
+from cellblock.errors import ConfigError
+from support import CELLBLOCK
+
+BROKEN = """{
+  "mcpServers": {
+    "a": {"comand": "x", "command": "npx", "args": ["${env:NOT_SET_ANYWHERE}"]},
+    "b": {"url": 5, "alwaysAllow": []},
+    "b": {"url": "http://x", "envFile": "x", "headers": {"A": "hunter2-secret"}}
+  },
+  "cellblock": {"pol": {}, "pool": {"warm": -1}, "isolation": "perhaps",
+    "limits": {"timeout_ms": {"default": 3}}}
+}"""
+
+BROKEN_TOML = """
+[mcpServers.a]
+command = "npx"
+args = ["x", "${env:NOT_SET_ANYWHERE}"]
+[cellblock.pool]
+warm = -1
+caps = 1
+[cellblock.limits]
+timeout_ms = { default = 3 }
+"""
+
+
+def found(file: Path) -> list[tuple[str, int, int, str]]:
+    checked = check_config(file)
+    return [
+        (problem.severity, *(problem.position or (0, 0)), problem.place)  # type: ignore[misc]
+        for problem in checked.problems
+    ]
+
+
+def test_all_problems_of_a_json_file_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(BROKEN)
+    assert found(file) == [
+        ("warning", 3, 11, "mcpServers.a.comand"),
+        ("error", 3, 53, "mcpServers.a.args.0"),
+        ("warning", 5, 5, "mcpServers.b"),
+        ("warning", 5, 30, "mcpServers.b.envFile"),
+        ("error", 7, 17, "cellblock.pol"),
+        ("error", 7, 45, "cellblock.pool.warm"),
+        ("error", 7, 63, "cellblock.isolation"),
+        ("error", 8, 30, "cellblock.limits.timeout_ms.maximum"),
+    ]
+    hints = {problem.place: problem.hint for problem in check_config(file).problems}
+    assert hints["mcpServers.a.comand"] == "Did you mean command?"
+    assert hints["cellblock.pol"] == "Did you mean pool?"
+
+
+def test_all_problems_of_a_toml_file_with_their_places(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(BROKEN_TOML)
+    assert found(file) == [
+        ("error", 4, 14, "mcpServers.a.args.1"),
+        ("error", 6, 8, "cellblock.pool.warm"),
+        ("error", 7, 1, "cellblock.pool.caps"),
+        ("error", 9, 14, "cellblock.limits.timeout_ms.maximum"),
+    ]
+
+
+def test_a_sound_file_shows_its_servers_and_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "tok-from-env")
+    entries = {
+        "a": {"command": "x", "env": {"T": "${SOME_TOKEN}"}},
+        "b": {"url": "https://u:pw-in-url@x/", "type": "sse"},
+        "c": {"url": "https://x/", "disabled": True},
+    }
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"mcpServers": entries}))
+    checked = check_config(file)
+    assert checked.ok and checked.problems == []
+    assert checked.servers == {"a": "stdio", "b": "sse", "c": "disabled"}
+    shown = json.dumps(checked.as_json())
+    assert "tok-from-env" not in shown and "pw-in-url" not in shown
+
+
+def test_syntax_has_a_place_too_and_an_empty_file_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{"mcpServers": {\n  "a" {}}}')
+    assert found(file) == [("error", 2, 7, "")]
+    file.write_text("{}")
+    assert found(file) == [("warning", 1, 1, "")]
+    with pytest.raises(ConfigError, match="Cannot read"):
+        check_config(tmp_path / "missing")
+
+
+def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(BROKEN)
+    done = subprocess.run(
+        [CELLBLOCK, "config", "check", "--config", file], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and done.stderr == ""
+    assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
+    assert done.stdout.endswith("5 errors\n")
+    assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
+    machine = subprocess.run(
+        [CELLBLOCK, "config", "check", "--json", "--config", file], capture_output=True, text=True, timeout=60
+    )
+    report = json.loads(machine.stdout)
+    assert machine.returncode == 1 and report["ok"] is False and len(report["problems"]) == 8
+    # Every other command says the same errors, all of them, and where they are.
+    other = subprocess.run([CELLBLOCK, "types", "--config", file], capture_output=True, text=True, timeout=60)
+    assert other.returncode == 2 and other.stdout == ""
+    assert f"{file}:8:30: cellblock.limits.timeout_ms.maximum" in other.stderr
