@@ -103,9 +103,9 @@ def diagnostic_section() -> str:
         for (code, severity), said in sorted(found.items())
     ]
     return (
-        "## Diagnostics of a run\n\nIn `diagnostics` of the response: the `code`, its severity, and what it says → what it "
-        "advises (`…` stands for values).\nOnly an `error` makes `result` null and the exit code of `cellblock run` 1.\n\n"
-        + table(("code", "severity", "message → hint"), rows)
+        "## Diagnostics of a run\n\nIn `diagnostics` of the response: the `code`, its severity, and what it says → "
+        "what it advises (`…` stands for\nvalues). Only an `error` makes `result` null and the exit code of "
+        "`cellblock run` 1.\n\n" + table(("code", "severity", "message → hint"), rows)
     )
 
 
@@ -150,8 +150,8 @@ def limit_section() -> str:
         numbers = (f"{value:,}" for value in (least, allowed.default, allowed.maximum))
         rows.append((f"`{key}`", f"`limits.{name}`", *numbers))
     return (
-        "## Limits of a run\n\nA request names them in `limits`; the configuration sets default and maximum. More than the "
-        "maximum is taken\nas the maximum, with a warning. Times are in milliseconds, sizes in bytes.\n\n"
+        "## Limits of a run\n\nA request names them in `limits`; the configuration sets default and maximum. More than "
+        "the maximum is taken\nas the maximum, with a warning. Times are in milliseconds, sizes in bytes.\n\n"
         + table(("request", "configuration", "least", "default", "maximum"), rows)
     )
 
@@ -210,8 +210,8 @@ def protocol_section() -> str:
             rows.append((f"`{tag}`", fields, first_sentence(kind.__doc__)))
     return (
         f"## Messages between broker, host and worker\n\nProtocol version {protocol.PROTOCOL_VERSION}, defined in "
-        "`worker_runtime/cellblock_worker/protocol.py`. Both hops carry the same\nheaders; bodies are opaque to the host.\n\n"
-        + table(("message", "fields", "what it says"), rows)
+        "`worker_runtime/cellblock_worker/protocol.py`. Both hops carry the same\nheaders; bodies are "
+        "opaque to the host.\n\n" + table(("message", "fields", "what it says"), rows)
     )
 
 

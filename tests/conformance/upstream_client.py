@@ -1,11 +1,11 @@
 """Cellblock as the client that the MCP conformance suite tests: what `scripts/mcp_conformance` gives it as command.
 
-Run as ``python upstream_client.py URL`` with the scenario's name in `MCP_CONFORMANCE_SCENARIO` and its context (JSON) in
-`MCP_CONFORMANCE_CONTEXT`. The suite's server becomes an upstream of a real broker. Where the scenario has a login,
-`cellblock auth login` is run with a browser that follows redirects; then a script calls every tool with numbers for what
-it asks for. A refused call is answered with another login, once, as a person would: with the scopes that the error names
-in the configuration. A scenario in which the user is asked
-goes through `cellblock serve --stdio` and a client that fills forms with their defaults.
+Run as ``python upstream_client.py URL`` with the scenario's name in `MCP_CONFORMANCE_SCENARIO` and its context (JSON)
+in `MCP_CONFORMANCE_CONTEXT`. The suite's server becomes an upstream of a real broker. Where the scenario has a login,
+`cellblock auth login` is run with a browser that follows redirects; then a script calls every tool with numbers for
+what it asks for. A refused call is answered with another login, once, as a person would: with the scopes that the
+error names in the configuration. A scenario in which the user is asked goes through `cellblock serve --stdio` and a
+client that fills forms with their defaults.
 """
 
 from __future__ import annotations
@@ -90,15 +90,14 @@ def defaults(schema: dict[str, Any]) -> dict[str, Any]:
 async def with_a_user(folder: Path) -> int:
     """One run for a client whose user agrees to everything."""
 
-    async def agree(_: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        assert isinstance(params, types.ElicitRequestFormParams)
+    async def agree(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content=defaults(params.requested_schema))
 
     options = ["--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "state")]
     server = StdioServerParameters(command=str(CELLBLOCK), args=["serve", "--stdio", *options])
     async with Client(server, mode="legacy", elicitation_callback=agree) as client:
         result = await client.call_tool("codemode.run", {"code": CODE})
-    response = result.structured_content or {}
+    response: dict[str, Any] = result.structured_content or {}
     sys.stderr.write(json.dumps(response) + "\n")
     return 1 if response.get("diagnostics") else 0
 

@@ -29,10 +29,10 @@ import httpx2
 import pytest
 
 from cellblock import Broker
-from cellblock.cli import make_parser
+from cellblock.cli_parser import make_parser
 from cellblock.config import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
-from support import Entry, descendants, gone, settings, succeeded, within
+from support import Entry, descendants, gone, settings, succeeded, within, write_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,8 +41,8 @@ BLOCK = re.compile(
     r"(?:<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<pad> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=pad)```$",
     re.DOTALL | re.MULTILINE,
 )
-PARSED = ("mermaid",)
-"""Languages that are drawn by who shows the page."""
+SHOWN = ("mermaid", "text")
+"""Pictures, and what programs print."""
 
 TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
 PLACEHOLDER = re.compile(r"<[a-z ]+>")
@@ -86,7 +86,7 @@ def of(*languages: str) -> Any:
 
 
 def test_every_block_has_a_language_that_is_tested() -> None:
-    known = {"js", "python", "json", "bash", "ts", *PARSED}
+    known = {"js", "python", "json", "bash", "ts", *SHOWN}
     assert {one.language for one in ALL} <= known
     marks = [one.mark.partition(": ") for one in ALL if one.mark]
     assert {kind for kind, _, _ in marks} <= {"not run", "fails", "in"}
@@ -123,15 +123,14 @@ async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
 @of("python")
 async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = {"cellblock": {"state_dir": str(tmp_path / "state"), "pool": {"warm": 1}}}
-    Path("cellblock.json").write_text(json.dumps(config), encoding="utf-8")
+    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"), pool={"warm": 1})
     if example.text.startswith("# app.py"):
-        Path("app.py").write_text(example.text, encoding="utf-8")
+        (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
         return
     code = compile(example.text, str(example), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names: dict[str, Any] = {"__name__": "example"}
-    done = eval(code, names)  # noqa: S307 - our own documentation
+    done = eval(code, names)
     if inspect.iscoroutine(done):
         await within(done, 60)
 
