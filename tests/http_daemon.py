@@ -134,12 +134,11 @@ async def daemon(
     http: Mapping[str, Any] | None = None,
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
-    also: Mapping[str, Any] | None = None,
+    servers: Mapping[str, Any] | None = None,
     **cellblock: Any,
 ) -> AsyncGenerator[Daemon]:
-    """Serves on a free port of the loopback, in front of one plain server and those of `also`; at the end nothing of
-    it is left."""
-    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(also or {})}
+    """Serves on a free port of the loopback, in front of one plain server and more; at the end nothing is left."""
+    servers = {"plain": plain_server("--ledger", folder / "ledger.jsonl"), **(servers or {})}
     config = write_config(folder, servers, http=dict(http or {}), **cellblock)
     process = await asyncio.create_subprocess_exec(
         str(CELLBLOCK),

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import CellblockSettings
+from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
@@ -202,7 +203,8 @@ class World:
         self.link = MemoryLink(self.pool)
         self.pool.use(self.link)
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
-        self.executor = Executor(self.settings, self.pool, self.upstreams)
+        self.events = RunEvents()
+        self.executor = Executor(self.settings, self.pool, self.upstreams, events=self.events)
         self.hosts: list[ScriptedHost] = []
 
     async def host(self, play: Play = succeed, *, capacity: int = 4, **options: Any) -> ScriptedHost:
@@ -218,10 +220,17 @@ class World:
         self.link.detach(host.identity)
         self.pool.host_gone(host.identity, why)
 
-    async def run(self, code: str = "1", *, grantee: Grantee = EMBEDDING, **request: Any) -> RunResponse:
+    async def run(
+        self,
+        code: str = "1",
+        *,
+        grantee: Grantee = EMBEDDING,
+        watcher: Watcher | None = None,
+        **request: Any,
+    ) -> RunResponse:
         """One request to its response, within `BOUND`."""
         async with asyncio.timeout(BOUND):
-            return await self.executor.run({"code": code, **request}, grantee=grantee)
+            return await self.executor.run({"code": code, **request}, grantee=grantee, watcher=watcher)
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_schemas
+from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_observe, cli_schemas
 from cellblock.cli_parser import LIMIT_OPTIONS, make_parser
 from cellblock.errors import CellblockError, Fault, InvalidRequest
 
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve": _serve,
         "connect": _connect,
         "service": _service,
+        "dashboard": _dashboard,
+        "top": _top,
         "types": _types,
         "search": _search,
         "inspect": _inspect,
@@ -103,12 +105,20 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 async def _run(parsed: argparse.Namespace) -> int:
     from cellblock.daemon import Broker
     from cellblock.policy.asking import CLI
+    from cellblock.progress import progress_on
 
     code = _read_script(parsed.script)
     limits = {
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
-    async with Broker(_settings(parsed)) as broker:
+    settings = _settings(parsed)
+    async with (
+        cli_observe.logging_as_configured(settings),
+        progress_on(sys.stderr) as progress,
+        Broker(settings) as broker,
+    ):
+        if progress is not None:
+            broker.events.add(progress)
         await broker.settled()
         _require(broker, parsed.require)
         try:
@@ -148,17 +158,20 @@ async def _serve(parsed: argparse.Namespace) -> int:
     cli_http.check_serve(parsed)
 
     def load() -> Settings:
-        return _settings(parsed).with_profile(parsed.profile)
+        settings = _settings(parsed).with_profile(parsed.profile)
+        return settings if parsed.http is None else settings.for_service()
 
     if parsed.http is not None:
-        await cli_http.serve(parsed, load)
+        async with cli_observe.logging_as_configured(load()):
+            await cli_http.serve(parsed, load)
         return EXIT_OK
 
     from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    async with Broker(load()) as broker:
+    settings = load()
+    async with cli_observe.logging_as_configured(settings), Broker(settings) as broker:
         await broker.settled()
         async with following(broker, parsed, load):
             await serve_stdio(broker, version=__version__)
@@ -172,6 +185,16 @@ async def _connect(parsed: argparse.Namespace) -> int:
 
 async def _service(parsed: argparse.Namespace) -> int:
     sys.stdout.write(cli_http.service(parsed, _settings(parsed)))
+    return EXIT_OK
+
+
+async def _dashboard(parsed: argparse.Namespace) -> int:
+    await cli_observe.dashboard(parsed, _settings(parsed))
+    return EXIT_OK
+
+
+async def _top(parsed: argparse.Namespace) -> int:
+    await cli_observe.top(parsed, _settings(parsed))
     return EXIT_OK
 
 

@@ -46,6 +46,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("cellblock serve --http --config cellblock.json", "a daemon for several editors"),
         ("cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem", "for other machines"),
     ),
+    "dashboard": (("cellblock dashboard --no-open", "prints the address to open"),),
+    "top": (
+        ("cellblock top", "until q is pressed"),
+        ("cellblock top --once --json | jq .pool", "for machines"),
+    ),
     "auth": (("cellblock auth login wiki --config cellblock.json", "log in to a server"),),
     "auth login": (
         ("cellblock auth login wiki --config cellblock.json", "in a browser"),

@@ -15,6 +15,9 @@ from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
     from cellblock.config import Settings
+    from cellblock.daemon import Broker
+    from cellblock.frontend.connect import Daemon
+    from cellblock.frontend.http.pages import Pages
     from cellblock.frontend.http.server import HttpFrontend
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
@@ -47,9 +50,7 @@ def add_parsers(
         description="Relays MCP between standard input and output and a running `cellblock serve --http`, so that "
         "several editors share its workers and its upstream servers.",
     )
-    connect.add_argument("--url", metavar="URL", help=f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
-    connect.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM certificates to trust for https")
-    _token_file(connect)
+    add_daemon_options(connect)
     common(connect)
 
     service = commands.add_parser(
@@ -62,6 +63,13 @@ def add_parsers(
     kind.add_argument("--launchd", action="store_true", help="a launchd agent (the default on macOS)")
     service.add_argument("--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="where it listens")
     common(service)
+
+
+def add_daemon_options(parser: argparse.ArgumentParser) -> None:
+    """Where a running daemon is, and what it is shown."""
+    parser.add_argument("--url", metavar="URL", help=f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
+    parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM certificates to trust for https")
+    _token_file(parser)
 
 
 def _token_file(parser: argparse.ArgumentParser) -> None:
@@ -121,10 +129,38 @@ async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> Non
             _drain_on_signals(front)
             async with following(broker, parsed, load):
                 await front.serve(
-                    broker, version=__version__, ready=ready, on_serving=lambda: _say_where(front)
+                    broker,
+                    version=__version__,
+                    ready=ready,
+                    on_serving=lambda: _say_where(front),
+                    pages=_pages(broker, encrypted=options.tls_cert is not None),
                 )
     finally:
         front.close()
+
+
+def _pages(broker: Broker, *, encrypted: bool) -> Pages | None:
+    """The dashboard and the metrics, and what they count from; None where both are off."""
+    from cellblock.frontend.http.pages import Pages
+    from cellblock.telemetry.board import Board
+    from cellblock.telemetry.metrics import Metrics
+    from cellblock.telemetry.tally import Tally
+    from cellblock.telemetry.view import View
+
+    section = broker.settings.cellblock
+    dashboard = section.dashboard
+    shown = section.http.oauth is None if dashboard.enabled is None else dashboard.enabled
+    if not shown and not section.metrics.enabled:
+        return None
+    tally = Tally(section.metrics.max_tools)
+    broker.events.add(tally)
+    view = None
+    if shown:
+        board = Board(dashboard.recent_runs, logs=dashboard.logs)
+        broker.events.add(board)
+        view = View(broker.facts(), tally, board, __version__)
+    metrics = Metrics(tally, broker.facts()) if section.metrics.enabled else None
+    return Pages(view, metrics, open_metrics=not section.metrics.token, secure=encrypted)
 
 
 def _say_where(front: HttpFrontend) -> None:
@@ -155,14 +191,19 @@ def _drain_on_signals(front: HttpFrontend) -> None:
 
 async def connect(parsed: argparse.Namespace, settings: Settings) -> None:
     """Relays until the client closes standard input."""
-    from cellblock.frontend.connect import Daemon, relay_stdio
+    from cellblock.frontend.connect import relay_stdio
+
+    await relay_stdio(daemon_of(parsed, settings))
+
+
+def daemon_of(parsed: argparse.Namespace, settings: Settings) -> Daemon:
+    """The daemon that the options of `add_daemon_options` name."""
+    from cellblock.frontend.connect import Daemon
 
     file: Path = parsed.token_file or token_file(settings)
     url = parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
     # A daemon with --no-auth has none; one that wants a token will say so.
-    await relay_stdio(
-        Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca)
-    )
+    return Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca)
 
 
 def service(parsed: argparse.Namespace, settings: Settings) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_schemas
+from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_observe, cli_schemas
 from cellblock.cli_help import finish
 
 LIMIT_OPTIONS: Final = {
@@ -64,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     cli_http.add_serve_options(serve)
     cli_http.add_parsers(commands, _common)
+    cli_observe.add_parsers(commands, _common)
 
     types = commands.add_parser(
         "types",

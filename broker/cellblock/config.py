@@ -21,6 +21,13 @@ from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_v
 from cellblock.config_file.references import Resolver
 from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config_http import HttpSettings
+from cellblock.config_observe import (
+    AuditSettings,
+    DashboardSettings,
+    LogSettings,
+    MetricsSettings,
+    TraceSettings,
+)
 from cellblock.config_policy import Grant, PolicySettings
 from cellblock.config_schemas import (
     SchemaRules,
@@ -47,14 +54,18 @@ from cellblock.errors import ConfigError
 
 __all__ = [
     "MIB",
+    "AuditSettings",
     "AuthSettings",
     "CellblockSettings",
+    "DashboardSettings",
     "FrontendSettings",
     "Grant",
     "HostSettings",
     "HttpSettings",
     "LimitRange",
     "LimitSettings",
+    "LogSettings",
+    "MetricsSettings",
     "PinSettings",
     "PolicySettings",
     "PoolSettings",
@@ -68,6 +79,7 @@ __all__ = [
     "ServerSchemaSettings",
     "Settings",
     "ToolSchemaSettings",
+    "TraceSettings",
     "TypecheckMode",
     "Unwrap",
     "UpstreamSettings",
@@ -92,6 +104,11 @@ class CellblockSettings(Section):
     frontend: FrontendSettings = FrontendSettings()
     http: HttpSettings = HttpSettings()
     hosts: HostSettings = HostSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
+    dashboard: DashboardSettings = DashboardSettings()
     schemas: SchemaSettings = SchemaSettings()
     isolation: Literal["required", "auto", "off"] = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
@@ -229,6 +246,13 @@ class Settings(BaseModel):
             return self
         section = self.cellblock.model_copy(update={"state_dir": path})
         return self.model_copy(update={"cellblock": section})
+
+    def for_service(self) -> Settings:
+        """The same settings with an audit log, unless they say otherwise: others use the daemon."""
+        if self.cellblock.audit.enabled is not None:
+            return self
+        audit = self.cellblock.audit.model_copy(update={"enabled": True})
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update={"audit": audit})})
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """The same settings with another front-end profile, or unchanged for None."""

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 import zmq
 
+from cellblock import __version__
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
 from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
@@ -35,6 +37,8 @@ from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
 from cellblock.socket_dir import SocketDir
+from cellblock.telemetry.facts import BrokerFacts
+from cellblock.telemetry.watchers import start_watchers
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
@@ -89,6 +93,8 @@ class Broker:
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
         self._releases: set[asyncio.Task[None]] = set()
+        self.events: Final = RunEvents()
+        """Add a watcher to see all runs while they run."""
 
     @classmethod
     def from_config(
@@ -177,11 +183,17 @@ class Broker:
         observer: Observer = NOBODY,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
+        watcher: Watcher | None = None,
     ) -> RunResponse:
-        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`."""
+        """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
+
+        `watcher` is told of this run alone, beside the watchers of `events`.
+        """
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return await self._executor.run(request, observer=observer, client=client, grantee=grantee)
+        return await self._executor.run(
+            request, observer=observer, client=client, grantee=grantee, watcher=watcher
+        )
 
     @property
     def policy(self) -> Policy:
@@ -235,6 +247,12 @@ class Broker:
         """Workers that are booted and wait."""
         return self._pool.warm if self._pool else 0
 
+    def facts(self) -> BrokerFacts:
+        """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
+        if self._pool is None or self._registry is None or self._outputs is None:
+            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        return BrokerFacts(self._settings.cellblock.pool, self._pool, self._registry, self._outputs)
+
     @property
     def host_pid(self) -> int | None:
         """Process id of the local worker host."""
@@ -280,6 +298,7 @@ class Broker:
         state_dir = self._settings.state_dir
         log_dir = state_dir / "logs"
         _make_private(state_dir, log_dir)
+        start_watchers(self._settings, self.events, stack, version=__version__)
         overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
         known = self._outputs = KnownOutputs(self._learner)
@@ -370,6 +389,7 @@ class Broker:
             learner=self._learner,
             outputs=self._outputs,
             policy=self._policy,
+            events=self.events,
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.push_async_callback(self._stop_executor, executor)

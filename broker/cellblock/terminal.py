@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Final, TextIO
+from typing import Final, IO
 
-CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+CODES: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+    "reverse": "7",
+}
 """SGR parameters of the standard colours, which follow the terminal's own theme."""
 
 
-def is_coloured(stream: TextIO) -> bool:
+def is_coloured(stream: IO[str]) -> bool:
     """Whether colours are wanted there: `NO_COLOR` says no, `FORCE_COLOR` says yes, else it must be a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -21,7 +29,7 @@ def is_coloured(stream: TextIO) -> bool:
 class Painter:
     """Puts colour around text where it is wanted; for no stream, nowhere."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: IO[str] | None) -> None:
         self._on = stream is not None and is_coloured(stream)
 
     def __call__(self, text: str, *styles: str) -> str:

@@ -41,8 +41,8 @@ BLOCK = re.compile(
     r"(?:<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<pad> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=pad)```$",
     re.DOTALL | re.MULTILINE,
 )
-SHOWN = ("mermaid", "text")
-"""Pictures, and what programs print."""
+SHOWN = ("mermaid", "text", "yaml")
+"""Pictures, what programs print, and files of other programs."""
 
 TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
 PLACEHOLDER = re.compile(r"<[a-z ]+>")

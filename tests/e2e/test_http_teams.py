@@ -31,6 +31,9 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
     options = ("--tls-cert", str(cert), "--tls-key", str(key))
     async with daemon(tmp_path, *options, http={"oauth": oauth}, tls=trust, token=issuer.token()) as running:
         assert not (tmp_path / "s" / "token").exists(), "the token file is not used"
+        # Whoever may run scripts would see the runs of all: a team has a dashboard only when it says so.
+        assert (await running.ask("GET", "/dashboard/state", headers=running.auth)).status == 404
+        assert (await running.ask("GET", "/metrics", headers=running.auth)).status == 200
         for mode in ("auto", "legacy"):
             async with running.client(mode) as client:
                 code = {"code": "globalThis.__codemode_result__ = 1;"}

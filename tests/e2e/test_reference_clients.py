@@ -171,7 +171,9 @@ async def driven(
 
 @pytest.fixture(scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    async with daemon(tmp_path_factory.mktemp("http"), also={"tracker": TRACKER}, frontend=OFTEN) as served:
+    async with daemon(
+        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+    ) as served:
         yield served
 
 

@@ -3,7 +3,8 @@
 Run as ``python plain_server.py [options]``. It speaks the initialize handshake only (a modern client's
 ``server/discover`` is answered with "method not found"), answers calls concurrently, and ends when stdin does.
 
-    --ledger FILE          append one JSON line for every start, call, answer and cancel notification
+    --ledger FILE          append one JSON line for every start, call, trace context, answer and cancel
+                           notification
     --fail-starts N FILE   exit with 1 the first N times, counted in FILE
     --die-after N          exit in place of answering call N + 1
     --start-delay SECONDS  pause before the first message is read
@@ -95,6 +96,8 @@ class Server:
             ]
             self.reply(request_id, {"tools": tools})
         elif method == "tools/call":
+            if "traceparent" in (params.get("_meta") or {}):
+                self.note("trace", tool=params["name"], traceparent=params["_meta"]["traceparent"])
             self.call(request_id, params["name"], params.get("arguments") or {})
         else:
             self.error(request_id, -32601, f"no method {method}")

@@ -24,6 +24,7 @@ from cellblock.errors import (
     ToolNotFound,
 )
 from cellblock.execution import payload
+from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.unwrap import kind_of, unwrap
 from cellblock.policy.rules import NO_CLOCK, Clock
@@ -37,7 +38,6 @@ CANCEL_BOUND_SECONDS: Final = 2.0
 """From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
-NEVER_SENT: Final = "never sent: the run had ended"
 
 
 class ToolCaller(Protocol):
@@ -65,19 +65,6 @@ class CallRules(Protocol):
 
 
 @dataclass(slots=True)
-class _Call:
-    server: str
-    tool: str
-    started: float
-    export: str | None = None
-    duration_ms: int = 0
-    ok: bool = False
-    error: str | None = NEVER_SENT
-    certainty: Certainty = Certainty.NOT_STARTED
-    over: bool = False
-
-
-@dataclass(slots=True)
 class CallCounts:
     """What is certain about a run's calls."""
 
@@ -102,6 +89,7 @@ class ToolCalls:
         learner: Shown each successful result, after its answer has been sent.
         rules: What the policy says of each call; None where it says nothing.
         clock: The run's wall clock, for the time in which the user is asked.
+        watch: Told each call as it begins and ends; None when nobody watches.
     """
 
     catalog: Catalog
@@ -115,7 +103,8 @@ class ToolCalls:
     learner: ResultObserver | None = None
     rules: CallRules | None = None
     clock: Clock = NO_CLOCK
-    calls: list[_Call] = field(default_factory=list[_Call])
+    watch: RunWatch | None = None
+    calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
     _waiting_since: float | None = None
@@ -139,7 +128,7 @@ class ToolCalls:
 
     def begin(self, call_id: int, server_id: str, tool_name: str, body: bytes) -> None:
         """Starts one call; its answer is sent when it comes."""
-        call = _Call(server_id, tool_name, time.monotonic())
+        call = CallFacts(server_id, tool_name, time.monotonic())
         self.calls.append(call)
         self._spawn(self._execute(call_id, call, body))
 
@@ -181,8 +170,11 @@ class ToolCalls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _execute(self, call_id: int, call: _Call, body: bytes) -> None:
+    async def _execute(self, call_id: int, call: CallFacts, body: bytes) -> None:
         self._clock(1)
+        if self.watch is not None:
+            call.arguments = body
+            self.watch.call_begun(call)
         try:
             server, tool = self._find(call)
             call.export = tool.export_name
@@ -204,6 +196,8 @@ class ToolCalls:
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self.reply(call_id, True, answer)
+            if self.watch is not None:
+                call.result = answer
             if self.learner is not None:
                 self.learner.offer(server.config_name, tool, kind, answer, result)
         except ScriptError as error:
@@ -231,8 +225,14 @@ class ToolCalls:
             self._fail(call_id, call, fault)
         finally:
             self._clock(-1)
+            if self.watch is not None:
+                if not call.over:
+                    call.duration_ms = int((time.monotonic() - call.started) * 1000)
+                self.watch.call_ended(call)
+                # Listeners have had their look; a run may make many large calls.
+                call.arguments, call.result = b"", None
 
-    def _find(self, call: _Call) -> tuple[ServerEntry, ToolEntry]:
+    def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
         server = self.catalog.servers.get(call.server)
         if server is None and call.server in self.catalog.denied:
             raise ServerNotFound(
@@ -257,7 +257,7 @@ class ToolCalls:
             hint=_did_you_mean(call.tool, names, "Use a tool from listTools()."),
         )
 
-    def _encode(self, call: _Call, value: Any) -> bytes:
+    def _encode(self, call: CallFacts, value: Any) -> bytes:
         try:
             answer = payload.encode(value)
         except payload.PayloadError as error:
@@ -274,7 +274,7 @@ class ToolCalls:
             )
         return answer
 
-    def _fail(self, call_id: int, call: _Call, error: ScriptError) -> None:
+    def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
         self._finish(call)
         error.details.setdefault("serverId", call.server)
@@ -287,7 +287,7 @@ class ToolCalls:
             body = payload.encode(error.as_json())
         self.reply(call_id, False, body)
 
-    def _finish(self, call: _Call) -> None:
+    def _finish(self, call: CallFacts) -> None:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
         if self.on_call is not None:
@@ -302,7 +302,7 @@ class ToolCalls:
             self._waiting_since = None
 
 
-def _entry(call: _Call) -> TraceEntry:
+def _entry(call: CallFacts) -> TraceEntry:
     duration = call.duration_ms if call.over else int((time.monotonic() - call.started) * 1000)
     return TraceEntry(
         server_id=call.server, tool_name=call.tool, duration_ms=duration, ok=call.ok, error=call.error

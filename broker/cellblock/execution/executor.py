@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
@@ -14,6 +14,7 @@ from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
+from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.imports import TooComplex
 from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
@@ -58,6 +59,14 @@ class Upstreams(ToolCaller, Protocol):
         ...
 
 
+class _Asked(NamedTuple):
+    request: RunRequest
+    grants: Grants | None
+    grantee: Grantee
+    observer: Observer
+    client: str
+
+
 class Executor:
     """Shared by all front-ends.
 
@@ -69,6 +78,7 @@ class Executor:
         outputs: What is known about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
+        events: Who watches all runs.
     """
 
     def __init__(
@@ -81,6 +91,7 @@ class Executor:
         learner: ResultObserver | None = None,
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
+        events: RunEvents | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
@@ -92,6 +103,7 @@ class Executor:
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
         self._policy = policy or Policy(settings.policy)
+        self._events = RunEvents() if events is None else events
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
         self._checker = checker
         self._generation = Generation()
@@ -123,6 +135,7 @@ class Executor:
         observer: Observer = NOBODY,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
+        watcher: Watcher | None = None,
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
@@ -131,6 +144,7 @@ class Executor:
             observer: Told what happens while it happens.
             client: Whose run it is; workers are shared fairly between clients.
             grantee: Which grants it has, and who is asked for approval.
+            watcher: Watches this run beside those who watch all.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -140,15 +154,28 @@ class Executor:
         """
         self._at_work += 1
         try:
-            return await self._run(raw, observer, client, grantee)
+            request = read_request(raw, self._settings)
+            asked = _Asked(
+                request, self._policy.grants_of(grantee.principal, request.grants), grantee, observer, client
+            )
+            return await self._told(asked, watcher)
         finally:
             self._at_work -= 1
 
-    async def _run(
-        self, raw: Mapping[str, Any], observer: Observer, client: str, grantee: Grantee
-    ) -> RunResponse:
-        request = read_request(raw, self._settings)
-        grants = self._policy.grants_of(grantee.principal, request.grants)
+    async def _told(self, asked: _Asked, watcher: Watcher | None) -> RunResponse:
+        watch = self._events.open(asked.client, asked.request.code, watcher)
+        if watch is None:
+            return await self._run(asked, None)
+        try:
+            response = await self._run(asked, watch)
+        except BaseException:
+            watch.given_up()
+            raise
+        watch.ended(response)
+        return response
+
+    async def _run(self, asked: _Asked, watch: RunWatch | None) -> RunResponse:
+        request, client = asked.request, asked.client
         try:
             # Before the work of planning: a refusal must stay cheap when very many come.
             self._pool.check_room(client)
@@ -158,24 +185,15 @@ class Executor:
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
         # Together, without a pause between: who waits for this generation's runs waits for all with this catalog.
         with self._generation as generation:
-            return await self._run_with(
-                self._upstreams.catalog, generation, request, observer, client, grants, grantee
-            )
+            return await self._run_with(self._upstreams.catalog, generation, asked, watch)
 
     async def _run_with(
-        self,
-        catalog: Catalog,
-        generation: Generation,
-        request: RunRequest,
-        observer: Observer,
-        client: str,
-        grants: Grants | None,
-        grantee: Grantee,
+        self, catalog: Catalog, generation: Generation, asked: _Asked, watch: RunWatch | None
     ) -> RunResponse:
-        rules = None
-        if grants is not None:
-            catalog = grants.narrowed(catalog)
-            rules = RunRules(grants, self._policy.settings, grantee.approver)
+        request, rules = asked.request, None
+        if asked.grants is not None:
+            catalog = asked.grants.narrowed(catalog)
+            rules = RunRules(asked.grants, self._policy.settings, asked.grantee.approver)
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
         try:
             plan = await self._plan(request.code, catalog)
@@ -204,17 +222,22 @@ class Executor:
             discovery=self._discovery.of(catalog),
             schemas=self._schemas,
             learner=self._learner,
-            observer=observer,
+            observer=asked.observer,
             rules=rules,
+            watch=watch,
         )
+        if watch is not None:
+            watch.queued()
         queued_at = time.monotonic()
         try:
-            lease = await self._pool.acquire(run, client)
+            lease = await self._pool.acquire(run, asked.client)
         except Overloaded as error:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        response = await self._watched(run, generation, run.execute(lease, queued_at))
+        if watch is not None:
+            watch.leased()
+        response = await self._watched(run, generation, run.execute(lease, queued_at), watch)
         if typecheck == "after" and not response.ok:
             response = await self._types.after(response, request, plan, catalog)
         if warnings:
@@ -229,7 +252,11 @@ class Executor:
         return make_plan(code, catalog, self._urls, found)
 
     async def _watched(
-        self, run: Run, generation: Generation, work: Coroutine[Any, Any, RunResponse]
+        self,
+        run: Run,
+        generation: Generation,
+        work: Coroutine[Any, Any, RunResponse],
+        watch: RunWatch | None,
     ) -> RunResponse:
         # A task of its own: a cancelled caller must not cut the clean-up short.
         task = asyncio.create_task(generation.holding(work), name="run")
@@ -238,6 +265,8 @@ class Executor:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
+            if watch is not None:
+                watch.ends_with(task)
             run.abort()
             raise
 

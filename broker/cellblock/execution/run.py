@@ -14,6 +14,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
+from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, in_script_terms, stacks_in_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
@@ -62,6 +63,7 @@ class Run:
         learner: Shown the results of tool calls.
         observer: Told what happens while it happens.
         rules: The policy in this run; None where nothing is restricted.
+        watch: The same for those that watch all runs; None when nobody does.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class Run:
         learner: ResultObserver | None,
         observer: Observer,
         rules: RunRules | None = None,
+        watch: RunWatch | None = None,
     ) -> None:
         self._plan = plan
         self._limits = limits
         self._max_message_bytes = max_message_bytes
         self._discovery = discovery
         self._on_log = observer.on_log
+        self._watch = watch
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
@@ -117,6 +121,7 @@ class Run:
             on_call=observer.on_call,
             rules=rules,
             clock=self._clock,
+            watch=watch,
         )
 
     async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
@@ -154,6 +159,8 @@ class Run:
             case protocol.Leased():
                 if self._move(Event.LEASED):
                     self._leased = True
+                    if self._watch is not None:
+                        self._watch.started()
                     self._clock.start(self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
                 self._on_log_message(message, body)
@@ -260,6 +267,8 @@ class Run:
         self._logs.append(entry)
         if self._on_log is not None:
             tell(self._on_log, entry)
+        if self._watch is not None:
+            self._watch.logged(entry)
 
     def _is_next(self, call_id: int) -> bool:
         """Whether ids count up as they must: a call that is said twice must not be made twice."""
@@ -368,6 +377,8 @@ class Run:
 
     def _response(self, queue_ms: int) -> RunResponse:
         ended = self._ended or protocol.Ended(reason="crashed")
+        if self._watch is not None:
+            self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
         diagnostics = list(self._diagnostics)
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.

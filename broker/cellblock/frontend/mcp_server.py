@@ -172,6 +172,10 @@ def make_server(
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, runs.set_level)
     if service.policy.restricts_clients:
         server.middleware.append(granted.greet)
+    if service.settings.cellblock.traces.endpoint is not None:
+        from cellblock.frontend.trace_context import with_trace_context
+
+        server.middleware.append(with_trace_context)
     return server
 
 

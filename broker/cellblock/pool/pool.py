@@ -97,6 +97,16 @@ class Pool:
         """Warm workers, as the hosts last said."""
         return sum(host.status.warm for host in self._hosts.values() if host.status)
 
+    @property
+    def capacity(self) -> int:
+        """Places of all hosts."""
+        return sum(host.capacity for host in self._hosts.values())
+
+    @property
+    def booting(self) -> int:
+        """Workers that are being booted, as the hosts last said."""
+        return sum(host.status.booting for host in self._hosts.values() if host.status)
+
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):
@@ -215,7 +225,7 @@ class Pool:
         return best
 
     def _free_and_reserved(self) -> tuple[int, int]:
-        total = sum(host.capacity for host in self._hosts.values())
+        total = self.capacity
         reserved = self._settings.reserved_places
         return total - self.running, total // RESERVED_SHARE if reserved is None else reserved
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, MutableMapping
 from typing import Any, Final
@@ -22,6 +23,7 @@ from cellblock.config_http import HttpSettings
 from cellblock.config_policy import PROVEN
 from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
+from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
 from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
@@ -35,8 +37,21 @@ SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
 """In a request that opens a session, it is not."""
 
+FETCH_SITE_HEADER: Final = b"sec-fetch-site"
+OWN_SITES: Final = (None, b"same-origin", b"none")
+"""Who may have a page fetched, as browsers say it: our own page, or the person; nobody else's page."""
+
 READ: Final = frozenset(
-    (b"host", b"origin", b"authorization", b"content-length", SESSION_HEADER, VERSION_HEADER)
+    (
+        b"host",
+        b"origin",
+        b"authorization",
+        b"content-length",
+        b"cookie",
+        SESSION_HEADER,
+        VERSION_HEADER,
+        FETCH_SITE_HEADER,
+    )
 )
 
 DISCARD_BYTES: Final = 64 * 1024
@@ -76,6 +91,7 @@ class Gate:
         challenge: The value of `WWW-Authenticate`.
         ready: Whether scripts can run.
         public: Answers by path that need no token, as JSON.
+        pages: The dashboard and the metrics; None where there are none.
     """
 
     def __init__(
@@ -89,6 +105,7 @@ class Gate:
         challenge: str = "Bearer",
         ready: Callable[[], bool],
         public: dict[str, bytes] | None = None,
+        pages: Pages | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -98,8 +115,9 @@ class Gate:
         self._challenge = challenge.encode("latin-1")
         self._ready = ready
         self._public = public or {}
+        self._pages = pages
         self._rates = Rates(settings.requests_per_second, settings.burst)
-        self._sessions: OrderedDict[bytes, None] = OrderedDict()
+        self._sessions: OrderedDict[bytes, str] = OrderedDict()
         self._posts: set[Exchange] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -151,6 +169,11 @@ class Gate:
             if path in (LIVE_PATH, READY_PATH) or path in self._public:
                 await self._answer_public(scope, send)
                 return
+            if self._pages is not None and self._pages.has(path):
+                page = await self._page(self._pages, scope, headers)
+                body = b"" if scope["method"] == "HEAD" else page.body
+                await _respond(send, page.status, body, *page.headers)
+                return
             access = await self._authenticate(headers)
             if path != MCP_PATH:
                 raise Refused(404)
@@ -172,6 +195,20 @@ class Gate:
         if path in self._public:
             kind = b"application/json"
         await _respond(send, 200, body, (b"content-type", kind), (b"cache-control", b"no-store"))
+
+    async def _page(self, pages: Pages, scope: Scope, headers: dict[bytes, bytes]) -> Page:
+        path, method = scope["path"], scope["method"]
+        if headers.get(FETCH_SITE_HEADER) not in OWN_SITES:
+            raise Refused(403)
+        access: AccessToken | None = None
+        if not pages.is_open(path) and not pages.knows(path, headers.get(b"cookie", b"")):
+            if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
+                return sign_in_page()
+            access = await self._authenticate(headers)
+        wait = self._rates.take(self._client(scope, None, access), asyncio.get_running_loop().time())
+        if wait:
+            raise Refused(429, (b"retry-after", b"%d" % wait))
+        return pages.answer(method, path, scope["query_string"])
 
     async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
         if self._verifier is None:
@@ -220,7 +257,7 @@ class Gate:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.
         if session is not None and session in self._sessions:
             self._sessions.move_to_end(session)
-            return f"http session {session.decode('latin-1')}"
+            return self._sessions[session]
         who = NO_ONE if access is None else access.subject or access.client_id
         address = scope.get("client")
         return f"http {who} {address[0] if address else ''}"
@@ -232,7 +269,8 @@ class Gate:
             if message["type"] == "http.response.start" and message["status"] < 400:
                 for name, value in message.get("headers", ()):
                     if name.lower() == SESSION_HEADER:
-                        self._sessions[value] = None
+                        # The id lets its holder into the session: logs and the dashboard get another name for it.
+                        self._sessions[value] = f"http session {hashlib.sha256(value).hexdigest()[:16]}"
                         if len(self._sessions) > self._settings.max_sessions:
                             self._sessions.popitem(last=False)
             await send(message)

@@ -32,6 +32,7 @@ from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bou
 from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.mcp_server import make_server
 from cellblock.frontend.service import RunService
@@ -139,6 +140,7 @@ class HttpFrontend:
         version: str,
         ready: Callable[[], bool],
         on_serving: Callable[[], None] = lambda: None,
+        pages: Pages | None = None,
     ) -> bool:
         """Serves until `stop`, then drains.
 
@@ -147,6 +149,7 @@ class HttpFrontend:
             version: Of Cellblock.
             ready: Whether scripts can run now.
             on_serving: Called when connections are taken.
+            pages: The dashboard and the metrics.
 
         Returns:
             Whether all that was in flight ended by itself.
@@ -162,7 +165,7 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = self._make_gate(manager, ready)
+        gate = self._make_gate(manager, ready, pages)
 
         async def bound_to_its_request(
             ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -206,7 +209,9 @@ class HttpFrontend:
             return None
         return FileToken(ensure_token(self._options.token_file))
 
-    def _make_gate(self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool]) -> Gate:
+    def _make_gate(
+        self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool], pages: Pages | None
+    ) -> Gate:
         challenge, public = "Bearer", dict[str, bytes]()
         if (oauth := self._settings.oauth) is not None:
             challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'
@@ -220,6 +225,7 @@ class HttpFrontend:
             challenge=challenge,
             ready=ready,
             public=public,
+            pages=pages,
         )
 
     def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:

@@ -1,0 +1,124 @@
+"""The commands that look at a running daemon: `dashboard` and `top`; and the log of those that run one."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+import webbrowser
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin
+
+from cellblock.cli_http import add_daemon_options, daemon_of
+from cellblock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cellblock.config import Settings
+    from cellblock.frontend.connect import Daemon
+
+MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+
+
+def add_parsers(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
+    common: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """The two commands."""
+    dashboard = commands.add_parser(
+        "dashboard",
+        help="open the page of a running daemon in the browser",
+        description="Prints a URL that is good for one login within a minute, and opens it in the browser where there "
+        "is one. The daemon is a `cellblock serve --http`.",
+    )
+    dashboard.add_argument("--no-open", action="store_true", help="only print the URL")
+    top = commands.add_parser(
+        "top",
+        help="show a running daemon in the terminal",
+        description="Shows pool, queue, latencies, servers and runs of a running `cellblock serve --http`; q quits.",
+    )
+    top.add_argument(
+        "--once", action="store_true", help="print it once and exit (as when output is no terminal)"
+    )
+    top.add_argument("--json", action="store_true", help="with --once: print JSON")
+    for parser in (dashboard, top):
+        add_daemon_options(parser)
+        common(parser)
+
+
+async def dashboard(parsed: argparse.Namespace, settings: Settings) -> None:
+    """Prints the URL, and opens it unless told otherwise."""
+    daemon = daemon_of(parsed, settings)
+    given: Any = await _ask(daemon, "POST", "/dashboard/code")
+    url = urljoin(daemon.url, given["path"])
+    sys.stdout.write(f"{url}\n")
+    sys.stdout.flush()
+    if not parsed.no_open and sys.stdout.isatty():
+        # A browser of the console would take the terminal for itself.
+        await asyncio.to_thread(webbrowser.open, url)
+
+
+async def top(parsed: argparse.Namespace, settings: Settings) -> None:
+    """Shows the daemon until the user has seen enough."""
+    from cellblock.terminal import Painter
+    from cellblock.top import render, watch
+
+    if parsed.json and not parsed.once:
+        raise ConfigError("--json is of use only with --once.", hint="Add --once.")
+    daemon = daemon_of(parsed, settings)
+
+    async def ask() -> Any:
+        return await _ask(daemon, "GET", "/dashboard/state")
+
+    if parsed.json:
+        sys.stdout.write(json.dumps(await ask(), ensure_ascii=False, indent=2) + "\n")
+    elif parsed.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        width = max(40, shutil.get_terminal_size((120, 24)).columns)
+        lines = render(await ask(), width, 0, Painter(sys.stdout))
+        sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
+    else:
+        await watch(ask)
+
+
+async def _ask(daemon: Daemon, method: str, path: str) -> Any:
+    import httpx2
+
+    from cellblock.frontend.connect import DaemonUnavailable
+
+    async with daemon.client() as client:
+        try:
+            response = await client.request(method, urljoin(daemon.url, path))
+        except httpx2.HTTPError as error:
+            raise daemon.gone(error) from None
+        if response.status_code == 200:
+            return response.json()
+        if response.status_code == 404:
+            raise DaemonUnavailable(
+                f"The daemon at {daemon.url} has no dashboard.",
+                hint="Set cellblock.dashboard.enabled to true in its configuration.",
+            )
+        await daemon.check(client)
+        raise DaemonUnavailable(
+            f"The daemon at {daemon.url} answers with status {response.status_code}.",
+            hint="Try again in a moment.",
+        )
+
+
+@contextlib.asynccontextmanager
+async def logging_as_configured(settings: Settings) -> AsyncGenerator[None]:
+    """This process's log is the configured one while the block runs.
+
+    Raises:
+        ConfigError: Its file cannot be written.
+    """
+    from cellblock.telemetry.logs import start_logging, stop_logging
+
+    section = settings.cellblock
+    handler = start_logging(section.log, settings.servers.values(), section.traces.headers.values())
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(stop_logging, handler)

@@ -1,0 +1,210 @@
+"""The one source of facts about runs: what everything that watches (logs, audit, metrics, traces, dashboard) hears.
+
+A watcher is told each step of each run while it happens, in the broker's loop. When nobody watches, a run has no
+`RunWatch`, and each step costs one comparison with None.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass, field
+
+from cellblock.callbacks import tell
+from cellblock.errors import Certainty
+from cellblock.execution.response import LogEntry, RunResponse
+
+NEVER_SENT = "never sent: the run had ended"
+
+
+@dataclass(slots=True, eq=False)
+class CallFacts:
+    """One tool call of a run. Times are of `time.monotonic`; `error` is one of a few fixed phrases, never a tool's
+    text."""
+
+    server: str
+    tool: str
+    started: float
+    arguments: bytes = b""
+    """JSON; kept only while the call is under way and somebody watches."""
+    number: int = 0
+    """Counts the calls of a run from 1."""
+    export: str | None = None
+    """Set when the tool exists: until then, `server` and `tool` are whatever the script has written."""
+    result: bytes | None = None
+    """JSON that the script got; kept only while somebody watches."""
+    duration_ms: int = 0
+    ok: bool = False
+    error: str | None = NEVER_SENT
+    certainty: Certainty = Certainty.NOT_STARTED
+    over: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RunFacts:
+    """One run so far. Times are of `time.monotonic`, None before they are; `accepted_at` is Unix time in seconds."""
+
+    id: str
+    client: str
+    code: str
+    accepted_at: float
+    accepted: float
+    queued: float | None = None
+    leased: float | None = None
+    """When it got its place."""
+    started: float | None = None
+    """When a worker had the script."""
+    ended: float | None = None
+    calls: list[CallFacts] = field(default_factory=list[CallFacts])
+    worker_end: str | None = None
+    """Why its worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
+    response: RunResponse | None = None
+    """None after the end when the run was given up before it had a worker."""
+
+    @property
+    def state(self) -> str:
+        """`planning`, `queued`, `starting`, `running` or `ended`."""
+        if self.ended is not None:
+            return "ended"
+        if self.started is not None:
+            return "running"
+        if self.leased is not None:
+            return "starting"
+        return "planning" if self.queued is None else "queued"
+
+    @property
+    def outcome(self) -> str:
+        """`ok`, `running`, or the code of the first error, such as `SANDBOX_LIMIT`: only codes of Cellblock's own."""
+        if self.ended is None:
+            return "running"
+        if self.response is None:
+            return "CANCELLED"
+        errors = (entry.code for entry in self.response.diagnostics if entry.severity == "error")
+        return next(errors, "ok")
+
+
+class Watcher:
+    """Overrides what it wants to hear. Methods are called in the loop, must return at once, and may raise: that is
+    logged and harms nobody else."""
+
+    def run_accepted(self, run: RunFacts) -> None:
+        """A well-formed request has come. Called in the caller's context (`contextvars`)."""
+
+    def run_queued(self, run: RunFacts) -> None:
+        """It is planned and wants a place."""
+
+    def run_leased(self, run: RunFacts) -> None:
+        """It has a place at a host."""
+
+    def run_started(self, run: RunFacts) -> None:
+        """A worker has the script."""
+
+    def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
+        """The script has written to its console."""
+
+    def call_begun(self, run: RunFacts, call: CallFacts) -> None:
+        """A tool call begins. Called in the task, and so the context, in which the upstream will be called."""
+
+    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        """It is over, or was given up with the run."""
+
+    def run_ended(self, run: RunFacts) -> None:
+        """The last word on a run; `ended` is set."""
+
+
+class RunWatch:
+    """Tells the watchers of one run what happens to it."""
+
+    __slots__ = ("_deferred", "_watchers", "facts")
+
+    def __init__(self, watchers: tuple[Watcher, ...], client: str, code: str) -> None:
+        self._watchers = watchers
+        self._deferred = False
+        self.facts = RunFacts(secrets.token_hex(8), client, code, time.time(), time.monotonic())
+        for watcher in watchers:
+            tell(watcher.run_accepted, self.facts)
+
+    def queued(self) -> None:
+        """It wants a place."""
+        self.facts.queued = time.monotonic()
+        for watcher in self._watchers:
+            tell(watcher.run_queued, self.facts)
+
+    def leased(self) -> None:
+        """It has one."""
+        self.facts.leased = time.monotonic()
+        for watcher in self._watchers:
+            tell(watcher.run_leased, self.facts)
+
+    def started(self) -> None:
+        """A worker has the script."""
+        self.facts.started = time.monotonic()
+        for watcher in self._watchers:
+            tell(watcher.run_started, self.facts)
+
+    def logged(self, entry: LogEntry) -> None:
+        """A console entry has come."""
+        for watcher in self._watchers:
+            tell(watcher.run_logged, self.facts, entry)
+
+    def call_begun(self, call: CallFacts) -> None:
+        """A tool call begins."""
+        self.facts.calls.append(call)
+        call.number = len(self.facts.calls)
+        for watcher in self._watchers:
+            tell(watcher.call_begun, self.facts, call)
+
+    def call_ended(self, call: CallFacts) -> None:
+        """It is over. Of a run that has ended, nothing more is told."""
+        if self.facts.ended is None:
+            for watcher in self._watchers:
+                tell(watcher.call_ended, self.facts, call)
+
+    def ended(self, response: RunResponse | None) -> None:
+        """The run is over; said again, it is not told again."""
+        if self.facts.ended is None:
+            self.facts.ended = time.monotonic()
+            self.facts.response = response
+            for watcher in self._watchers:
+                tell(watcher.run_ended, self.facts)
+
+    def ends_with(self, task: asyncio.Task[RunResponse]) -> None:
+        """The caller has gone; the run is over when its clean-up is."""
+        self._deferred = True
+        task.add_done_callback(lambda done: self.ended(None if done.cancelled() else _result(done)))
+
+    def given_up(self) -> None:
+        """The caller gets no response: the run is over, unless its clean-up will say so."""
+        if not self._deferred:
+            self.ended(None)
+
+
+def _result(task: asyncio.Task[RunResponse]) -> RunResponse | None:
+    return task.result() if task.exception() is None else None
+
+
+class RunEvents:
+    """Where watchers are added and taken away. A run is told to those that watched when it was accepted."""
+
+    def __init__(self) -> None:
+        self._watchers: tuple[Watcher, ...] = ()
+
+    def add(self, watcher: Watcher) -> None:
+        """Watches all runs from now on."""
+        self._watchers = (*self._watchers, watcher)
+
+    def remove(self, watcher: Watcher) -> None:
+        """Watches no further run; of those under way it still hears."""
+        self._watchers = tuple(known for known in self._watchers if known is not watcher)
+
+    def open(self, client: str, code: str, also: Watcher | None = None) -> RunWatch | None:
+        """For one run; None when nobody watches.
+
+        Args:
+            client: Whose run it is.
+            code: The script.
+            also: Watches this run only.
+        """
+        watchers = self._watchers if also is None else (*self._watchers, also)
+        return RunWatch(watchers, client, code) if watchers else None

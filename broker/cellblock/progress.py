@@ -1,0 +1,106 @@
+"""`cellblock run` at work: one line on stderr, when that is a terminal; wiped at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from collections.abc import AsyncGenerator
+from typing import IO, Final
+
+from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.execution.response import LogEntry
+from cellblock.terminal import Painter
+from cellblock.terminal_text import CLEAR_TO_END_OF_LINE, milliseconds, plain
+
+REDRAW_SECONDS: Final = 0.1
+
+FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class Progress(Watcher):
+    """Draws one run.
+
+    Args:
+        stream: A terminal.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._paint = Painter(stream)
+        self._run: RunFacts | None = None
+        self._log = ""
+        self._frame = 0
+        self._open: dict[int, str] = {}
+        loop = asyncio.get_running_loop()
+        self._now = loop.time
+        self._since = loop.time()
+
+    def run_accepted(self, run: RunFacts) -> None:
+        """This is the run."""
+        self._run, self._since = run, self._now()
+
+    def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
+        """The newest entry is shown."""
+        self._log = entry.message
+
+    def call_begun(self, run: RunFacts, call: CallFacts) -> None:
+        """The newest open call is shown."""
+        self._open[call.number] = f"{call.server}.{call.tool}"
+
+    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        """It is open no more."""
+        self._open.pop(call.number, None)
+
+    def line(self, width: int) -> str:
+        """What is shown now, in at most `width` columns, without colours."""
+        state = "connecting" if self._run is None else self._run.state
+        parts = [f"{state} {milliseconds((self._now() - self._since) * 1000)}"]
+        if self._run is not None and self._run.calls:
+            done = sum(1 for call in self._run.calls if call.over)
+            parts.append(f"{done} of {len(self._run.calls)} calls done")
+        if self._open:
+            parts.append(f"in {list(self._open.values())[-1]}")
+        if self._log:
+            parts.append(self._log.rstrip().rpartition("\n")[2])
+        return plain(" · ".join(parts), width)
+
+    def draw(self) -> None:
+        """Writes the line over the last one."""
+        self._frame += 1
+        width = shutil.get_terminal_size().columns - 3
+        spinner = self._paint(FRAMES[self._frame % len(FRAMES)], "cyan")
+        self._write(f"\r{spinner} {self.line(width)}{CLEAR_TO_END_OF_LINE}")
+
+    def wipe(self) -> None:
+        """Takes the line away."""
+        self._write(f"\r{CLEAR_TO_END_OF_LINE}")
+
+    def _write(self, text: str) -> None:
+        # A terminal that has gone away, or has no such characters, must not end the run.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+@contextlib.asynccontextmanager
+async def progress_on(stream: IO[str] = sys.stderr) -> AsyncGenerator[Progress | None]:
+    """Draws while the block runs; gives None, and writes nothing, where the stream is no terminal."""
+    if not stream.isatty():
+        yield None
+        return
+    progress = Progress(stream)
+
+    async def redraw() -> None:
+        while True:
+            progress.draw()
+            await asyncio.sleep(REDRAW_SECONDS)
+
+    drawing = asyncio.create_task(redraw())
+    try:
+        yield progress
+    finally:
+        drawing.cancel()
+        await asyncio.wait([drawing])
+        progress.wipe()

@@ -1,0 +1,130 @@
+"""The audit log: who ran what when, and which tools were called; JSON lines, written by a thread.
+
+Without inputs and outputs, unless the configuration says otherwise. A call has a line when it begins and one when it
+ends, so that what was under way when a machine died is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.config import AuditSettings
+from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.telemetry.files import LineWriter, PrivateFile
+from cellblock.telemetry.logs import iso_time, summary
+
+FILE_NAME: Final = "audit.jsonl"
+"""In the state directory."""
+
+MAX_NAME_CHARS: Final = 256
+"""Of a server's or tool's name as a script wrote it."""
+
+Line = dict[str, Any]
+
+
+class AuditLog(Watcher):
+    """Writes `audit.jsonl`.
+
+    Args:
+        settings: What is in it, and its bounds.
+        state_dir: Where it is.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+
+    def __init__(self, settings: AuditSettings, state_dir: Path) -> None:
+        self.path = state_dir / FILE_NAME
+        self._settings = settings
+        file = PrivateFile(self.path, max_bytes=settings.max_bytes, keep=settings.keep)
+        self._lines = LineWriter(file, FILE_NAME, max_batch_bytes=min(64 * 1024, settings.max_bytes // 4))
+        self._told_dropped = 0
+
+    def close(self) -> None:
+        """Writes what waits, within its bound. Blocks."""
+        self._lines.close()
+
+    def run_accepted(self, run: RunFacts) -> None:
+        """`run`: with size and SHA-256 of the script, which tell whether it was the same one."""
+        self._write(lambda: self._script(run))
+
+    def call_begun(self, run: RunFacts, call: CallFacts) -> None:
+        """`call`."""
+        body = call.arguments if self._settings.inputs else None
+        self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
+
+    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        """`call_end`."""
+        body = call.result if self._settings.outputs else None
+        result = {
+            "ok": call.ok,
+            "error": call.error,
+            "certainty": call.certainty.value,
+            "duration_ms": call.duration_ms,
+        }
+        self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
+
+    def run_ended(self, run: RunFacts) -> None:
+        """`run_end`."""
+        facts = summary(run)
+        value = run.response.result if self._settings.outputs and run.response is not None else None
+        self._write(
+            lambda: {
+                "event": "run_end",
+                **facts,
+                **(
+                    self._value("output", json.dumps(value).encode())
+                    if self._settings.outputs and value is not None
+                    else {}
+                ),
+            }
+        )
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _write(self, make: Callable[[], Line]) -> None:
+        if self._lines.dropped > self._told_dropped:
+            # The gap is in the log, so that nobody takes it for quiet.
+            lost = self._lines.dropped - self._told_dropped
+            self._told_dropped = self._lines.dropped
+            self._put(lambda: {"event": "lost", "lines": lost})
+        self._put(make)
+
+    def _put(self, make: Callable[[], Line]) -> None:
+        now = time.time()
+        # Hashing, cutting and encoding are the thread's work too.
+        self._lines.put(lambda: json.dumps({"time": iso_time(now), **make()}, ensure_ascii=False))
+
+    def _script(self, run: RunFacts) -> Line:
+        code = run.code.encode("utf-8", "surrogatepass")
+        return {
+            "event": "run",
+            "run": run.id,
+            "client": run.client,
+            "accepted": iso_time(run.accepted_at),
+            "script_bytes": len(code),
+            "script_sha256": hashlib.sha256(code).hexdigest(),
+            **self._value("script", code if self._settings.inputs else None),
+        }
+
+    def _call(self, event: str, run: RunFacts, call: CallFacts) -> Line:
+        return {
+            "event": event,
+            "run": run.id,
+            "client": run.client,
+            "call": call.number,
+            "server": call.server[:MAX_NAME_CHARS],
+            "tool": call.tool[:MAX_NAME_CHARS],
+        }
+
+    def _value(self, name: str, body: bytes | None) -> Line:
+        if body is None:
+            return {}
+        most = self._settings.max_value_bytes
+        cut: Line = {f"{name}_cut": len(body)} if len(body) > most else {}
+        return {name: body[:most].decode("utf-8", "replace"), **cut}

@@ -1,0 +1,168 @@
+"""The runs under way and the last ones, as plain data for the dashboard and `cellblock top`.
+
+Of a run that has ended nothing is kept but this: no script, no input, no output. Texts are cut; who shows them must
+take them for hostile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.execution.response import LogEntry
+from cellblock.telemetry.tally import call_outcome
+
+MAX_LOGS: Final = 200
+"""Console entries kept of a run: the newest."""
+
+MAX_LOG_CHARS: Final = 2_000
+
+MAX_CALLS: Final = 500
+"""Tool calls kept of a run: the first."""
+
+MAX_NAME_CHARS: Final = 120
+
+MAX_LIVE_SHOWN: Final = 200
+"""Runs under way in one view; the others are counted."""
+
+Data = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Live:
+    run: RunFacts
+    logs: deque[LogEntry] = field(default_factory=lambda: deque[LogEntry](maxlen=MAX_LOGS))
+    logged: int = 0
+
+
+class Board(Watcher):
+    """Remembers.
+
+    Args:
+        recent: Runs that are remembered after their end.
+        logs: Whether console output is.
+    """
+
+    def __init__(self, recent: int, *, logs: bool = True) -> None:
+        self._live: dict[str, _Live] = {}
+        self._recent: deque[Data] = deque(maxlen=recent)
+        self._keep_logs = logs
+        self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
+        """When runs ended (`time.monotonic`), and whether well."""
+
+    def run_accepted(self, run: RunFacts) -> None:
+        """It is live."""
+        self._live[run.id] = _Live(run)
+
+    def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
+        """Keeps the newest entries."""
+        live = self._live.get(run.id)
+        if live is not None:
+            live.logged += 1
+            if self._keep_logs:
+                live.logs.append(entry)
+
+    def run_ended(self, run: RunFacts) -> None:
+        """Lets go of it, and keeps what is shown of it."""
+        live = self._live.pop(run.id, None) or _Live(run)
+        self._recent.appendleft(_whole(live))
+        self.ended.append((run.ended or time.monotonic(), run.outcome == "ok"))
+
+    def live(self) -> list[Data]:
+        """Runs under way, the oldest first, in short."""
+        shown = list(self._live.values())[:MAX_LIVE_SHOWN]
+        return [_short(_brief(live.run), live.logs[-1].message if live.logs else None) for live in shown]
+
+    def recent(self) -> list[Data]:
+        """Runs that ended, the newest first, in short."""
+        return [_short(whole, None) for whole in self._recent]
+
+    def run(self, run_id: str) -> Data | None:
+        """One run with its timeline and logs; None when it is not remembered."""
+        live = self._live.get(run_id)
+        if live is not None:
+            return _whole(live)
+        return next((whole for whole in self._recent if whole["id"] == run_id), None)
+
+    def per_second(self, seconds: int) -> list[list[int]]:
+        """Runs that ended in each of the last `seconds` whole seconds, oldest first: `[all, failed]`."""
+        now = int(time.monotonic())
+        counts = [[0, 0] for _ in range(seconds)]
+        for at, well in reversed(self.ended):
+            age = now - int(at)
+            if age > seconds:
+                break
+            # The second that is under way would always look slow.
+            if age >= 1:
+                counts[seconds - age][0] += 1
+                counts[seconds - age][1] += not well
+        return counts
+
+
+def _brief(run: RunFacts) -> Data:
+    until = run.ended if run.ended is not None else time.monotonic()
+    return {
+        "id": run.id,
+        "client": run.client[:MAX_NAME_CHARS],
+        "state": run.state,
+        "outcome": run.outcome,
+        "acceptedAt": run.accepted_at,
+        "elapsedMs": _ms(run.accepted, until),
+        "queueMs": None if run.queued is None else _ms(run.queued, run.leased or until),
+        "calls": len(run.calls),
+        "failedCalls": sum(1 for call in run.calls if call.over and not call.ok),
+        "workerEnd": run.worker_end,
+    }
+
+
+def _short(data: Data, last_log: str | None) -> Data:
+    short = {
+        key: value for key, value in data.items() if key not in ("steps", "timeline", "logs", "diagnostics")
+    }
+    return short if last_log is None else {**short, "lastLog": last_log[:MAX_NAME_CHARS]}
+
+
+def _whole(live: _Live) -> Data:
+    run = live.run
+    response = run.response
+    steps = {
+        name: _ms(run.accepted, at)
+        for name in ("queued", "leased", "started", "ended")
+        if (at := getattr(run, name)) is not None
+    }
+    return {
+        **_brief(run),
+        "scriptChars": len(run.code),
+        "steps": steps,
+        "timeline": [_call(run, call) for call in run.calls[:MAX_CALLS]],
+        "logs": [
+            {"level": entry.level, "message": entry.message[:MAX_LOG_CHARS], "timeMs": entry.time_ms}
+            for entry in live.logs
+        ],
+        "logsLeftOut": live.logged - len(live.logs),
+        "diagnostics": [
+            {"severity": entry.severity, "code": entry.code, "message": entry.message[:MAX_LOG_CHARS]}
+            for entry in (response.diagnostics[:20] if response is not None else ())
+        ],
+        "usage": response.usage.model_dump(by_alias=True) if response is not None else None,
+    }
+
+
+def _call(run: RunFacts, call: CallFacts) -> Data:
+    at = _ms(run.accepted, call.started)
+    over = call.over or run.ended is not None
+    return {
+        "server": call.server[:MAX_NAME_CHARS],
+        "tool": call.tool[:MAX_NAME_CHARS],
+        "atMs": at,
+        "durationMs": call.duration_ms if over else _ms(call.started, time.monotonic()),
+        "outcome": call_outcome(call) if over else "running",
+        "error": call.error if over else None,
+    }
+
+
+def _ms(since: float, until: float) -> float:
+    return round((until - since) * 1000, 1)

@@ -1,0 +1,177 @@
+"""The daemon's log: text or JSON lines, on stderr or in a file, without the configuration's secrets.
+
+Everything goes through the standard library's `logging`, so what a library says is in it too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.config import LogSettings, ServerConfig
+from cellblock.execution.events import RunFacts, Watcher
+from cellblock.telemetry.files import LineSink, LineWriter, PrivateFile, StderrSink
+from cellblock.upstream.redaction import Redactor
+
+LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
+
+TEXT_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
+
+MAX_MESSAGE_CHARS: Final = 16 * 1024
+"""Of one entry: libraries quote what they were sent."""
+
+runs = logging.getLogger("cellblock.run")
+
+
+class _Safe(logging.Formatter):
+    """Text without secrets, one line an entry (a traceback aside)."""
+
+    def __init__(self, redactors: Iterable[Redactor]) -> None:
+        super().__init__(TEXT_FORMAT)
+        self._redactors = tuple(redactors)
+
+    def safe(self, text: str) -> str:
+        """Without secrets, and not without end."""
+        for redactor in self._redactors:
+            text = redactor.text(text)
+        return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + " [cut]"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The entry's own line, in which a line break of somebody's text cannot feign another entry."""
+        record.message = "".join(char if char.isprintable() else repr(char)[1:-1] for char in record.message)
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole entry."""
+        return self.safe(super().format(record))
+
+
+class JsonLines(_Safe):
+    """One JSON object an entry: time, level, logger, message, and what the entry says of itself."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        entry: dict[str, Any] = {
+            "time": iso_time(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self.safe(record.getMessage()),
+        }
+        facts: dict[str, Any] = getattr(record, "facts", {})
+        entry |= {key: self.safe(value) if isinstance(value, str) else value for key, value in facts.items()}
+        if record.exc_info:
+            entry["exception"] = self.safe(self.formatException(record.exc_info))
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class LogHandler(logging.Handler):
+    """Hands entries to a writer, which formats them in its thread."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queues one entry."""
+        try:
+            # What the arguments are now is what was meant; they may change before the thread looks.
+            record.msg, record.args = record.getMessage(), None
+        except Exception:  # noqa: BLE001 - as the library does: a wrong log call must not break its caller
+            self.handleError(record)
+            return
+        self._writer.put(lambda: self.format(record))
+
+    def close(self) -> None:
+        """Writes what waits, within its bound. Blocks."""
+        self._writer.close()
+        super().close()
+
+
+def iso_time(seconds: float) -> str:
+    """Unix time as RFC 3339 in UTC, with milliseconds."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"
+
+
+def level_of(settings: LogSettings) -> int:
+    """The level in force: the environment's, else the configuration's."""
+    asked = os.environ.get(LEVEL_VARIABLE, "").upper()
+    known = logging.getLevelNamesMapping()
+    return known.get(asked) or known[settings.level.upper()]
+
+
+def start_logging(
+    settings: LogSettings, servers: Iterable[ServerConfig], more: Iterable[str] = ()
+) -> LogHandler:
+    """Takes over this process's root logger; for a command, not for a library.
+
+    Args:
+        settings: What to write where.
+        servers: Whose configured secrets must not be in it.
+        more: Other secrets, such as header values of the exporter of traces.
+
+    Returns:
+        What to close at the end.
+
+    Raises:
+        ConfigError: The file cannot be written.
+    """
+    redactors = [Redactor(server) for server in servers]
+    hidden = {f"TOKEN_{number}": secret for number, secret in enumerate(more)}
+    if hidden:
+        redactors.append(Redactor(ServerConfig(command="-", env=hidden)))
+    sink: LineSink = StderrSink()
+    if settings.file is not None:
+        path = Path(settings.file).expanduser()
+        sink = PrivateFile(path, max_bytes=settings.max_bytes, keep=settings.keep)
+    handler = LogHandler(LineWriter(sink, "the log", max_batch_bytes=min(64 * 1024, settings.max_bytes // 4)))
+    handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
+    root = logging.getLogger()
+    for known in list(root.handlers):
+        root.removeHandler(known)
+    root.addHandler(handler)
+    root.setLevel(level_of(settings))
+    return handler
+
+
+def stop_logging(handler: LogHandler) -> None:
+    """Writes what waits, and gives the root logger back to stderr."""
+    root = logging.getLogger()
+    root.removeHandler(handler)
+    handler.close()
+    root.addHandler(logging.StreamHandler(sys.stderr))
+
+
+class RunLog(Watcher):
+    """One line for each run, at its end; level info, since a script that fails is no fault of the daemon."""
+
+    def run_ended(self, run: RunFacts) -> None:
+        """Writes it."""
+        facts = summary(run)
+        said = " ".join(f"{key}={value}" for key, value in facts.items())
+        runs.info("run ended: %s", said, extra={"facts": facts})
+
+
+def summary(run: RunFacts) -> dict[str, Any]:
+    """A run that has ended, in one flat object; no text of the script or of a tool is in it."""
+    usage = run.response.usage if run.response is not None else None
+    elapsed = (run.ended or time.monotonic()) - run.accepted
+    return {
+        "run": run.id,
+        "client": run.client,
+        "outcome": run.outcome,
+        "elapsed_ms": round(elapsed * 1000, 1),
+        "queue_ms": round((run.leased - run.queued) * 1000, 1) if run.leased and run.queued else 0,
+        "wall_ms": usage.wall_ms if usage else 0,
+        "cpu_ms": usage.cpu_ms if usage else 0,
+        "peak_memory_bytes": usage.peak_memory_bytes if usage else 0,
+        "tool_calls": len(run.calls),
+        "failed_calls": sum(1 for call in run.calls if not call.ok),
+        "worker_end": run.worker_end,
+    }

@@ -1,0 +1,141 @@
+"""Numbers about all runs since the daemon's start: plain counters, which the metrics and the dashboard read.
+
+The label values are few by construction: names of tools count only where the tool exists, and only so many of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, deque
+from typing import Final
+
+from cellblock.errors import Certainty
+from cellblock.execution.events import CallFacts, RunFacts, Watcher
+
+OUTCOMES: Final = frozenset(
+    (
+        "ok",
+        "cancelled",
+        "host_lost",
+        "import_failure",
+        "overloaded",
+        "protocol_violation",
+        "result_not_json",
+        "sandbox_limit",
+        "script_too_complex",
+        "script_too_large",
+        "syntax_error",
+        "type_error",
+        "uncaught_exception",
+        "worker_crashed",
+        "worker_unavailable",
+    )
+)
+"""Of runs; anything else counts as `other`."""
+
+UNKNOWN: Final = "unknown"
+"""Server and tool of a call of what does not exist: the script can write any name there."""
+
+OTHER: Final = "other"
+
+RUN_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+QUEUE_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+CALL_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+RECENT: Final = 1_000
+"""Durations that percentiles are made of."""
+
+CallKey = tuple[str, str, str]
+"""Server, tool, outcome."""
+
+
+class Histogram:
+    """Counts by upper bound, as Prometheus has them, and the newest values for percentiles.
+
+    Args:
+        bounds: Upper bounds in seconds, ascending; one more bucket takes what is over the last.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+        self.newest: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, seconds: float) -> None:
+        """Counts one value."""
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum += seconds
+        self.newest.append(seconds)
+
+    @property
+    def count(self) -> int:
+        """Values in all."""
+        return sum(self.counts)
+
+    def percentiles(self, *shares: float) -> list[float | None]:
+        """Of the newest values, in seconds; None where there are none."""
+        ordered = sorted(self.newest)
+        last = len(ordered) - 1
+        return [ordered[min(last, int(share * len(ordered)))] if ordered else None for share in shares]
+
+
+class Tally(Watcher):
+    """Counts.
+
+    Args:
+        max_tools: Pairs of server and tool with numbers of their own; later ones are counted as `other`.
+    """
+
+    def __init__(self, max_tools: int) -> None:
+        self._max_tools = max_tools
+        self._tools: set[tuple[str, str]] = set()
+        self.runs: Counter[str] = Counter()
+        self.calls: Counter[CallKey] = Counter()
+        self.worker_ends: Counter[str] = Counter()
+        self.run_seconds = Histogram(RUN_SECONDS)
+        self.queue_seconds = Histogram(QUEUE_SECONDS)
+        self.call_seconds: dict[str, Histogram] = {}
+        """By server."""
+
+    def run_leased(self, run: RunFacts) -> None:
+        """Its wait for a place is over."""
+        if run.leased is not None and run.queued is not None:
+            self.queue_seconds.add(run.leased - run.queued)
+
+    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        """Counts it under its tool."""
+        server, tool = self._labels(call)
+        self.calls[server, tool, call_outcome(call)] += 1
+        histogram = self.call_seconds.get(server)
+        if histogram is None:
+            histogram = self.call_seconds[server] = Histogram(CALL_SECONDS)
+        histogram.add(call.duration_ms / 1000)
+
+    def run_ended(self, run: RunFacts) -> None:
+        """Counts it under its outcome."""
+        outcome = run.outcome.lower()
+        self.runs[outcome if outcome in OUTCOMES else OTHER] += 1
+        if run.ended is not None:
+            self.run_seconds.add(run.ended - run.accepted)
+        if run.worker_end is not None:
+            self.worker_ends[run.worker_end] += 1
+
+    def _labels(self, call: CallFacts) -> tuple[str, str]:
+        if call.export is None:
+            return UNKNOWN, UNKNOWN
+        labels = (call.server, call.tool)
+        if labels not in self._tools:
+            if len(self._tools) >= self._max_tools:
+                return OTHER, OTHER
+            self._tools.add(labels)
+        return labels
+
+
+def call_outcome(call: CallFacts) -> str:
+    """`ok`, `failed` (the tool said so), `not_sent` (refused before), or `uncertain` (may have run)."""
+    if call.ok:
+        return "ok"
+    if call.certainty is Certainty.NOT_STARTED:
+        return "not_sent"
+    return "failed" if call.certainty is Certainty.COMPLETED else "uncertain"

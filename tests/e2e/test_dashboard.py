@@ -1,0 +1,206 @@
+"""The dashboard of a real daemon in a real browser: signing in, looking, keys, colours, and hostile texts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import WHERE_FROM, browser, browser_path
+from http_daemon import TOOL, Daemon, daemon
+from support import CELLBLOCK, plain_server, within
+
+pytestmark = pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
+
+BOUND_MS = 30_000
+
+ATTACK = '<img src=x onerror="window.owned=1"><script>window.owned=1</script>'
+HOSTILE_SERVER = "<b onmouseover=alert(1)>evil</b>"
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    folder = tmp_path_factory.mktemp("dashboard")
+    tool = {"name": ATTACK, "description": ATTACK, "inputSchema": {"type": "object"}}
+    definitions = folder / "definitions.json"
+    definitions.write_text(json.dumps({"pages": [[tool]]}))
+    servers = {HOSTILE_SERVER: plain_server("--definitions", definitions)}
+    async with daemon(folder, servers=servers) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def chromium() -> AsyncIterator[Any]:
+    async with browser() as running:
+        yield running
+
+
+@pytest.fixture
+async def page(chromium: Any) -> AsyncIterator[Any]:
+    """A page that has done nothing wrong when the test is over: no error, nothing asked of anybody else."""
+    context = await chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(BOUND_MS)
+    made = await context.new_page()
+    wrong: list[str] = []
+    made.on("pageerror", lambda error: wrong.append(f"error {error}"))
+    made.on("console", lambda said: wrong.append(f"console {said.text}") if said.type == "error" else None)
+    made.on("request", lambda asked: None if "//127.0.0.1:" in asked.url else wrong.append(asked.url))
+    made.on("dialog", lambda dialog: wrong.append("dialog"))
+    yield made
+    await context.close()
+    assert [line for line in wrong if not line.startswith("data:")] == []
+
+
+async def printed_url(served: Daemon) -> str:
+    """What `cellblock dashboard` prints."""
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK),
+        *("dashboard", "--no-open", "--url", served.url, "--state-dir", str(served.folder / "s")),
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await within(process.communicate(), 60)
+    assert process.returncode == 0, err
+    return out.decode().strip()
+
+
+async def signed_in(served: Daemon, page: Any) -> None:
+    await page.goto(await printed_url(served))
+    await page.wait_for_url("**/dashboard")
+    await page.locator("#tiles .tile").first.wait_for()
+
+
+async def run(served: Daemon, code: str) -> Any:
+    async with served.client() as client:
+        result = await within(client.call_tool(TOOL, {"code": code}), 60)
+    return result.structured_content
+
+
+async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
+    url = await printed_url(served)
+    await page.goto(url)
+    await page.wait_for_url("**/dashboard")
+    await run(
+        served,
+        'import { echo, wait } from "@codemode/servers/plain"; console.warn("half way"); await echo({});'
+        " await wait({ ms: 20 }); globalThis.__codemode_result__ = 'in the result'",
+    )
+    row = page.locator("#recent tr", has_text="ok").first
+    await row.locator("button").click()
+    detail = page.locator("#detail[open]")
+    await detail.locator(".lane", has_text="plain.wait").wait_for()
+    assert await detail.locator(".lane").count() == 6
+    assert "half way" in await detail.locator("#detail-logs .warn").inner_text()
+    text = await page.locator("body").inner_text()
+    assert "in the result" not in text and "plain" in text
+    # The cookie is for the browser alone, and the code has done its work.
+    assert await page.evaluate("document.cookie") == ""
+    assert (await page.request.get(url)).status == 403
+    (cookie,) = await page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/dashboard")
+
+
+async def test_live_runs_come_and_go_by_themselves(served: Daemon, page: Any) -> None:
+    await signed_in(served, page)
+    async with served.client() as client:
+        code = 'import { never } from "@codemode/servers/plain"; console.log("waiting"); await never({});'
+        task = asyncio.create_task(client.call_tool(TOOL, {"code": code, "limits": {"timeoutMs": 20_000}}))
+        live = page.locator("#live tr", has_text="waiting")
+        await live.wait_for()
+        assert "running" in await live.inner_text()
+        assert await page.locator("#live-empty").is_hidden()
+        await live.locator("button").click()
+        await page.locator("#detail .lane", has_text="plain.never").locator("i.now").wait_for()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await page.locator("#live-empty").wait_for()
+    await page.locator("#detail-facts", has_text="CANCELLED").wait_for()
+
+
+async def test_hostile_texts_stay_texts(served: Daemon, page: Any) -> None:
+    code = (
+        f"import * as evil from '@codemode/servers/{{PATH}}';"
+        " const call = Object.entries(evil).find(([name]) => name !== '__meta__')[1];"
+        f" console.error({json.dumps(ATTACK)}); await call({{}}); throw new Error({json.dumps(ATTACK)})"
+    )
+    async with served.client() as client:
+        lists = (
+            'import { listServers } from "@codemode/discovery";'
+            " globalThis.__codemode_result__ = await listServers()"
+        )
+        listed: Any = await within(client.call_tool(TOOL, {"code": lists}), 60)
+    (path,) = {entry["serverId"] for entry in listed.structured_content["result"]} - {"plain"}
+    response = await run(served, code.replace("{PATH}", path))
+    assert [entry["ok"] for entry in response["toolTrace"]] == [True], response
+    await signed_in(served, page)
+    await page.locator("#upstreams tr", has_text=HOSTILE_SERVER).wait_for()
+    await page.locator("#recent tr", has_text="UNCAUGHT_EXCEPTION").first.locator("button").click()
+    detail = page.locator("#detail[open]")
+    await detail.locator(".lane", has_text=ATTACK).wait_for()
+    assert ATTACK in await detail.locator("#detail-logs").inner_text()
+    assert ATTACK in await detail.locator("#detail-diagnostics").inner_text()
+    assert await page.evaluate("window.owned") is None
+    assert await page.locator("img, main script, dialog script").count() == 0
+
+
+async def test_all_of_it_by_keyboard(served: Daemon, page: Any) -> None:
+    await run(served, "1")
+    await run(served, "2")
+    await signed_in(served, page)
+    await page.locator("#recent button.run").nth(1).wait_for()
+    await page.keyboard.press("r")
+    first = await page.evaluate("document.activeElement.closest('tr').dataset.key")
+    await page.keyboard.press("ArrowDown")
+    second = await page.evaluate("document.activeElement.closest('tr').dataset.key")
+    assert first != second
+    # An update must not take the focus away.
+    async with page.expect_response("**/dashboard/state"):
+        pass
+    assert await page.evaluate("document.activeElement.closest('tr').dataset.key") == second
+    await page.keyboard.press("Enter")
+    await page.locator("#detail[open]", has_text=second).wait_for()
+    await page.keyboard.press("Escape")
+    await page.locator("#detail").wait_for(state="hidden")
+    assert await page.evaluate("document.activeElement.closest('tr').dataset.key") == second
+    await page.keyboard.press("?")
+    await page.locator("#keys[open]").wait_for()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("p")
+    assert await page.locator("#pause").get_attribute("aria-pressed") == "true"
+    for element in await page.locator("button:visible").all():
+        assert await element.inner_text()
+
+
+async def test_light_and_dark(served: Daemon, page: Any) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    await page.emulate_media(color_scheme="light")
+    await signed_in(served, page)
+    light = await page.evaluate(colour)
+    await page.emulate_media(color_scheme="dark")
+    dark = await page.evaluate(colour)
+    assert light != dark
+    await page.keyboard.press("t")
+    assert await page.evaluate(colour) == light
+    await page.reload()
+    assert await page.locator("#theme").inner_text() == "Theme: light"
+    assert await page.evaluate(colour) == light
+    await page.keyboard.press("t")
+    assert await page.evaluate(colour) == dark
+
+
+async def test_without_a_cookie_there_is_only_the_way_in(
+    served: Daemon, chromium: Any, tmp_path: Path
+) -> None:
+    context = await chromium.new_context()
+    page = await context.new_page()
+    answer = await page.goto(served.url.replace("/mcp", "/dashboard"))
+    assert answer.status == 401
+    assert "cellblock dashboard" in await page.locator("body").inner_text()
+    for path in ("/dashboard/state", "/dashboard/app.js", "/metrics"):
+        assert (await page.request.get(served.url.replace("/mcp", path))).status == 401
+    await context.close()

@@ -1,0 +1,55 @@
+"""`cellblock run` at work: a line on a terminal's stderr, nothing elsewhere, and JSON alone on stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+
+from pseudo_terminal import in_terminal
+from support import CELLBLOCK, plain_server, until, within, write_config
+
+CODE = """
+import { echo, wait } from "@codemode/servers/plain";
+await echo({});
+console.log("half \\x1b[2J way");
+await wait({ ms: 600 });
+globalThis.__codemode_result__ = 7;
+"""
+
+
+def command(folder: Path) -> list[str]:
+    (folder / "script.js").write_text(CODE)
+    config = write_config(folder, {"plain": plain_server()}, pool={"warm": 1})
+    return [
+        str(CELLBLOCK),
+        "run",
+        str(folder / "script.js"),
+        *("--config", str(config), "--state-dir", str(folder / "s")),
+    ]
+
+
+async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
+    async with in_terminal(*command(tmp_path), streams=(2,), stdin=DEVNULL, stdout=PIPE) as terminal:
+        assert terminal.process.stdout is not None
+        out = await within(terminal.process.stdout.read(), 60)
+        assert await within(terminal.process.wait(), 60) == 0
+        assert json.loads(out)["result"] == 7
+        await until(lambda: terminal.text.endswith("\r\x1b[K"), "a wiped line")
+        lines = terminal.text.split("\r")
+        assert any("connecting" in line for line in lines)
+        (busy, *_) = [line for line in lines if "in plain.wait" in line and "half" in line]
+        assert "running" in busy and "1 of 2 calls done" in busy
+        # The script's own escape sequence is shown, not obeyed.
+        assert "half ·[2J way" in busy and "\x1b[2J" not in terminal.text
+        assert "\n" not in terminal.text
+
+
+async def test_a_pipe_sees_nothing(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command(tmp_path), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    out, err = await within(process.communicate(), 60)
+    assert json.loads(out)["result"] == 7
+    assert err == b""

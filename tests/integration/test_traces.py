@@ -1,0 +1,124 @@
+"""Traces all the way: a client's context, a real daemon, a real upstream server, and a receiver of OTLP over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from http_daemon import TOOL, daemon
+from support import ledger, until, within
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CODE = """
+import { echo, fail } from "@codemode/servers/plain";
+await echo({ text: "in the input" });
+await fail({ text: "in the output" }).catch(() => 0);
+"""
+
+
+class Collector:
+    """Takes what exporters send."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.service = ""
+        self.key: str | None = None
+        self.raw = b""
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                request = ExportTraceServiceRequest.FromString(body)
+                collector.raw += body
+                collector.key = self.headers["x-api-key"]
+                for resource in request.resource_spans:
+                    known = {item.key: item.value.string_value for item in resource.resource.attributes}
+                    collector.service = known["service.name"]
+                    for scope in resource.scope_spans:
+                        collector.spans += scope.spans
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_one_trace_from_the_client_to_the_server(
+    collector: Collector, tmp_path: Path, mode: str
+) -> None:
+    traces = {"endpoint": collector.endpoint, "headers": {"x-api-key": "k-e-y"}, "service_name": "my-cells"}
+    async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
+        async with served.client(mode) as client:
+            meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+            await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
+            # What is no trace context is passed over.
+            wrong: Any = {"traceparent": "nonsense"}
+            await within(client.call_tool(TOOL, {"code": "1"}, meta=wrong), 60)
+        # Stopping exports what waits.
+        served.process.terminate()
+        await within(served.process.wait(), 60)
+        await until(lambda: len(collector.spans) >= 4, "four spans")
+    spans = {span.name: span for span in collector.spans if span.trace_id.hex() == TRACE}
+    assert set(spans) == {"cellblock.run", "tools/call echo", "tools/call fail"}
+    run = spans["cellblock.run"]
+    assert run.parent_span_id.hex() == PARENT
+    assert run.kind == Span.SPAN_KIND_SERVER
+    for name in ("echo", "fail"):
+        assert spans[f"tools/call {name}"].parent_span_id == run.span_id
+    (other,) = [span for span in collector.spans if span.trace_id.hex() != TRACE]
+    assert (other.name, other.parent_span_id) == ("cellblock.run", b"")
+    told = {
+        event["tool"]: event["traceparent"].split("-")[1:3]
+        for event in ledger(served.ledger)
+        if event["event"] == "trace"
+    }
+    assert told == {name: [TRACE, spans[f"tools/call {name}"].span_id.hex()] for name in ("echo", "fail")}
+    assert (collector.service, collector.key) == ("my-cells", "k-e-y")
+    assert b"in the input" not in collector.raw and b"in the output" not in collector.raw
+
+
+async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
+    traces = {"endpoint": "http://127.0.0.1:9/v1/traces", "export_timeout_ms": 1000}
+    async with daemon(tmp_path, traces=traces, pool={"warm": 1}) as served:
+        async with served.client() as client:
+            result: Any = await within(
+                client.call_tool(TOOL, {"code": "globalThis.__codemode_result__ = 1"}), 60
+            )
+            assert result.structured_content["result"] == 1
+        served.process.terminate()
+        assert await within(served.process.wait(), 60) == 0
+
+
+async def test_without_an_endpoint_no_context_goes_upstream(tmp_path: Path) -> None:
+    async with daemon(tmp_path, pool={"warm": 1}) as served, served.client() as client:
+        meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+        await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
+    events = [event["event"] for event in ledger(served.ledger)]
+    assert "call" in events and "trace" not in events

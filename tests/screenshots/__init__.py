@@ -1,0 +1,1 @@
+"""Makes the pictures of docs/images: `scripts/screenshots`."""

@@ -1,0 +1,161 @@
+"""Pictures of a daemon under load: the dashboard by a real browser, `cellblock top` in a real terminal.
+
+Writes into docs/images: dashboard-light.png, dashboard-dark.png, dashboard-run.png, top.cast (asciinema's format,
+version 2) and top.svg (its last screen).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import io
+import json
+import re
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+from browser import browser
+from http_daemon import TOOL, Daemon, daemon
+from pseudo_terminal import in_terminal
+from support import CELLBLOCK, until, within
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+COLUMNS, LINES = 110, 34
+LOAD_SECONDS: Final = 65.0
+"""Before the first picture, so that the chart of the last minute is full."""
+
+RECORD_SECONDS: Final = 12.0
+
+PLAN: Final = (ROOT / "broker/cellblock/demo/plan_week.js").read_text(encoding="utf-8")
+
+SCRIPTS: Final = (
+    PLAN,
+    PLAN,
+    'import { list_issues } from "@codemode/servers/tracker";\n'
+    'globalThis.__codemode_result__ = (await list_issues({ status: "open" })).issues.length;',
+    'import { wait } from "@codemode/servers/plain"; console.log("waiting for the nightly build");\n'
+    "await wait({ ms: 1500 }); await wait({ ms: 900 }); console.log('built');",
+    'import { get_issue } from "@codemode/servers/tracker"; await get_issue({ id: 4711 });',
+    "let sum = 0; for (let i = 0; i < 3e6; i++) sum += Math.sqrt(i); globalThis.__codemode_result__ = sum;",
+)
+
+
+@contextlib.asynccontextmanager
+async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
+    """A daemon with servers that are well and one that is not, and clients that keep it busy."""
+    servers = {
+        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]},
+        "wiki": {"command": sys.executable, "args": ["-c", "raise SystemExit('no such licence key')"]},
+    }
+    options: dict[str, Any] = {"servers": servers, "tools": ["cellblock.demo.team"], "pool": {"capacity": 8}}
+    async with daemon(folder, **options) as served:
+        clients = [asyncio.create_task(client(served, number)) for number in range(10)]
+        try:
+            yield served
+        finally:
+            for task in clients:
+                task.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
+
+
+async def client(served: Daemon, number: int) -> None:
+    """Runs scripts one after the other, with short pauses."""
+    async with served.client() as session:
+        turn = number
+        while True:
+            await session.call_tool(TOOL, {"code": SCRIPTS[turn % len(SCRIPTS)]})
+            turn += 1
+            await asyncio.sleep(0.05 * (1 + number % 4))
+
+
+async def dashboard(served: Daemon, images: Path) -> None:
+    """The page in both colours, and one run."""
+    process = await asyncio.create_subprocess_exec(
+        *(str(CELLBLOCK), "dashboard", "--no-open", "--url", served.url),
+        *("--state-dir", str(served.folder / "s")),
+        stdout=PIPE,
+    )
+    url, _ = await within(process.communicate(), 60)
+    async with browser() as chromium:
+        context = await chromium.new_context(
+            viewport={"width": 1440, "height": 1000}, reduced_motion="reduce", color_scheme="light"
+        )
+        page = await context.new_page()
+        await page.goto(url.decode().strip())
+        await page.locator("#live tr").nth(2).wait_for()
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme=scheme)
+            await page.screenshot(path=images / f"dashboard-{scheme}.png")
+        rows = page.locator("#recent tr", has_text=re.compile("ok"))
+        for at in range(await rows.count()):
+            if await rows.nth(at).locator("td").nth(4).inner_text() not in ("0", "1", "2"):
+                await rows.nth(at).locator("button").click()
+                break
+        await page.locator("#detail[open] .lane").nth(8).wait_for()
+        await page.screenshot(path=images / "dashboard-run.png")
+
+
+async def top(served: Daemon, images: Path) -> None:
+    """A recording, and its last screen as a picture."""
+    command = [str(CELLBLOCK), "top", "--url", served.url, "--state-dir", str(served.folder / "s")]
+    async with in_terminal(*command, streams=(0, 1, 2)) as terminal:
+        terminal.resize(COLUMNS, LINES)
+        events: list[tuple[float, str]] = []
+        written, started = 0, time.monotonic()
+
+        def take() -> None:
+            nonlocal written
+            if len(terminal.text) > written:
+                events.append((time.monotonic() - started, terminal.text[written:]))
+                written = len(terminal.text)
+
+        while time.monotonic() - started < RECORD_SECONDS:
+            await asyncio.sleep(0.05)
+            take()
+        terminal.press(b"q")
+        await until(lambda: terminal.process.returncode is not None, "its end")
+        take()
+    header = {"version": 2, "width": COLUMNS, "height": LINES, "title": "cellblock top"}
+    first = events[0][0]
+    lines = [json.dumps(header), *(json.dumps([round(at - first, 3), "o", text]) for at, text in events)]
+    (images / "top.cast").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    draw(terminal.text, images / "top.svg")
+
+
+def draw(text: str, file: Path) -> None:
+    """The last whole screen as SVG."""
+    from rich.console import Console
+    from rich.text import Text
+
+    screens = [part for part in text.split("\x1b[H") if "q: quit" in part]
+    shown = re.sub(r"\x1b\[\??[0-9;]*[A-Za-ln-z]", "", screens[-1].split("q: quit")[0]).replace("\r", "")
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print(Text.from_ansi(shown.rstrip("\n")), no_wrap=True, overflow="crop")
+    svg = console.export_svg(title="cellblock top")
+    # No font from elsewhere: the picture is whole by itself.
+    file.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
+
+
+async def main() -> None:
+    """Makes all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--load-seconds", type=float, default=LOAD_SECONDS)
+    arguments = parser.parse_args()
+    arguments.images.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="cellblock-pictures-") as folder:
+        async with under_load(Path(folder)) as served:
+            await asyncio.sleep(arguments.load_seconds)
+            await dashboard(served, arguments.images)
+            await top(served, arguments.images)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
