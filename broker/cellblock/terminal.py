@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final, IO
+from typing import IO, Final
 
 CODES: Final = {
     "bold": "1",
