@@ -95,7 +95,7 @@ def giving(annotation: Any, value: Any) -> Callable[[], Any]:
         (None, None, {"result": None}),
         (None, "text", {"result": "text"}),
         (None, Item("a", NOON), {"name": "a", "when": "2025-03-01T12:00:00Z"}),
-        (None, (n for n in range(2)), {"result": [0, 1]}),
+        pytest.param(None, (n for n in range(2)), {"result": [0, 1]}, id="generator"),
         (dict[str, Any], {"x": math.inf}, {"x": None}),
         (list[float | None], [math.nan, 1.5], {"result": [None, 1.5]}),
     ],
