@@ -1,17 +1,18 @@
-"""The TypeScript reference clients and the MCP inspector's command line against `cellblock serve --stdio`.
+"""The TypeScript reference clients against `cellblock serve`, over stdio and over HTTP with the token.
 
-Both generations of the client: `@modelcontextprotocol/sdk`, and `@modelcontextprotocol/client`, on which the
-inspector is built too.
+Both generations of the client: `@modelcontextprotocol/sdk`, and `@modelcontextprotocol/client`, which can speak both
+eras of the protocol. The Python SDK's client is in `test_mcp_client.py` and `test_approval_and_progress.py`, the
+inspector in `test_inspector.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ import psutil
 import pytest
 
 from fixtures_servers import NODE, NODE_SERVERS, require
+from http_daemon import Daemon, daemon
 from support import (
     CELLBLOCK,
     Entry,
@@ -37,11 +39,16 @@ from support import (
 
 pytestmark = pytest.mark.servers
 
-CLIENTS = ("@modelcontextprotocol/sdk", "@modelcontextprotocol/client")
+CLIENTS = (
+    ("@modelcontextprotocol/sdk", "legacy"),
+    ("@modelcontextprotocol/client", "legacy"),
+    ("@modelcontextprotocol/client", "auto"),
+)
+CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
 CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
-INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
 
 TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+OFTEN = {"progress_interval_ms": 100}
 
 CODE = """
 import { list_issues, get_issue } from "@codemode/servers/tracker";
@@ -53,37 +60,59 @@ globalThis.__codemode_result__ = { total, ids: issues.map(({ id }) => id), assig
 SECURITY_IDS = [10, 15, 22, 29, 33, 35, 40]
 RESULT = {"total": len(SECURITY_IDS), "ids": SECURITY_IDS, "assignee": "mira"}
 
-
-def serve_command(folder: Path, servers: dict[str, Entry]) -> list[str]:
-    """The command line of a server with these upstreams."""
-    config = write_config(folder, servers)
-    return [str(CELLBLOCK), "serve", "--stdio", "--config", str(config), "--state-dir", str(folder / "s")]
+ENDLESS = """
+import { echo, never } from "@codemode/servers/plain";
+await echo({});
+console.log("now waiting");
+await never({});
+"""
 
 
 @dataclass
 class Driven:
-    """The client's process. Answers are kept by the id of their command."""
+    """The client's process, what it has said so far by the id of the command, and the server's side of it."""
 
     process: Process
+    ledger: Path
+    daemon: Daemon | None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
+    progress: dict[int, list[dict[str, Any]]] = field(default_factory=dict[int, list[dict[str, Any]]])
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
     sent: int = 0
+
+    async def read(self) -> None:
+        """Reads until the client's stdout ends."""
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            said = json.loads(line)
+            if "progress" in said:
+                self.progress.setdefault(said["id"], []).append(said["progress"])
+            else:
+                self.answers[said["id"]] = said
+            self.changed.set()
+        self.ended = True
+        self.changed.set()
+
+    async def write(self, **line: Any) -> None:
+        """Sends one line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write((json.dumps(line) + "\n").encode())
+        await self.process.stdin.drain()
 
     async def send(self, what: str, **more: Any) -> int:
         """Sends a command; returns its id."""
         self.sent += 1
-        assert self.process.stdin is not None
-        self.process.stdin.write((json.dumps({"id": self.sent, "do": what, **more}) + "\n").encode())
-        await self.process.stdin.drain()
+        await self.write(**{"id": self.sent, "do": what, **more})
         return self.sent
 
     async def answer(self, number: int) -> dict[str, Any]:
         """Waits for the answer to a command."""
-        assert self.process.stdout is not None
-        while number not in self.answers:
-            line = await within(self.process.stdout.readline())
-            assert line, "the client ended"
-            read = json.loads(line)
-            self.answers[read["id"]] = read
+        async with asyncio.timeout(90):
+            while number not in self.answers:
+                assert not self.ended, "the client ended"
+                self.changed.clear()
+                await self.changed.wait()
         return self.answers.pop(number)
 
     async def ask(self, what: str, **more: Any) -> dict[str, Any]:
@@ -92,27 +121,40 @@ class Driven:
 
     @property
     def workers(self) -> list[psutil.Process]:
-        """The Deno processes behind the server that the client has started."""
-        below = descendants(self.process.pid)
+        """The Deno processes behind the server."""
+        below = descendants(self.daemon.process.pid if self.daemon else self.process.pid)
         hosts = [child for child in below if "cellblock_worker" in child.cmdline()]
         return workers_of(hosts[0].pid) if hosts else []
 
+    def recorded(self, key: str, value: str) -> int:
+        """How often the plain server has recorded something."""
+        return sum(event.get(key) == value for event in ledger(self.ledger))
+
 
 @asynccontextmanager
-async def driven(package: str, folder: Path, servers: dict[str, Entry]) -> AsyncGenerator[Driven, None]:
-    """A client that is connected; afterwards neither it nor its server runs any more."""
+async def driven(
+    package: str, era: str, folder: Path, running: Daemon | None
+) -> AsyncGenerator[Driven, None]:
+    """A client that is connected; afterwards neither it nor a server that it started runs any more."""
     require(NODE, NODE_SERVERS / package.rpartition("/")[2])
-    arguments = [str(CLIENT_SCRIPT), str(NODE_SERVERS.parent.parent), package]
     process = await asyncio.create_subprocess_exec(
-        str(NODE),
-        *arguments,
-        *serve_command(folder, servers),
+        *[str(NODE), str(CLIENT_SCRIPT), str(NODE_SERVERS.parent.parent), package, era],
         stdin=PIPE,
         stdout=PIPE,
         limit=16 * 1024 * 1024,
     )
+    record = running.ledger if running else folder / "ledger.jsonl"
+    client = Driven(process, record, running)
+    reading = asyncio.create_task(client.read())
     try:
-        yield Driven(process)
+        if running:
+            await client.write(url=running.url, headers=running.auth)
+        else:
+            servers = {"tracker": TRACKER, "plain": plain_server("--ledger", record)}
+            config = write_config(folder, servers, frontend=OFTEN)
+            options = ["--config", str(config), "--state-dir", str(folder / "s")]
+            await client.write(command=[str(CELLBLOCK), "serve", "--stdio", *options])
+        yield client
         everything = descendants(process.pid)
         assert process.stdin is not None
         process.stdin.close()
@@ -122,6 +164,28 @@ async def driven(package: str, folder: Path, servers: dict[str, Entry]) -> Async
         if process.returncode is None:
             process.kill()
             await process.wait()
+        reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reading
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    async with daemon(
+        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+    ) as served:
+        yield served
+
+
+@pytest.fixture(scope="module", params=CONNECTIONS, ids="-".join)
+async def client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, running: Daemon
+) -> AsyncIterator[Driven]:
+    """One connection of each kind."""
+    front, package, era = request.param
+    folder = tmp_path_factory.mktemp("client")
+    async with driven(package, era, folder, running if front == "http" else None) as connected:
+        yield connected
 
 
 def response_of(answer: dict[str, Any]) -> dict[str, Any]:
@@ -134,74 +198,41 @@ def response_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.clause("2.1", "3.2.a", "3.3.a")
-@pytest.mark.parametrize("package", CLIENTS)
-async def test_a_reference_client_lists_and_calls(tmp_path: Path, package: str) -> None:
+async def test_a_reference_client_lists_and_calls(client: Driven) -> None:
     """Exactly one tool; a script that calls a real server gives its structured response."""
-    async with driven(package, tmp_path, {"tracker": TRACKER}) as client:
-        server = await client.ask("server")
-        assert server["info"]["name"] == "cellblock"
-        assert "@codemode/servers/tracker" in server["instructions"]
-        (tool,) = (await client.ask("tools"))["tools"]
-        assert tool["name"] == "codemode.run"
-        assert tool["inputSchema"]["required"] == ["code"]
-        response = response_of(await client.ask("run", request={"code": CODE}))
-        assert response["result"] == RESULT
-        assert response["diagnostics"] == []
-        assert [log["message"] for log in response["logs"]] == [
-            "first: Password reset link can be used twice"
-        ]
-        assert [call["toolName"] for call in response["toolTrace"]] == ["list_issues", "get_issue"]
-        failed = response_of(await client.ask("run", request={"code": "const = ;"}))
-        assert [found["code"] for found in failed["diagnostics"]] == ["SYNTAX_ERROR"]
-        refused = (await client.ask("run", request={"code": 5}))["result"]
-        assert refused["isError"]
-        assert "code" in refused["content"][0]["text"]
+    server = await client.ask("server")
+    assert server["info"]["name"] == "cellblock"
+    assert "@codemode/servers/tracker" in server["instructions"]
+    (tool,) = (await client.ask("tools"))["tools"]
+    assert tool["name"] == "codemode.run"
+    assert tool["inputSchema"]["required"] == ["code"]
+    response = response_of(await client.ask("run", request={"code": CODE}))
+    assert response["result"] == RESULT
+    assert response["diagnostics"] == []
+    assert [log["message"] for log in response["logs"]] == ["first: Password reset link can be used twice"]
+    assert [call["toolName"] for call in response["toolTrace"]] == ["list_issues", "get_issue"]
+    failed = response_of(await client.ask("run", request={"code": "const = ;"}))
+    assert [found["code"] for found in failed["diagnostics"]] == ["SYNTAX_ERROR"]
+    refused = (await client.ask("run", request={"code": 5}))["result"]
+    assert refused["isError"]
+    assert "code" in refused["content"][0]["text"]
 
 
 @pytest.mark.clause("7.4.b")
-@pytest.mark.parametrize("package", CLIENTS)
-async def test_aborting_the_call_ends_the_run(tmp_path: Path, package: str) -> None:
-    """An AbortSignal becomes the cancel notification: upstream hears of it, the worker dies, the session goes on."""
-    record = tmp_path / "ledger.jsonl"
-
-    def recorded(key: str, value: str) -> bool:
-        return any(event.get(key) == value for event in ledger(record))
-
-    async with driven(package, tmp_path, {"plain": plain_server("--ledger", record)}) as client:
-        code = 'import { never } from "@codemode/servers/plain"; await never({});'
-        run = await client.send("run", request={"code": code})
-        await until(lambda: recorded("tool", "never"), "the script is in its call")
-        workers = client.workers
-        await client.send("abort", id=run)
-        assert "abort" in (await client.answer(run))["error"].lower()
-        await until(lambda: recorded("event", "cancelled"), "a cancel notification upstream")
-        await until(lambda: sum(not alive(worker) for worker in workers) == 1, "its worker is killed")
-        code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ on: 1 });'
-        assert response_of(await client.ask("run", request={"code": code}))["result"] == '{"on": 1}'
-
-
-async def inspect(folder: Path, *arguments: str) -> dict[str, Any]:
-    """What the inspector's command line prints for one request to a server with the tracker."""
-    require(NODE, INSPECTOR)
-    process = await asyncio.create_subprocess_exec(
-        *[str(NODE), str(INSPECTOR), "--cli", *arguments, "--", *serve_command(folder, {"tracker": TRACKER})],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-        # It keeps a catalog of servers in its user's home.
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-    )
-    out, errors = await within(process.communicate())
-    assert process.returncode == 0, errors.decode()
-    return json.loads(out)
-
-
-async def test_the_inspector_lists_the_one_tool(tmp_path: Path) -> None:
-    (tool,) = (await inspect(tmp_path, "--method", "tools/list"))["tools"]
-    assert tool["name"] == "codemode.run"
-    assert "list_issues" in tool["description"]
-
-
-async def test_the_inspector_calls_it(tmp_path: Path) -> None:
-    call = ("--method", "tools/call", "--tool-name", "codemode.run", "--tool-arg", f"code={CODE}")
-    assert response_of({"result": await inspect(tmp_path, *call)})["result"] == RESULT
+async def test_it_is_told_of_progress_and_aborting_ends_the_run(client: Driven) -> None:
+    """`onprogress` hears of it while the script runs. An AbortSignal ends the run: upstream hears of it, the worker
+    dies, and the session goes on."""
+    cancels, calls = client.recorded("event", "cancelled"), client.recorded("tool", "never")
+    run = await client.send("run", request={"code": ENDLESS})
+    told: list[dict[str, Any]] = client.progress.setdefault(run, [])
+    await until(lambda: told and told[-1]["message"].endswith("last log: now waiting"), "progress", 60)
+    await until(lambda: client.recorded("tool", "never") > calls, "the script is in its call")
+    await until(lambda: len(told) >= 3, "more progress")
+    assert [report["progress"] for report in told] == sorted({report["progress"] for report in told})
+    workers = client.workers
+    await client.send("abort", id=run)
+    assert "abort" in (await client.answer(run))["error"].lower()
+    await until(lambda: client.recorded("event", "cancelled") > cancels, "a cancel notification upstream")
+    await until(lambda: sum(not alive(worker) for worker in workers) == 1, "its worker is killed")
+    code = 'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ on: 1 });'
+    assert response_of(await client.ask("run", request={"code": code}))["result"] == '{"on": 1}'

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Final, Protocol
 
 import httpx2
-from mcp.client.auth.utils import extract_field_from_www_auth
+from mcp.client.auth.utils import extract_field_from_www_auth, extract_scope_from_www_auth
+
+_SCOPES: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e][\x20\x21\x23-\x5b\x5d-\x7e]{0,199}")
 
 
 class TokenSource(Protocol):
@@ -54,6 +57,14 @@ class BearerAuth(httpx2.Auth):
             response.status_code == 403
             and extract_field_from_www_auth(response, "error") == "insufficient_scope"
         ):
-            self._tokens.told("the login does not reach far enough (insufficient_scope)")
+            self._tokens.told(f"the login does not reach far enough (insufficient_scope{_missing(response)})")
         elif response.status_code < 400:
             self._tokens.told(None)
+
+
+def _missing(refused: httpx2.Response) -> str:
+    """The scopes that a refusal asks for, where it names some in their own characters (RFC 6749, section 3.3)."""
+    scopes = extract_scope_from_www_auth(refused) or ""
+    if not _SCOPES.fullmatch(scopes):
+        return ""
+    return f": it needs {scopes}; add what is missing to cellblock.auth.servers.NAME.scopes"

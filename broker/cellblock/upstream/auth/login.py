@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -45,6 +46,8 @@ LOCK_BOUND_SECONDS: Final = 40.0
 CLIENT_NAME: Final = "Cellblock"
 """How people see this client where they agree to the login."""
 
+
+_OF_ONE_MESSAGE: Final = ("content-length", "content-type", "host")
 
 MAX_TOLD_CHARS: Final = 300
 """Of an error's text."""
@@ -230,20 +233,45 @@ async def _challenge(place: Place, bound: float) -> tuple[httpx2.Request, httpx2
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
         request = httpx2.Request("POST", place.url, headers=headers, json=body)
+    greeting = request
     try:
         async with http_client(bound) as http:
-            # An event stream that is not refused would never end: only its status matters.
-            response = await http.send(request, stream=True)
-            await response.aclose()
+            response = await _status_of(http, request)
+            if response.status_code == 200 and request.method == "POST":
+                # Some servers greet everybody, and refuse who wants to know their tools.
+                request, response = await _second_question(http, request, response)
     except httpx2.HTTPError as error:
         raise LoginError(
             f"{place.name} cannot be reached: {type(error).__name__}.", hint="Check its url."
         ) from None
     if response.status_code == 401:
         return request, httpx2.Response(401, headers=response.headers, request=request)
-    if response.status_code < 400 or response.status_code == 405:
+    if response.status_code < 400 or request is not greeting or response.status_code == 405:
         return request, None
     raise LoginError(f"{place.name} answers with HTTP {response.status_code}.", hint="Check its url.")
+
+
+async def _status_of(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+    # An event stream that is not refused would never end: only its status and headers matter.
+    response = await http.send(request, stream=True)
+    await response.aclose()
+    return response
+
+
+async def _second_question(
+    http: httpx2.AsyncClient, greeting: httpx2.Request, greeted: httpx2.Response
+) -> tuple[httpx2.Request, httpx2.Response]:
+    headers = {name: value for name, value in greeting.headers.items() if name.lower() not in _OF_ONE_MESSAGE}
+    session = greeted.headers.get("mcp-session-id")
+    if session is not None:
+        headers["mcp-session-id"] = session
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    request = httpx2.Request("POST", greeting.url, headers=headers, json=body)
+    response = await _status_of(http, request)
+    if session is not None:
+        with contextlib.suppress(httpx2.HTTPError):
+            await _status_of(http, httpx2.Request("DELETE", greeting.url, headers=headers))
+    return request, response
 
 
 async def _kept_client(place: Place, store: LoginStore) -> OAuthClientInformationFull | None:

@@ -1,0 +1,246 @@
+"""The examples of README.md and docs/: run where they can be, read by the part of Cellblock that reads them otherwise.
+
+- js: run by a real broker with the servers that they import; they end without an error.
+- python: run; `app.py` of docs/howto-fastapi.md is served, and sent a script over HTTP.
+- json: taken by the parser of settings or of requests.
+- bash: read by bash; lines with `cellblock` by its own parser of arguments, and scripts that are named exist.
+- ts (excerpts of declarations): read by Deno's parser.
+
+A comment right before a block makes an exception: `<!-- not run: REASON -->`, `<!-- fails: CODE -->` for a script that
+ends with this diagnostic, `<!-- in: cellblock.auth.servers -->` for a piece of a configuration.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import re
+import shlex
+import subprocess
+import sys
+from asyncio.subprocess import PIPE
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from cellblock import Broker
+from cellblock.cli_parser import make_parser
+from cellblock.config import CellblockSettings, parse_settings
+from cellblock.execution.request import read_request
+from support import Entry, descendants, gone, settings, succeeded, within, write_config
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DENO = Path(sys.executable).parent / "deno"
+BLOCK = re.compile(
+    r"(?:<!-- (?P<mark>[^\n]*?) -->\n+)?^(?P<pad> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=pad)```$",
+    re.DOTALL | re.MULTILINE,
+)
+SHOWN = ("mermaid", "text", "yaml")
+"""Pictures, what programs print, and files of other programs."""
+
+TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+PLACEHOLDER = re.compile(r"<[a-z ]+>")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One fenced block, with the comment before it."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def examples() -> list[Example]:
+    """All of them."""
+    found: list[Example] = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            pad = len(block["pad"])
+            lines = "\n".join(line[pad:] for line in block["text"].splitlines())
+            line = text.count("\n", 0, block.start("language")) + 1
+            found.append(Example(page, line, block["language"], lines, block["mark"] or ""))
+    return found
+
+
+ALL = examples()
+
+
+def of(*languages: str) -> Any:
+    """Parametrizes a test with the examples of these languages that are not excepted."""
+    chosen = [one for one in ALL if one.language in languages and not one.mark.startswith("not run: ")]
+    assert chosen
+    return pytest.mark.parametrize("example", chosen, ids=str)
+
+
+def test_every_block_has_a_language_that_is_tested() -> None:
+    known = {"js", "python", "json", "bash", "ts", *SHOWN}
+    assert {one.language for one in ALL} <= known
+    marks = [one.mark.partition(": ") for one in ALL if one.mark]
+    assert {kind for kind, _, _ in marks} <= {"not run", "fails", "in"}
+    assert all(len(reason) > 3 for _, _, reason in marks)
+    assert sum(kind == "not run" for kind, _, _ in marks) <= 6, "exceptions stay few"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@of("js")
+async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
+    written: list[Any] = []
+
+    def write_file(path: str, content: str) -> None:
+        "Writes a file."
+        written.append((path, content))
+
+    code = example.text.replace("@codemode/servers/files", "@codemode/servers/local")
+    async with Broker(settings(tmp_path, {"tracker": TRACKER}), tools=[write_file]) as broker:
+        response = await within(broker.run(code), 60)
+    kind, _, expected = example.mark.partition(": ")
+    if kind == "fails":
+        assert [found.code for found in response.diagnostics] == [expected], response.as_json()
+        return
+    assert succeeded(response), "it gives a result"
+    assert bool(written) == ("write_file" in code)
+
+
+@of("python")
+async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path, {}, state_dir=str(tmp_path / "state"), pool={"warm": 1})
+    if example.text.startswith("# app.py"):
+        (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
+        await serve_and_ask(example)
+        return
+    code = compile(example.text, str(example), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    names: dict[str, Any] = {"__name__": "example"}
+    done = eval(code, names)
+    if inspect.iscoroutine(done):
+        await within(done, 60)
+
+
+async def serve_and_ask(example: Example) -> None:
+    """Serves `app.py` as the page says, and sends it the script of the page."""
+    (request,) = re.findall(r"^(\{\"user\".*\})$", example.page.read_text(encoding="utf-8"), re.MULTILINE)
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "uvicorn", "app:app", "--port", "0"], stderr=PIPE
+    )
+    assert process.stderr is not None
+    try:
+        port = None
+        while port is None:
+            line = (await within(process.stderr.readline(), 60)).decode()
+            assert line, "it did not start"
+            port = re.search(r"running on http://127\.0\.0\.1:(\d+)", line)
+        url = f"http://127.0.0.1:{port[1]}/scripts"
+        async with httpx2.AsyncClient(timeout=60, trust_env=False) as http:
+            answer = await http.post(url, json=json.loads(request))
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["result"] == 165, answer.text
+            refused = await http.post(url, json={"user": "ann", "code": "x" * (1024 * 1024 + 1)})
+            assert refused.status_code == 422
+            assert "code" in refused.json()["detail"]
+    finally:
+        family = descendants(process.pid)
+        process.terminate()
+        try:
+            await within(process.communicate(), 30)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await gone(family)
+
+
+@of("json")
+def test_json_is_accepted(example: Example) -> None:
+    text = PLACEHOLDER.sub("ab" * 32, example.text.strip())
+    data: dict[str, Any] = json.loads(text if text.startswith("{") else f"{{{text}}}")
+    kind, _, place = example.mark.partition(": ")
+    if kind == "in":
+        for key in reversed(place.split(".")):
+            data = {key: data}
+    if "code" in data:
+        read_request(data, CellblockSettings())
+        return
+    # A piece that names a server is about one that the page has configured before.
+    data.setdefault("mcpServers", {"wiki": {"url": "https://wiki.example/mcp"}})
+    read = parse_settings(data)
+    assert read.servers or data.get("cellblock"), "it configures something"
+    for server in read.servers.values():
+        if server.command == "cellblock":
+            make_parser().parse_args(server.args)
+
+
+@of("bash")
+def test_commands_exist(example: Example) -> None:
+    text = PLACEHOLDER.sub("VALUE", example.text)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=20)
+    seen = 0
+    for words in commands(text):
+        if words[0] == "cellblock":
+            make_parser().parse_args(words[1:])
+        elif words[0] == "bash" or words[0].endswith("python"):
+            target = words[1]
+            if target == "-m":
+                assert words[2] in ("cellblock_worker", "cellblock", "cellblock.demo.tracker")
+            else:
+                assert (ROOT / target).exists(), target
+        seen += 1
+    assert seen, "there is a command in it"
+
+
+def commands(text: str) -> list[list[str]]:
+    """Simple commands in a block: the words of each, without redirections; what follows `--` of another program is
+    a command of its own."""
+    found: list[list[str]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        skip = False
+        for word in lexer:
+            if skip:
+                skip = False
+            elif set(word) <= set("&|;"):
+                found.append(words)
+                words = []
+            elif set(word) <= set("<>"):
+                skip = True
+            elif word == "--" and words[0] != "cellblock":
+                found.append(words)
+                words = []
+            else:
+                words.append(word)
+        found.append(words)
+    return [words for words in found if words]
+
+
+@of("ts")
+def test_declarations_are_typescript(example: Example, tmp_path: Path) -> None:
+    file = tmp_path / "excerpt.ts"
+    wrapped = re.sub(r"\s*…\s*", " ", example.text.strip())
+    file.write_text(f"type _ = {wrapped}\n" if wrapped.startswith("Promise<") else wrapped, encoding="utf-8")
+    done = subprocess.run(
+        [str(DENO), "fmt", "--check", "--ext", "ts", "-"],
+        input=file.read_bytes(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert b"Error parsing" not in done.stderr and b"error:" not in done.stderr, done.stderr.decode()

@@ -1,0 +1,159 @@
+"""The command line of the MCP inspector against `cellblock serve`, over stdio and over HTTP with the token.
+
+It has no cancel of its own and prints no progress. Shown instead: with a progress token given by hand the server sends
+progress and the call is answered as ever, and Ctrl-C while a script runs ends the run wherever the protocol lets the
+server know. Over HTTP up to 2025-11-25 it cannot know: the client goes away without a word, and going away is no
+cancel there; the run ends at its time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures_servers import NODE, NODE_SERVERS, require
+from http_daemon import Daemon, daemon
+from support import CELLBLOCK, Entry, descendants, gone, ledger, plain_server, until, within, write_config
+
+pytestmark = pytest.mark.servers
+
+INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
+TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+OFTEN = {"progress_interval_ms": 100}
+CONNECTIONS = [(front, era) for front in ("stdio", "http") for era in ("legacy", "modern")]
+
+CODE = """
+import { list_issues } from "@codemode/servers/tracker";
+const { total } = await list_issues({ label: "security", status: "open" });
+globalThis.__codemode_result__ = { total };
+"""
+ENDLESS = 'import { never } from "@codemode/servers/plain"; await never({});'
+
+
+class Connection:
+    """How one kind of connection is written on the command line, and the server's side of it."""
+
+    def __init__(self, front: str, era: str, folder: Path, running: Daemon | None) -> None:
+        self.front, self.era, self.folder = front, era, folder
+        self.ledger = running.ledger if running else folder / "ledger.jsonl"
+        if running:
+            header = f"Authorization: {running.auth['Authorization']}"
+            self.target = ["--transport", "http", "--server-url", running.url, "--header", header]
+            self.command: list[str] = []
+        else:
+            servers = {"tracker": TRACKER, "plain": plain_server("--ledger", self.ledger)}
+            config = write_config(folder, servers, frontend=OFTEN)
+            self.target = []
+            options = ["--config", str(config), "--state-dir", str(folder / "s")]
+            self.command = [str(CELLBLOCK), "serve", "--stdio", *options]
+
+    @contextlib.asynccontextmanager
+    async def started(self, *arguments: str, command: Sequence[str] = ()) -> AsyncGenerator[Process]:
+        """The inspector with one request; it does not outlive the block."""
+        require(NODE, INSPECTOR)
+        behind = ["--", *(command or self.command)] if self.command else []
+        options = ["--cli", "--protocol-era", self.era, "--format", "json", "--quiet", *self.target]
+        options += ["--connect-timeout", "60000"]
+        process = await asyncio.create_subprocess_exec(
+            *[str(NODE), str(INSPECTOR), *options, *arguments, *behind],
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            # It keeps a catalog of servers in its user's home.
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                family = descendants(process.pid)
+                process.kill()
+                await process.wait()
+                await gone(family)
+
+    async def ask(self, *arguments: str, command: Sequence[str] = ()) -> dict[str, Any]:
+        """What it prints for one request."""
+        async with self.started(*arguments, command=command) as process:
+            out, errors = await within(process.communicate(), 90)
+            assert process.returncode == 0, errors.decode()
+            read = json.loads(out)
+            return read.get("result", read)
+
+
+def call(code: str) -> list[str]:
+    """The options for a run."""
+    request = json.dumps({"code": code})
+    return ["--method", "tools/call", "--tool-name", "codemode.run", "--tool-args-json", request]
+
+
+@pytest.fixture(scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    async with daemon(
+        tmp_path_factory.mktemp("http"), servers={"tracker": TRACKER}, frontend=OFTEN
+    ) as served:
+        yield served
+
+
+@pytest.fixture(params=CONNECTIONS, ids="-".join)
+def connection(request: pytest.FixtureRequest, tmp_path: Path, running: Daemon) -> Connection:
+    """Each kind of connection."""
+    front, era = request.param
+    return Connection(front, era, tmp_path, running if front == "http" else None)
+
+
+async def test_it_lists_the_one_tool(tmp_path: Path) -> None:
+    connection = Connection("stdio", "legacy", tmp_path, None)
+    (tool,) = (await connection.ask("--method", "tools/list"))["tools"]
+    assert tool["name"] == "codemode.run"
+    assert "list_issues" in tool["description"]
+
+
+async def test_it_completes_a_run(connection: Connection) -> None:
+    result = await connection.ask(*call(CODE))
+    assert not result.get("isError"), result
+    assert result["structuredContent"]["result"] == {"total": 7}
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+
+
+async def test_progress_is_sent_for_its_token(tmp_path: Path) -> None:
+    """Seen on the pipe, because the inspector prints none."""
+    connection = Connection("stdio", "legacy", tmp_path, None)
+    wire = tmp_path / "wire.jsonl"
+    piped = f"{shlex.join(connection.command)} | tee {shlex.quote(str(wire))}"
+    code = "await new Promise((done) => setTimeout(done, 1000)); globalThis.__codemode_result__ = 'slow';"
+    token = ["--tool-metadata", "progressToken=by-hand"]
+    result = await connection.ask(*call(code), *token, command=["sh", "-c", piped])
+    assert result["structuredContent"]["result"] == "slow"
+    messages = [json.loads(line) for line in wire.read_text().splitlines()]
+    told = [message["params"] for message in messages if message.get("method") == "notifications/progress"]
+    assert len(told) >= 2
+    assert {report["progressToken"] for report in told} == {"by-hand"}
+    assert all("0 tool calls" in report["message"] for report in told)
+
+
+@pytest.mark.parametrize(("front", "era"), [("stdio", "legacy"), ("http", "modern")])
+async def test_ctrl_c_ends_the_run(tmp_path: Path, running: Daemon, front: str, era: str) -> None:
+    connection = Connection(front, era, tmp_path, running if front == "http" else None)
+
+    def recorded(key: str, value: str) -> bool:
+        return any(event.get(key) == value for event in ledger(connection.ledger))
+
+    async with connection.started(*call(ENDLESS)) as process:
+        await until(lambda: recorded("tool", "never"), "the script is in its call", 60)
+        family = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        await within(process.wait(), 60)
+        await gone(family, 20)
+        if front == "http":
+            await until(lambda: recorded("event", "cancelled"), "a cancel notification upstream")

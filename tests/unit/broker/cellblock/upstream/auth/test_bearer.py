@@ -1,0 +1,60 @@
+"""What a refusal says about a login goes to whoever words it."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from cellblock.upstream.auth.bearer import BearerAuth
+
+
+class Tokens:
+    """One token that is never renewed."""
+
+    def __init__(self) -> None:
+        self.said: list[str | None] = []
+
+    async def token(self) -> str | None:
+        return "secret"
+
+    async def renewed(
+        self, used: str | None, request: httpx2.Request, refused: httpx2.Response
+    ) -> str | None:
+        return None
+
+    def told(self, problem: str | None) -> None:
+        self.said.append(problem)
+
+
+async def asked(status: int, challenge: str) -> list[str | None]:
+    """What is said after one answer."""
+    tokens = Tokens()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        assert request.headers["Authorization"] == "Bearer secret"
+        return httpx2.Response(status, headers=[(b"WWW-Authenticate", challenge.encode())])
+
+    async with httpx2.AsyncClient(
+        transport=httpx2.MockTransport(answer), auth=BearerAuth(tokens), trust_env=False
+    ) as http:
+        await http.get("https://notes.example/mcp")
+    return tokens.said
+
+
+async def test_scopes_that_are_missing_are_named() -> None:
+    (said,) = await asked(403, 'Bearer error="insufficient_scope", scope="pages:read pages:write"')
+    assert said == (
+        "the login does not reach far enough (insufficient_scope: it needs pages:read pages:write; "
+        "add what is missing to cellblock.auth.servers.NAME.scopes)"
+    )
+
+
+@pytest.mark.parametrize("scope", ["", ', scope="a\x1b[2Jb"', ', scope="évil"', f', scope="{"x" * 300}"'])
+async def test_scopes_in_other_characters_are_not_quoted(scope: str) -> None:
+    (said,) = await asked(403, f'Bearer error="insufficient_scope"{scope}')
+    assert said == "the login does not reach far enough (insufficient_scope)"
+
+
+async def test_another_refusal_says_nothing_of_the_login() -> None:
+    assert await asked(403, "Bearer") == []
+    assert await asked(200, "") == [None]
