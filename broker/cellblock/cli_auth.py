@@ -6,10 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cellblock.config import Settings
 from cellblock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cellblock.config import Settings
 
 DEFAULT_TIMEOUT: Final = 300
 """Seconds for a person to log in."""

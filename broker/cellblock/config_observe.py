@@ -61,6 +61,7 @@ class MetricsSettings(Section):
     """`/metrics` of `serve --http`, in the text format of Prometheus."""
 
     enabled: bool = True
+    """Whether there is such a page."""
 
     token: bool = True
     """Whether it asks for the bearer token, as everything else does. Without it, whoever reaches the address reads the
@@ -81,6 +82,7 @@ class TraceSettings(Section):
     """Sent along, such as an API key."""
 
     service_name: Annotated[str, Field(min_length=1, max_length=200)] = "cellblock"
+    """The `service.name` of every span."""
 
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of runs that are traced, where the client has not decided that already."""

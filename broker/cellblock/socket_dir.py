@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +21,9 @@ from cellblock.errors import ConfigError
 
 SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
+
+LONGEST_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
+"""What the system takes at all."""
 
 NAMES_BYTES: Final = 40
 """For what stands behind the parent folder: the folder's own name and the socket's."""
@@ -49,6 +53,11 @@ class SocketDir:
         try:
             if len(str(parent)) + NAMES_BYTES > SOCKET_PATH_CAP:
                 parent = _shared_parent()
+                if len(os.fsencode(parent)) + len("/broker-12345678/hosts.sock") > LONGEST_SOCKET_PATH:
+                    raise ConfigError(
+                        f"The path of a socket in {parent} would be over {LONGEST_SOCKET_PATH} bytes.",
+                        hint="Set TMPDIR or --state-dir to a folder with a shorter path.",
+                    )
             else:
                 parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             remove_stale(parent)

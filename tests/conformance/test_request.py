@@ -100,9 +100,10 @@ async def test_what_is_no_request_is_refused_before_a_worker_is_used(agent: Agen
         field = next((name for name in arguments if name != "code"), "code")
         assert field in text, f"{what}: {text!r} does not name {field}"
         assert result.structured_content is None
-    assert workers() == before
+    # Others may come meanwhile: a host boots workers on its own account too.
+    assert before <= workers()
     assert (await agent.run("globalThis.__codemode_result__ = 1"))["result"] == 1
-    await until(lambda: workers() != before, "the run has used a worker up")
+    await until(lambda: not before <= workers(), "the run has used a worker up")
 
 
 @pytest.mark.clause("3.2.a")

@@ -116,9 +116,14 @@ async def test_a_collector_that_is_gone_harms_no_run(tmp_path: Path) -> None:
         assert await within(served.process.wait(), 60) == 0
 
 
-async def test_without_an_endpoint_no_context_goes_upstream(tmp_path: Path) -> None:
+async def test_without_an_endpoint_the_clients_context_goes_upstream_with_no_span_of_ours(
+    tmp_path: Path,
+) -> None:
     async with daemon(tmp_path, pool={"warm": 1}) as served, served.client() as client:
         meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
         await within(client.call_tool(TOOL, {"code": CODE}, meta=meta), 60)
-    events = [event["event"] for event in ledger(served.ledger)]
-    assert "call" in events and "trace" not in events
+    events = ledger(served.ledger)
+    assert "call" in {event["event"] for event in events}
+    assert {event["traceparent"] for event in events if event["event"] == "trace"} <= {
+        f"00-{TRACE}-{PARENT}-01"
+    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,6 +75,7 @@ class LogHandler(logging.Handler):
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()
         self._writer = writer
+        self.before: tuple[list[logging.Handler], int] = ([], logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues one entry."""
@@ -133,6 +133,7 @@ def start_logging(
     handler = LogHandler(LineWriter(sink, "the log", max_batch_bytes=min(64 * 1024, settings.max_bytes // 4)))
     handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
     root = logging.getLogger()
+    handler.before = (list(root.handlers), root.level)
     for known in list(root.handlers):
         root.removeHandler(known)
     root.addHandler(handler)
@@ -141,11 +142,14 @@ def start_logging(
 
 
 def stop_logging(handler: LogHandler) -> None:
-    """Writes what waits, and gives the root logger back to stderr."""
+    """Writes what waits, and makes the root logger what it was."""
     root = logging.getLogger()
     root.removeHandler(handler)
     handler.close()
-    root.addHandler(logging.StreamHandler(sys.stderr))
+    handlers, level = handler.before
+    for known in handlers:
+        root.addHandler(known)
+    root.setLevel(level)
 
 
 class RunLog(Watcher):

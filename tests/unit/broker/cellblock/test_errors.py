@@ -28,11 +28,13 @@ from cellblock.errors import (
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CellblockError)
 ]
+MORE = {errors.CallDenied: {"code": "NOT_GRANTED"}}
+"""What a kind needs besides a message and a hint."""
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_message_a_hint_and_a_fault(kind: type[CellblockError]) -> None:
-    error = kind("It broke.", hint="Mend it.")
+    error = kind("It broke.", hint="Mend it.", **MORE.get(kind, {}))
     assert (error.message, error.hint, str(error)) == ("It broke.", "Mend it.", "It broke. Mend it.")
     assert isinstance(error.fault, Fault) and isinstance(error.certainty, Certainty)
 

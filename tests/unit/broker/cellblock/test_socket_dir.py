@@ -130,3 +130,13 @@ def test_a_folder_lost_to_another_broker_is_made_again(
     got = SocketDir(state_dir)
     assert str(got.path) == made[1] and (got.path / LOCK_NAME).exists()
     got.close()
+
+
+def test_a_path_that_no_socket_can_have_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(ConfigError, match="Set TMPDIR or --state-dir to a folder with a shorter path"):
+        SocketDir(deep)
