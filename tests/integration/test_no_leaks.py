@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from cellblock import Broker, RunResponse
 from support import (
@@ -162,13 +165,20 @@ def new_in_shared_places() -> set[str]:
     }
 
 
-async def test_everything_is_written_under_the_state_directory(tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """As `tmp_path`, with a path that leaves room for a socket's name, however deep the tests' own folder is."""
+    with tempfile.TemporaryDirectory(prefix="cellblock-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+async def test_everything_is_written_under_the_state_directory(short_path: Path) -> None:
     """A whole broker in a process of its own, whose HOME, TMPDIR and working directory are watched."""
-    folders = {name: tmp_path / name for name in ("home", "tmp", "cwd", "xdg")}
+    folders = {name: short_path / name for name in ("home", "tmp", "cwd", "xdg")}
     for folder in folders.values():
         folder.mkdir()
-    state = tmp_path / "s"
-    script = tmp_path / "runs.py"
+    state = short_path / "s"
+    script = short_path / "runs.py"
     script.write_text(
         f"""
 import asyncio, sys
@@ -186,7 +196,7 @@ async def main():
 asyncio.run(main())
 """
     )
-    config = write_config(tmp_path, {"plain": plain_server()})
+    config = write_config(short_path, {"plain": plain_server()})
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folders["home"]),
@@ -218,10 +228,10 @@ asyncio.run(main())
     await until(lambda: new_in_shared_places() <= shared, "nothing new in the shared folders", bound=30)
 
 
-async def test_without_a_state_dir_the_platforms_is_used(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+async def test_without_a_state_dir_the_platforms_is_used(short_path: Path) -> None:
+    home = short_path / "home"
     home.mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TMPDIR": str(short_path)}
     outcome = await asyncio.to_thread(
         subprocess.run,
         [str(CELLBLOCK), "run", "-"],
