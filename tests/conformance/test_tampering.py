@@ -237,7 +237,7 @@ async def test_answers_that_are_no_answers_are_errors(tmp_path: Path) -> None:
             await caught(() => plain.wrong_shape()), await caught(() => plain.garbage()),
             await caught(() => plain.never()), await plain.echo({{ a: 1 }})];
     """
-    bounds = {"call_timeout_ms": 700}
+    bounds = {"call_timeout_ms": 3_000}
     async with broker_with(tmp_path, {"plain": plain_server()}, upstream=bounds) as broker:
         *failures, after = await value(broker, code)
     assert after == '{"a": 1}'

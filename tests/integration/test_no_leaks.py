@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,8 @@ def descriptors(pid: int) -> Kinds:
             target = str(entry.readlink())
         except FileNotFoundError:
             continue  # the descriptor of this very listing
+        # A host looks at each of its workers through two files, whose names have the worker's pid.
+        target = re.sub(r"/proc/\d+/", "/proc/PID/", target)
         kinds[target.partition(":")[0] if ":" in target else target] += 1
     return kinds
 

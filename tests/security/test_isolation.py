@@ -17,6 +17,7 @@ from cellblock import Broker, HostUnavailable
 from cellblock.config import parse_settings
 from cellblock_worker import bubblewrap, confinement, selftest
 from cellblock_worker.confinement import IsolationUnavailable
+from cellblock_worker.once import Outcome
 from support import until, workers_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
@@ -187,7 +188,7 @@ async def test_a_worker_that_gets_out_stops_the_host(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("output", [b"", b"[]", b"{}", b"no json", b'{"one": "refused: x"}'])
 def test_a_self_test_that_did_not_run_is_a_failure(output: bytes) -> None:
     with pytest.raises(selftest.SelfTestFailed):
-        selftest.judge(output)
+        selftest.judge(Outcome(0, output, b""))
 
 
 TRY_CALLS = """

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import shutil
-import signal
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from cellblock_worker import confinement
+from cellblock_worker.once import run_once
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
 from cellblock_worker.worker import WARM_FRAME
 
@@ -96,30 +95,9 @@ class DenoDir:
         launch = confinement.launch_filling(folder, self._max_old_space_mb)
         if launch is None:
             return False
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *launch.argv,
-                env=confinement.WORKER_ENVIRONMENT,
-                cwd="/",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-                pass_fds=launch.fds,
-            )
-        finally:
-            launch.close()
-        try:
-            async with asyncio.timeout(FILL_BOUND_SECONDS):
-                output, complaints = await process.communicate(WARM_FRAME)
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
-        if process.returncode != 0 or not output:
-            said = complaints.decode("utf-8", "replace").strip()[:300]
-            raise ValueError(f"a worker that fills it ended with {process.returncode}: {said}")
+        done = await run_once(launch, FILL_BOUND_SECONDS, WARM_FRAME)
+        if done.returncode != 0 or not done.output:
+            raise ValueError(f"a worker that fills it ended with {done.returncode}: {done.said}")
         return True
 
 

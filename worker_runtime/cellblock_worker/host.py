@@ -44,6 +44,9 @@ BOOT_FAILURES_TOLERATED: Final = 3
 REFILL_DELAY_SECONDS: Final = 0.015
 """From giving a worker away to booting the next, while others are warm: most short runs are over by then."""
 
+KEPT_FOR_LIGHT_CLIENTS: Final = 2
+"""Warm workers that clients who compute much leave to others; at most half of the pool."""
+
 FAREWELL_MS: Final = 500
 """For the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
 
@@ -199,10 +202,14 @@ class Host:
         """A message of a run, relayed as it is."""
         self._relay(worker.token, raw_header, body)
 
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+        """What a run has used counts before its end: its client may have begun others meanwhile."""
+        self._waiting.used(worker.lane, cpu_seconds, time.monotonic())
+
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """A run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.used(worker.lane, ended.cpu_ms / 1000, time.monotonic())
+        self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_told, time.monotonic())
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:
@@ -268,7 +275,8 @@ class Host:
                 self._warm.popleft()
                 continue
             # A pool of one worker has none to keep for anyone.
-            turn = self._waiting.take(len(self._warm), time.monotonic(), keep_one=self._target.full > 1)
+            keep = min(KEPT_FOR_LIGHT_CLIENTS, self._target.full // 2)
+            turn = self._waiting.take(len(self._warm), time.monotonic(), keep=keep)
             if turn is None:
                 return
             worker = self._warm.popleft()

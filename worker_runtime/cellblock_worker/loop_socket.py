@@ -25,6 +25,13 @@ BACKLOG_CAP: Final = 50_000
 LOOK_BATCH: Final = 256
 """Messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets waiting."""
 
+# Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
+_EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
+_POLLOUT: Final = int(zmq.POLLOUT)
+_NOBLOCK: Final = int(zmq.NOBLOCK)
+_MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
+
 HEARTBEAT_INTERVAL_MS: Final = 1_000
 HEARTBEAT_TIMEOUT_MS: Final = 10_000
 
@@ -89,7 +96,9 @@ class LoopSocket:
         """
         if self._backlog or not self._try_send(parts):
             self._keep(parts)
-        self._look_soon()
+        # A send may have taken the signal for what has come meanwhile.
+        if self._backlog or int(self._socket.get(_EVENTS)) & _POLLIN:
+            self._look_soon()
 
     def close(self, *, linger_ms: int = 0) -> None:
         """Closes the socket. What ZeroMQ has not sent yet is lost after `linger_ms` milliseconds."""
@@ -103,8 +112,11 @@ class LoopSocket:
         self._backlog.append(parts)
 
     def _try_send(self, parts: Sequence[bytes]) -> bool:
+        send = self._socket.send
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
+            for part in parts[:-1]:
+                send(part, _MORE)
+            send(parts[-1], _NOBLOCK)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -122,12 +134,12 @@ class LoopSocket:
         for _ in range(LOOK_BATCH):
             if socket.closed:
                 return
-            events = int(socket.getsockopt(zmq.EVENTS))
-            if events & zmq.POLLOUT and self._backlog:
+            events = int(socket.get(_EVENTS))
+            if events & _POLLOUT and self._backlog:
                 self._flush_one()
-            elif events & zmq.POLLIN:
+            elif events & _POLLIN:
                 try:
-                    parts = socket.recv_multipart(zmq.NOBLOCK)
+                    parts = self._receive()
                 except zmq.Again:
                     continue
                 try:
@@ -139,6 +151,16 @@ class LoopSocket:
             else:
                 return
         self._look_soon()
+
+    def _receive(self) -> list[bytes]:
+        receive = self._socket.recv
+        # As a frame, each part tells whether another follows; asking the socket is dearer.
+        frame = receive(_NOBLOCK, copy=False)
+        parts = [frame.bytes]
+        while frame.more:
+            frame = receive(_NOBLOCK, copy=False)
+            parts.append(frame.bytes)
+        return parts
 
     def _flush_one(self) -> None:
         try:

@@ -6,14 +6,11 @@ not serve.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
-import signal
 from typing import Any, Final, cast
 
 from cellblock_worker import confinement
+from cellblock_worker.once import Outcome, run_once
 
 BOUND_SECONDS: Final = 20.0
 """The whole test; it takes about 0.2 s, and each attempt has 2 s of its own."""
@@ -33,46 +30,26 @@ async def run_selftest(max_old_space_mb: int, deno_dir: str | None = None) -> di
 
     Raises:
         SelfTestFailed: The host must not serve.
+        OSError: No descriptor is left.
     """
     launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            env=confinement.WORKER_ENVIRONMENT,
-            cwd="/",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=launch.preexec,
-            pass_fds=launch.fds,
-        )
-    except OSError as error:
-        raise SelfTestFailed(f"the self-test cannot be started: {error}") from None
-    finally:
-        launch.close()
-    try:
-        async with asyncio.timeout(BOUND_SECONDS):
-            output, complaints = await process.communicate()
+        done = await run_once(launch, BOUND_SECONDS)
     except TimeoutError:
         raise SelfTestFailed(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    return judge(output, complaints)
+    except OSError as error:
+        raise SelfTestFailed(f"the self-test cannot be started: {error}") from None
+    return judge(done)
 
 
-def judge(output: bytes, complaints: bytes = b"") -> dict[str, str]:
+def judge(done: Outcome) -> dict[str, str]:
     """The outcomes, if all attempts were made and every one was refused. Raises SelfTestFailed."""
     try:
-        outcomes: object = json.loads(output)
+        outcomes: object = json.loads(done.output)
     except ValueError:
         outcomes = None
     if not isinstance(outcomes, dict):
-        said = complaints.decode("utf-8", "replace").strip()[:300]
-        raise SelfTestFailed(f"the self-test gave no outcome: {said or 'it said nothing'}")
+        raise SelfTestFailed(f"the self-test gave no outcome: {done.said or 'it said nothing'}")
     found = {str(name): str(outcome) for name, outcome in cast("dict[Any, Any]", outcomes).items()}
     if len(found) < MIN_ATTEMPTS:
         raise SelfTestFailed(f"the self-test made only {len(found)} attempts")

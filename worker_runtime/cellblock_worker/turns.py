@@ -2,7 +2,7 @@
 
 The broker's queue is fair in places, this one in what is done with them. Runs wait here only for a boot, which
 on a busy machine is slow, and then a client whose runs have lately computed much goes behind one whose have not, and
-leaves the last warm worker to it. Among equals it is first come, first served.
+leaves the last warm workers to it. Among equals it is first come, first served.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAVY_CPU_SECONDS: Final = 0.25
 HALF_LIFE_SECONDS: Final = 2.0
 """After this long, half of what was used is forgotten."""
 
-GIVE_WAY_SECONDS: Final = 1.0
+GIVE_WAY_SECONDS: Final = 4.0
 """Longest that a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
 LANES_KEPT: Final = 256
@@ -67,27 +67,27 @@ class Turns:
 
     def used(self, lane: int, cpu_seconds: float, now: float) -> None:
         """A run of a client (`protocol.Run.lane`) has used so much CPU time."""
-        use = self._use(lane, now) + cpu_seconds
+        use = max(0.0, self._use(lane, now) + cpu_seconds)
         self._used.pop(lane, None)
         self._used[lane] = (use, now)
         if len(self._used) > LANES_KEPT:
             del self._used[next(iter(self._used))]
 
-    def take(self, warm: int, now: float, *, keep_one: bool) -> Waiting | None:
-        """The run whose turn it is, taken out; None when none waits, or the last worker is kept from heavy clients.
+    def take(self, warm: int, now: float, *, keep: int) -> Waiting | None:
+        """The run whose turn it is, taken out; None when none waits, or the last workers are kept from heavy clients.
 
         Args:
             warm: Warm workers; at least one.
             now: Monotonic seconds.
-            keep_one: Whether the last warm worker is for clients that are not heavy.
+            keep: How many of them are for clients that are not heavy.
         """
         if not self._waiting:
             return None
-        if len(self._waiting) == 1 and (warm > 1 or not keep_one):
+        if len(self._waiting) == 1 and warm > keep:
             return self._waiting.pop()
         weights = [self._weight(waiting, now) for waiting in self._waiting]
         first = weights.index(min(weights))
-        if keep_one and warm == 1 and weights[first] > 0:
+        if warm <= keep and weights[first] > 0:
             return None
         return self._waiting.pop(first)
 

@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 import psutil
 
 _TICK_SECONDS: Final = 1 / os.sysconf("SC_CLK_TCK")
+FILE_BYTES: Final = 32 * 1024
+"""More than the kernel says of a process, even of one in very many groups."""
+
 _LINUX: Final = sys.platform.startswith("linux")
 
 
@@ -20,24 +23,63 @@ class Usage(NamedTuple):
     data_bytes: int = 0
 
 
-def read_cpu_seconds(pid: int) -> float:
-    """CPU time of a live process, user and system, all threads. Raises OSError when it is gone."""
-    if not _LINUX:
-        return _psutil_usage(pid).cpu_seconds
-    with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs more than the read
-        stat = file.read()
-    # The command name is in parentheses and may hold anything; fields 14 and 15 follow the last one.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_SECONDS
+class UsageReader:
+    """Looks at one live process as often as wanted. Its files stay open: opening them takes longer than reading them,
+    and they can be read when no descriptor is left.
+
+    Args:
+        pid: The process; looks later on are at this very one, even when its pid has gone to another.
+
+    Raises:
+        OSError: It is gone, or no descriptor is left. Of a process that is gone later, so does every look.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._files: list[int] = []
+        if _LINUX:
+            try:
+                for name in ("stat", "status"):
+                    self._files.append(os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC))
+            except OSError:
+                self.close()
+                raise
+
+    def cpu_seconds(self) -> float:
+        """CPU time, user and system, all threads."""
+        if not _LINUX:
+            return _psutil_usage(self._pid).cpu_seconds
+        stat = self._read(0)
+        # The command name is in parentheses and may hold anything; fields 14 and 15 follow the last one.
+        fields = stat[stat.rindex(b")") + 2 :].split(maxsplit=13)
+        return (int(fields[11]) + int(fields[12])) * _TICK_SECONDS
+
+    def read(self) -> Usage:
+        """CPU time and memory."""
+        if not _LINUX:
+            return _psutil_usage(self._pid)
+        status = self._read(1)
+        return Usage(self.cpu_seconds(), _field(status, b"VmHWM:"), _field(status, b"VmData:"))
+
+    def close(self) -> None:
+        """Closes the files; a look after that raises OSError."""
+        files, self._files = self._files, []
+        for file in files:
+            os.close(file)
+
+    def _read(self, number: int) -> bytes:
+        if not self._files:
+            raise ProcessLookupError("no longer watched")
+        return os.pread(self._files[number], FILE_BYTES, 0)
 
 
 def read_usage(pid: int) -> Usage:
-    """CPU time and peak memory of a live process. Raises OSError when it is gone."""
-    if not _LINUX:
-        return _psutil_usage(pid)
-    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
-        status = file.read()
-    return Usage(read_cpu_seconds(pid), _field(status, b"VmHWM:"), _field(status, b"VmData:"))
+    """CPU time and peak memory of a live process, once. Raises OSError when it is gone."""
+    reader = UsageReader(pid)
+    try:
+        return reader.read()
+    finally:
+        reader.close()
 
 
 def _field(status: bytes, name: bytes) -> int:

@@ -20,7 +20,7 @@ from cellblock_worker.frames import (
     pack_header,
 )
 from cellblock_worker.log_budget import LogBudget
-from cellblock_worker.usage import Usage, read_cpu_seconds, read_usage
+from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.wall_clock import WallClock
 from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
@@ -49,7 +49,8 @@ LONG_RUN_CPU_SECONDS: Final = 0.05
 """CPU time after which a run yields to shorter ones; most runs never take as much."""
 
 LONG_RUN_LOOK_SECONDS: Final = 0.1
-"""From one look for that to the next, which comes twice as late each time up to `LONG_RUN_LOOK_MAX_SECONDS`."""
+"""From one look at what a run has used to the next, which comes twice as late each time up to
+`LONG_RUN_LOOK_MAX_SECONDS`."""
 
 LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
 
@@ -67,6 +68,10 @@ class WorkerOwner(Protocol):
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """A message of the run, checked and within its caps, to be relayed."""
+        ...
+
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+        """A long run has used so much CPU time more; what a run uses after the last such message is in its end."""
         ...
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
@@ -101,6 +106,7 @@ class Worker:
         self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = 0.0
+        self.cpu_told = 0.0
         self._reason: protocol.EndReason | None = None
         self._detail = ""
         self._last_usage: Usage | None = None
@@ -124,6 +130,7 @@ class Worker:
         finally:
             launch.close()
         self._inner_pid: int | None = None
+        self._usage_reader: UsageReader | None = None
         self._process.write(WARM_FRAME)
         self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
 
@@ -149,7 +156,7 @@ class Worker:
         self._logs = LogBudget(run.log_bytes)
         self._started = time.monotonic()
         try:
-            before = read_usage(self.pid)
+            before = self._usage.read()
             self._kernel_limits = confinement.limit_at_lease(
                 self.pid, before.data_bytes + run.memory_bytes, before.cpu_seconds + run.cpu_ms / 1000
             )
@@ -189,13 +196,19 @@ class Worker:
         self.state = advance(self.state, Event.KILL)
         self._reason, self._detail = reason, detail
         self._cancel_timers()
-        usage = self._usage_now() if leased else None
+        self._last_usage = self._usage_now() if leased else None
         self._process.kill()
-        self._last_usage = usage
-        if leased and reason == "finished":
-            self._tell_end(usage or Usage(0.0, 0))
-        else:
-            self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
+        self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
+
+    def _finish(self, raw_header: bytes, body: bytes) -> None:
+        """The script has settled: its outcome and its end go out together, and the worker is killed."""
+        self.state = advance(self.state, Event.KILL)
+        self._reason = "finished"
+        self._cancel_timers()
+        usage = self._usage_now() or Usage(0.0, 0)
+        self._owner.worker_says(self, raw_header, body)
+        self._tell_end(usage)
+        self._process.kill()
 
     # ---- what the process tells ----------------------------------------------------------------------
 
@@ -214,6 +227,8 @@ class Worker:
         if self._reason is None:
             self._reason, self._detail = self._why_it_died(returncode, peak_bytes)
         self._cancel_timers()
+        if self._usage_reader is not None:
+            self._usage_reader.close()
         self.state = advance(self.state, Event.EXIT)
         if self._run is not None:
             # What was read before the kill is Deno's own; a reaped child's peak is at least its parent's size at the
@@ -247,6 +262,7 @@ class Worker:
         try:
             if self._wrapped:
                 self._find_deno()
+            self._usage_reader = UsageReader(self.pid)
             confinement.limit_at_boot(self.pid)
         except OSError as error:
             # Without its own pid or its limits it must not serve, whether it is gone or the machine is at its end.
@@ -254,6 +270,11 @@ class Worker:
             return
         self.was_ready = True
         self._owner.worker_ready(self)
+
+    @property
+    def _usage(self) -> UsageReader:
+        assert self._usage_reader is not None
+        return self._usage_reader
 
     def _find_deno(self) -> None:
         inner = bubblewrap.inner_pid(self._process.pid)
@@ -278,9 +299,10 @@ class Worker:
             self._notices += 1
             if self._notices > MAX_NOTICES:
                 raise FrameError(f"over {MAX_NOTICES} notices")
-        self._owner.worker_says(self, frame.raw_header, frame.body)
         if isinstance(message, protocol.Done | protocol.Failed):
-            self.kill("finished")
+            self._finish(frame.raw_header, frame.body)
+        else:
+            self._owner.worker_says(self, frame.raw_header, frame.body)
 
     def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
         self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
@@ -296,7 +318,7 @@ class Worker:
         if self.state is not State.RUNNING or self._run is None:
             return
         try:
-            usage = read_usage(self.pid)
+            usage = self._usage.read()
         except OSError as error:
             if not _is_gone(error):
                 self._cannot_watch(error)
@@ -327,13 +349,15 @@ class Worker:
     def _yield_if_long(self, pause: float) -> None:
         """A run that computes for long lets others' short runs go first, so that they need not wait for it."""
         try:
-            used = read_cpu_seconds(self.pid) - self._cpu_at_lease
+            used = self._usage.cpu_seconds() - self._cpu_at_lease
         except (OSError, ValueError):
             return
         if used >= LONG_RUN_CPU_SECONDS:
-            confinement.yield_to_others(self.pid)
-        else:
-            self._look_for_long_run(min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS))
+            if self.cpu_told == 0.0:
+                confinement.yield_to_others(self.pid)
+            self._owner.worker_computes(self, used - self.cpu_told)
+            self.cpu_told = used
+        self._look_for_long_run(min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS))
 
     def _cannot_watch(self, error: OSError) -> None:
         """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""
@@ -361,7 +385,7 @@ class Worker:
 
     def _usage_now(self) -> Usage | None:
         try:
-            usage = read_usage(self.pid)
+            usage = self._usage.read()
         except (OSError, ValueError):
             return None
         return usage._replace(cpu_seconds=usage.cpu_seconds - self._cpu_at_lease)

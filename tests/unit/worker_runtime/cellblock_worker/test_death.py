@@ -10,7 +10,7 @@ from cellblock_worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_d
 from cellblock_worker.usage import Usage
 from cellblock_worker.worker import Worker
 from fake_worker import FakeWorkers
-from unit.worker_runtime.cellblock_worker.test_worker import MIB, Owner, make_run
+from worker_owner import MIB, Owner, make_run
 
 LIMIT = 32 * MIB
 BASE = Usage(0.01, 36 * MIB, 50 * MIB)

@@ -30,29 +30,46 @@ def test_among_light_clients_the_first_goes_first() -> None:
     turns.used(1, HEAVY_CPU_SECONDS * 0.9, 0.0)
     for name in (b"a", b"b", b"c"):
         turns.join(run_of(1 if name == b"a" else 2, name))
-    assert [turns.take(1, 0.0, keep_one=True) for _ in range(3)] == [
+    assert [turns.take(1, 0.0, keep=1) for _ in range(3)] == [
         run_of(1, b"a"), run_of(2, b"b"), run_of(2, b"c"),
     ]  # fmt: skip
-    assert turns.take(1, 0.0, keep_one=True) is None
+    assert turns.take(1, 0.0, keep=1) is None
 
 
 def test_a_heavy_client_goes_behind_and_leaves_the_last_worker() -> None:
     turns = Turns()
     turns.used(NOISY, 5.0, 0.0)
     turns.join(run_of(NOISY, b"noisy"))
-    assert turns.take(1, 0.0, keep_one=True) is None
+    assert turns.take(1, 0.0, keep=1) is None
     turns.join(run_of(QUIET, b"quiet"))
-    taken = turns.take(1, 0.0, keep_one=True)
+    taken = turns.take(1, 0.0, keep=1)
     assert taken is not None and taken.token == b"quiet"
-    taken = turns.take(2, 0.0, keep_one=True)
+    taken = turns.take(2, 0.0, keep=1)
     assert taken is not None and taken.token == b"noisy"
+
+
+def test_as_many_workers_are_left_as_are_kept() -> None:
+    turns = Turns()
+    turns.used(NOISY, 5.0, 0.0)
+    turns.join(run_of(NOISY, b"noisy"))
+    assert turns.take(2, 0.0, keep=2) is None
+    taken = turns.take(3, 0.0, keep=2)
+    assert taken is not None and taken.token == b"noisy"
+
+
+def test_what_was_told_too_early_is_taken_back() -> None:
+    turns = Turns()
+    turns.used(NOISY, 0.3, 0.0)
+    turns.used(NOISY, -0.31, 0.0)
+    turns.join(run_of(NOISY))
+    assert turns.take(1, 0.0, keep=1) == run_of(NOISY)
 
 
 def test_a_pool_of_one_serves_a_heavy_client() -> None:
     turns = Turns()
     turns.used(NOISY, 5.0, 0.0)
     turns.join(run_of(NOISY))
-    assert turns.take(1, 0.0, keep_one=False) == run_of(NOISY)
+    assert turns.take(1, 0.0, keep=0) == run_of(NOISY)
 
 
 def test_the_heavier_of_two_goes_last() -> None:
@@ -61,7 +78,7 @@ def test_the_heavier_of_two_goes_last() -> None:
     turns.used(2, 1.0, 0.0)
     turns.join(run_of(1, b"heavier"))
     turns.join(run_of(2, b"heavy"))
-    taken = turns.take(3, 0.0, keep_one=True)
+    taken = turns.take(3, 0.0, keep=1)
     assert taken is not None and taken.token == b"heavy"
 
 
@@ -70,7 +87,7 @@ def test_what_was_used_is_forgotten_by_half() -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS * 1.5, 0.0)
     later = HALF_LIFE_SECONDS
     turns.join(run_of(NOISY, since=later))
-    assert turns.take(1, later, keep_one=True) == run_of(NOISY, since=later)
+    assert turns.take(1, later, keep=1) == run_of(NOISY, since=later)
 
 
 def test_nobody_gives_way_for_ever() -> None:
@@ -78,7 +95,7 @@ def test_nobody_gives_way_for_ever() -> None:
     turns.used(NOISY, 1000.0, 0.0)
     turns.join(run_of(NOISY, b"noisy", since=0.0))
     turns.join(run_of(QUIET, b"quiet", since=0.5))
-    taken = turns.take(1, GIVE_WAY_SECONDS, keep_one=True)
+    taken = turns.take(1, GIVE_WAY_SECONDS, keep=1)
     assert taken is not None and taken.token == b"noisy"
 
 
@@ -100,7 +117,7 @@ def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tu
         turns.join(run_of(lane, str(now).encode(), since=float(now)))
     end = len(uses) + GIVE_WAY_SECONDS
     taken: list[bytes] = []
-    while (turn := turns.take(1, end, keep_one=True)) is not None:
+    while (turn := turns.take(1, end, keep=1)) is not None:
         taken.append(turn.token)
     assert taken == [str(now).encode() for now in range(len(uses))]
     assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,152 @@
+"""One worker that is a fake and breaks the protocol: it is killed, and what it said is not believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock_worker import protocol, worker
+from cellblock_worker.worker import Worker
+from cellblock_worker.worker_states import State
+from fake_worker import FakeWorkers
+from worker_owner import MIB, Owner, booted, make_run, run_one
+
+
+async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        start = read()
+        assert start.header["t"] == "start" and start.body == b"script", start
+        frame(b"{}", t="call", id=1, server="s", tool="t")
+        reply = read()
+        frame(reply.body, t="done", ms=reply.header["id"])
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"script")
+    await owner.until("says")
+    reply = protocol.Reply(id=1, ok=True)
+    made.deliver(worker.pack_header(reply.model_dump()), b'"answer"')
+    ended = await owner.end()
+    assert ended.reason == "finished"
+    assert owner.said[-1] == ({"t": "done", "ms": 1}, b'"answer"')
+    made.deliver(worker.pack_header(reply.model_dump()), b"late")
+
+
+VIOLATIONS = {
+    "noise": "raw(b'\\xff' * 100)",
+    "a frame over the cap": "raw((1 << 31).to_bytes(4, 'big') + b'\\0\\0')",
+    "a header that is no map": "raw(encode_frame(b'\\x91\\x01'))",
+    "an unknown message": "frame(t='nonsense')",
+    "a message of the host": "frame(t='ended', reason='finished')",
+    "a forged lease": "frame(t='leased', wait_ms=0)",
+    "ready again": "ready()",
+    "a call id of nothing": "frame(t='call', id=0, server='s', tool='t')",
+    "an extra field": "frame(t='done', ms=0, ok=True)",
+    "a body over its cap": "frame(b'x' * ((1 << 20) + 1), t='done', ms=0)",
+    "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
+}
+
+
+@pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
+async def test_a_worker_that_breaks_the_protocol_is_killed(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "protocol" and ended.detail
+    assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+@pytest.mark.parametrize(
+    "act", ["frame(b'x', t='log', level='log', ms=0)", "frame(b'1', t='done', ms=0)", "raw(b'\\0' * 6)"]
+)
+async def test_a_warm_worker_may_say_nothing(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\n{act}\nhang()")
+    owner = Owner()
+    Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert "ended" not in owner.events and owner.said == []
+
+
+async def test_what_follows_the_end_is_not_heard(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        both = encode_frame(pack_header({"t": "done", "ms": 0}), b"1")
+        raw(both + both + encode_frame(pack_header({"t": "log", "level": "log", "ms": 1}), b"late"))
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "finished"
+    assert [header["t"] for header, _ in owner.said] == ["done"]
+
+
+async def test_exit_code_0_without_an_outcome_is_a_crash(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nsys.stderr.write('last words')")
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert (ended.reason, ended.detail) == ("crashed", "exit code 0")
+    assert owner.ended[0][1] == b"last words"
+
+
+async def test_a_worker_that_does_not_read_its_replies_is_killed(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'', t='call', id=1, server='s', tool='t')\nhang()")
+    made, owner = await booted(max_frame_bytes=256 * 1024)
+    made.lease(b"token", make_run(), b"{}")
+    await owner.until("says")
+    header = worker.pack_header(protocol.Reply(id=1, ok=True).model_dump())
+    for _ in range(10):
+        made.deliver(header, b"x" * (200 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and "does not read" in ended.detail
+
+
+async def test_a_script_over_the_pipes_cap_is_refused_at_once(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nhang()")
+    made, owner = await booted(max_frame_bytes=64 * 1024)
+    made.lease(b"token", make_run(), b"x" * (129 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and str(129 * 1024) in ended.detail
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ready(protocol=99)\nhang()",
+        "frame(t='done', ms=0)\nhang()",
+        "raise SystemExit(3)",
+        "raw(b'no frame at all')",
+    ],
+)
+async def test_a_boot_that_fails_is_gone_and_never_was_ready(program: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(program)
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert owner.events == ["gone"] and not made.was_ready
+
+
+async def test_a_boot_that_hangs_is_killed_at_its_bound(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "BOOT_BOUND_SECONDS", 0.1)
+    fake_workers.run("hang()")
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert not made.was_ready and made.state is State.GONE
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_worker_that_says_it_itself_dies(fake_workers: FakeWorkers, word: str) -> None:
+    fake_workers.run(f"ready()\nread()\nframe(t={word!r})\nhang()")
+    ended, _ = await run_one("1", timeout_ms=20_000, pause_ms=60_000)
+    assert ended.reason == "protocol"
+    assert "unknown or malformed" in ended.detail

@@ -1,0 +1,96 @@
+"""Who owns a worker in tests: records what it tells; and how one is booted, leased and run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+from cellblock_worker import protocol
+from cellblock_worker.frames import unpack_header
+from cellblock_worker.worker import Worker
+from cellblock_worker.worker_states import State
+
+BOUND = 20.0
+MIB = 1024 * 1024
+
+
+class Owner:
+    """Records what workers tell."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[dict[str, Any], bytes]] = []
+        self.ended: list[tuple[protocol.Ended, bytes]] = []
+        self.events: list[str] = []
+        self.computed: list[float] = []
+        self._changed = asyncio.Event()
+
+    def worker_ready(self, worker: Worker) -> None:
+        self._note("ready")
+
+    def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
+        self.said.append((unpack_header(raw_header), body))
+        self._note("says")
+
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+        self.computed.append(cpu_seconds)
+        self._note("computes")
+
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+        self.ended.append((ended, stderr))
+        self._note("ended")
+
+    def worker_gone(self, worker: Worker) -> None:
+        self._note("gone")
+
+    def _note(self, event: str) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    async def until(self, event: str) -> None:
+        async with asyncio.timeout(BOUND):
+            while event not in self.events:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def end(self) -> protocol.Ended:
+        """The end of the one run, after everything that could follow it has happened."""
+        await self.until("gone")
+        await asyncio.sleep(0)
+        assert self.events.count("ended") == self.events.count("gone") == 1
+        return self.ended[0][0]
+
+    @property
+    def logs(self) -> list[tuple[str, str]]:
+        return [(header["level"], body.decode()) for header, body in self.said if header["t"] == "log"]
+
+
+def make_run(**changes: int) -> protocol.Run:
+    values = {
+        "timeout_ms": 10_000,
+        "cpu_ms": 10_000,
+        "memory_bytes": 64 * MIB,
+        "log_bytes": 1000,
+        "message_bytes": MIB,
+    }
+    return protocol.Run.model_validate({**values, **changes})
+
+
+def script(code: str) -> bytes:
+    main = "data:application/javascript;base64," + base64.b64encode(code.encode()).decode()
+    return json.dumps({"main": main, "modules": {}, "refused": {}}).encode()
+
+
+async def booted(max_frame_bytes: int = 2 * MIB) -> tuple[Worker, Owner]:
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128)
+    await owner.until("ready")
+    assert made.state is State.WARM and made.was_ready
+    return made, owner
+
+
+async def run_one(code: str, **changes: int) -> tuple[protocol.Ended, Owner]:
+    made, owner = await booted()
+    made.lease(b"token", make_run(**changes), script(code))
+    return await owner.end(), owner
