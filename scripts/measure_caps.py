@@ -57,6 +57,9 @@ class _Owner:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         pass
 
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+        pass
+
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         self.ended = ended
 

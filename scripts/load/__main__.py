@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +24,14 @@ from load.yardsticks import BareDeno
 CLIENTS: Final = (1, 2, 4, 8, 16)
 QUICK_CLIENTS: Final = (1, 4)
 MIB: Final = 1 << 20
+MEMORY_SECONDS: Final = 1.0
+"""Between two looks at the memory of the process tree while a load runs."""
+
 EPILOG = """examples:
   bash scripts/loadtest --quick                    about a minute
   bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 20 minutes
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
+  bash scripts/loadtest --only sweep --front http  the load through one way in
 """
 
 
@@ -52,6 +56,12 @@ def main() -> int:
         "--flat", type=int, metavar="N", help="runs for the memory curve (20000; 0 with --quick)"
     )
     parser.add_argument("--only", choices=["targets", "sweep", "stages"], help="measure one part")
+    parser.add_argument(
+        "--front",
+        action="append",
+        choices=[*fronts.FRONTS],
+        help="way in for the sweep; may be given again (embedded)",
+    )
     options = parser.parse_args()
     old = json.loads(options.compare.read_text("utf-8")) if options.compare else None
     result = asyncio.run(_measure(options))
@@ -103,12 +113,30 @@ async def _measure(options: argparse.Namespace) -> report.Result:
                     except TimeoutError:
                         say("the front-end did not start; left out")
                 result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
-            if only in (None, "sweep"):
-                result["sweep"] = await _sweep(front, quick=quick)
-                result["open"] = await _open(front, result["sweep"], quick=quick)
+                _add_stages(result)
+            ways = options.front or ["embedded"]
+            if only in (None, "sweep") and "embedded" in ways:
+                result["sweep"] += await _sweep(front, quick=quick)
+                result["open"] += await _open(front, result["sweep"], quick=quick)
             if flat:
                 result["flat"] = await _flat(front, flat)
+        # Each way in by itself: two daemons at once would share the cores.
+        for way in (way for way in ways if way != "embedded" and only in (None, "sweep")):
+            (folder / way).mkdir()
+            async with fronts.FRONTS[way](folder / way) as front:
+                rows = await _sweep(front, quick=quick)
+                result["sweep"] += rows
+                result["open"] += await _open(front, rows, quick=quick)
     return result
+
+
+def _add_stages(result: report.Result) -> None:
+    """The parts of a run with a call through a front-end that only the targets have measured."""
+    for row in result["targets"]:
+        if row["target"] == "4":
+            result["worker"][f"front-end: {row['what'].split(' over ')[0]}"] = row["measured"]
+        elif row["target"] == "3a":
+            result["worker"]["tool round trip, in-process tool"] = row["measured"]
 
 
 async def _sweep(front: fronts.Front, *, quick: bool) -> list[dict[str, Any]]:
@@ -118,19 +146,39 @@ async def _sweep(front: fronts.Front, *, quick: bool) -> list[dict[str, Any]]:
         for clients in QUICK_CLIENTS if quick else CLIENTS:
             name = scenario.name if scenario else "mixed, 2 % hostile"
             say(f"closed: {name}, {clients} clients")
-            outcome, cpu = await _load(front, scenario, clients=clients, seconds=2.0 if quick else 6.0)
-            head = {"front": front.name, "scenario": name, "clients": clients, "cpu_ms_per_run": cpu}
-            rows.append({**head, **outcome.as_json()})
+            outcome, cost = await _load(front, scenario, clients=clients, seconds=2.0 if quick else 6.0)
+            rows.append(
+                {"front": front.name, "scenario": name, "clients": clients, **cost, **outcome.as_json()}
+            )
     return rows
 
 
 async def _load(
     front: fronts.Front, scenario: Scenario | None, *, clients: int, seconds: float
-) -> tuple[Outcome, float]:
+) -> tuple[Outcome, dict[str, float]]:
+    load = closed(_work(front, scenario), clients=clients, seconds=seconds)
+    return await _costed(load)
+
+
+async def _costed(load: Coroutine[Any, Any, Outcome]) -> tuple[Outcome, dict[str, float]]:
+    """A load, and what it took: CPU of the machine for each run, and the most private memory of the process tree."""
+    peak = 0
+
+    async def watch() -> None:
+        nonlocal peak
+        while True:
+            # In a thread: reading some twenty processes' pages takes milliseconds, which runs would wait for.
+            peak = max(peak, await asyncio.to_thread(tree.private_tree_bytes))
+            await asyncio.sleep(MEMORY_SECONDS)
+
+    watcher = asyncio.create_task(watch())
     before = tree.busy_seconds()
-    outcome = await closed(_work(front, scenario), clients=clients, seconds=seconds)
+    try:
+        outcome = await load
+    finally:
+        watcher.cancel()
     cpu = (tree.busy_seconds() - before) * 1000 / max(1, outcome.latencies.count)
-    return outcome, round(cpu, 2)
+    return outcome, {"cpu_ms_per_run": round(cpu, 2), "peak_mib": round(peak / MIB, 1)}
 
 
 def _work(front: fronts.Front, scenario: Scenario | None) -> Any:
@@ -153,11 +201,10 @@ async def _open(front: fronts.Front, sweep: list[dict[str, Any]], *, quick: bool
     rows: list[dict[str, Any]] = []
     for share in (0.5, 0.8):
         say(f"open: {TRIVIAL.name} at {share:.0%} of {most:.0f} runs/s")
-        before = tree.busy_seconds()
-        outcome = await poisson(_work(front, TRIVIAL), rate=most * share, seconds=3.0 if quick else 20.0)
-        cpu = (tree.busy_seconds() - before) * 1000 / max(1, outcome.latencies.count)
-        head = {"scenario": TRIVIAL.name, "rate": most * share, "cpu_ms_per_run": round(cpu, 2)}
-        rows.append({**head, **outcome.as_json()})
+        load = poisson(_work(front, TRIVIAL), rate=most * share, seconds=3.0 if quick else 20.0)
+        outcome, cost = await _costed(load)
+        head = {"front": front.name, "scenario": TRIVIAL.name, "rate": most * share}
+        rows.append({**head, **cost, **outcome.as_json()})
     return rows
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -18,7 +18,15 @@ from cellblock.config import load_settings
 from load.scenarios import Scenario, configuration
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
+RAW_SERVER: Final = Path(__file__).with_name("raw_server.py")
+ENVIRONMENT: Final = {"PYTHONPATH": str(Path(__file__).parents[1])}
 CLIENT: Final = "loadtest"
+
+START_SECONDS: Final = 30.0
+"""From a server's spawn to its port."""
+
+STOP_SECONDS: Final = 15.0
+"""For its shutdown."""
 
 
 class Front(Protocol):
@@ -48,10 +56,14 @@ class Embedded:
 
 
 class Served:
-    """A daemon behind an MCP client of the SDK."""
+    """A daemon behind an MCP client of the SDK. `nothing` calls a tool of the SDK alone, the same way."""
 
-    def __init__(self, name: str, client: Client, pid: int) -> None:
-        self.name, self.pid, self._client = name, pid, client
+    def __init__(self, name: str, client: Client, pid: int, raw: Client) -> None:
+        self.name, self.pid, self._client, self._raw = name, pid, client, raw
+
+    async def nothing(self) -> None:
+        """One call of a tool that does nothing, of a server without Cellblock."""
+        await self._raw.call_tool("nothing", {})
 
     async def run(self, scenario: Scenario, *, client: str = CLIENT) -> Mapping[str, Any]:
         """As `Front.run`; who the client is, the session says."""
@@ -84,37 +96,49 @@ async def over_stdio(folder: Path) -> AsyncGenerator[Served]:
     parameters = StdioServerParameters(
         command=str(CELLBLOCK),
         args=["serve", "--stdio", "--config", str(write_config(folder))],
-        env={"PYTHONPATH": str(Path(__file__).parents[1])},
+        env=ENVIRONMENT,
     )
-    async with Client(stdio_client(parameters)) as client:
-        yield Served("serve --stdio", client, 0)
+    bare = StdioServerParameters(command=sys.executable, args=[str(RAW_SERVER), "stdio"])
+    async with Client(stdio_client(parameters)) as client, Client(stdio_client(bare)) as raw:
+        yield Served("serve --stdio", client, 0, raw)
 
 
 @contextlib.asynccontextmanager
 async def over_http(folder: Path) -> AsyncGenerator[Served]:
     """`cellblock serve --http` on a free port of the loopback and a client of it."""
+    options = ["--no-auth", "--config", str(write_config(folder))]
+    async with (
+        _listening(lambda port: [str(CELLBLOCK), "serve", "--http", f"127.0.0.1:{port}", *options]) as (
+            ours,
+            pid,
+        ),
+        _listening(lambda port: [sys.executable, str(RAW_SERVER), "http", str(port)]) as (theirs, _),
+        Client(f"http://127.0.0.1:{ours}/mcp") as client,
+        Client(f"http://127.0.0.1:{theirs}/mcp") as raw,
+    ):
+        yield Served("serve --http", client, pid, raw)
+
+
+FRONTS: Final = {"embedded": embedded, "stdio": over_stdio, "http": over_http}
+
+
+@contextlib.asynccontextmanager
+async def _listening(command: Callable[[int], list[str]]) -> AsyncGenerator[tuple[int, int]]:
+    """Starts a server on a free port; gives port and process id once it takes connections, and stops it at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = [str(CELLBLOCK), "serve", "--http", f"127.0.0.1:{port}", "--no-auth"]
-    process = await anyio.open_process(
-        [*command, "--config", str(write_config(folder))],
-        env={"PYTHONPATH": str(Path(__file__).parents[1])},
-        stdin=None,
-        stdout=None,
-        stderr=None,
-    )
+    process = await anyio.open_process(command(port), env=ENVIRONMENT, stdin=None, stdout=None, stderr=None)
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(START_SECONDS):
             while True:
                 with contextlib.suppress(OSError):
                     await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
                     break
                 await anyio.sleep(0.05)
-        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
-            yield Served("serve --http", client, process.pid)
+        yield port, process.pid
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
-        with anyio.move_on_after(15, shield=True):
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
             await process.wait()

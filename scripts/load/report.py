@@ -17,7 +17,9 @@ from load import plots
 from load.targets import Verdict
 
 Result = dict[str, Any]
-LOAD_COLUMNS = "| runs/s | p50 ms | p90 ms | p99 ms | p99.9 ms | queue p99 ms | CPU ms/run | errors |"
+LOAD_COLUMNS = (
+    "| runs/s | p50 ms | p90 ms | p99 ms | p99.9 ms | queue p99 ms | CPU ms/run | peak MiB | errors |"
+)
 
 
 def machine() -> dict[str, Any]:
@@ -91,18 +93,22 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
     ]
     text += [
         "\n## Closed load\n",
+        "CPU is the whole machine's; peak memory is the private memory of the process tree, this harness in it.\n",
         f"| front | scenario | clients {LOAD_COLUMNS}",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in result["sweep"]:
         text.append(_load_row(f"| {row['front']} | {row['scenario']} | {row['clients']}", row))
     if result["open"]:
         text += [
             "\n## Open load (Poisson), without coordinated omission\n",
-            f"| scenario | due/s {LOAD_COLUMNS}",
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+            f"| front | scenario | due/s {LOAD_COLUMNS}",
+            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
-        text += [_load_row(f"| {row['scenario']} | {row['rate']:.0f}", row) for row in result["open"]]
+        text += [
+            _load_row(f"| {row['front']} | {row['scenario']} | {row['rate']:.0f}", row)
+            for row in result["open"]
+        ]
     if result["flat"]:
         text += [
             "\n## Private memory over many runs\n",
@@ -122,7 +128,7 @@ def _load_row(start: str, row: Result) -> str:
     return (
         f"{start} | {row['per_second']:.1f} | {latency['p50_ms']:.1f} | {latency['p90_ms']:.1f} "
         f"| {latency['p99_ms']:.1f} | {latency['p99_9_ms']:.1f} | {queue['p99_ms']:.1f} "
-        f"| {row['cpu_ms_per_run']:.1f} | {latency['errors']} |"
+        f"| {row['cpu_ms_per_run']:.1f} | {row['peak_mib']:.0f} | {latency['errors']} |"
     )
 
 

@@ -32,7 +32,7 @@ STAGES: Final = (
 async def of_broker(broker: Broker, count: int) -> dict[str, float]:
     """Medians of each stage in milliseconds, over `count` runs through the embedding API."""
     inside = cast("Any", broker)
-    pool = inside._pool
+    pool = inside._workers.pool
     acquire = pool.acquire
     host_says = pool.host_says
     send = pool.send
@@ -89,6 +89,9 @@ class _Owner:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         """Said something."""
         self.mark("said")
+
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+        """Has computed for long."""
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """Its run is over."""
