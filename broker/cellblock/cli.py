@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_observe, cli_schemas
-from cellblock.cli_parser import LIMIT_OPTIONS, make_parser
-from cellblock.errors import CellblockError, Fault, InvalidRequest
+from cellblock import (
+    __version__,
+    cli_auth,
+    cli_config,
+    cli_http,
+    cli_import,
+    cli_observe,
+    cli_run,
+    cli_schemas,
+)
+from cellblock.cli_parser import make_parser
+from cellblock.cli_run import UsageError
+from cellblock.errors import CellblockError, Fault
+from cellblock.terminal_text import harmless, json_text
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
@@ -32,12 +41,11 @@ EXIT_SCRIPT_ERROR: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNAVAILABLE: Final = 3
 
+OWN_CONFIG: Final = ("import", "config", "demo")
+"""Commands that say for themselves what no --config means; for others it is the user's own file, if it is there."""
+
 COMPLETING: Final = "_ARGCOMPLETE"
 """Set by a shell that asks what an unfinished command line can become."""
-
-
-class UsageError(Exception):
-    """The arguments cannot be used; the text says why."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(asctime)s %(name)s %(levelname)s %(message)s",
     )
     parsed = make_parser().parse_args(arguments)
+    if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
+        default = cli_config.default_file()
+        parsed.config = str(default) if default.is_file() else None
     commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "run": _run,
         "serve": _serve,
@@ -75,10 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return asyncio.run(_with_signals(commands[parsed.command](parsed)))
     except UsageError as error:
-        sys.stderr.write(f"cellblock: {error}\n")
+        sys.stderr.write(harmless(f"cellblock: {error}\n"))
         return EXIT_USAGE
     except CellblockError as error:
-        sys.stderr.write(f"cellblock: {error}\n")
+        sys.stderr.write(harmless(f"cellblock: {error}\n"))
         return EXIT_USAGE if error.fault is Fault.CALLER else EXIT_UNAVAILABLE
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM
@@ -103,55 +114,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
 
 
 async def _run(parsed: argparse.Namespace) -> int:
-    from cellblock.daemon import Broker
-    from cellblock.policy.asking import CLI
-    from cellblock.progress import progress_on
-
-    code = _read_script(parsed.script)
-    limits = {
-        key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
-    }
-    settings = _settings(parsed)
-    async with (
-        cli_observe.logging_as_configured(settings),
-        progress_on(sys.stderr) as progress,
-        Broker(settings) as broker,
-    ):
-        if progress is not None:
-            broker.events.add(progress)
-        await broker.settled()
-        _require(broker, parsed.require)
-        try:
-            response = await broker.run(
-                code,
-                limits=limits,
-                requested_capabilities=parsed.require,
-                typecheck=parsed.typecheck,
-                grantee=CLI,
-            )
-        except InvalidRequest as error:
-            raise UsageError(str(error)) from None
-    sys.stdout.write(json.dumps(response.as_json(), ensure_ascii=False, indent=2) + "\n")
-    return EXIT_OK if response.ok else EXIT_SCRIPT_ERROR
-
-
-def _require(broker: Broker, names: Sequence[str]) -> None:
-    catalog = broker.catalog
-    config_names = {server.config_name for server in catalog.servers.values()}
-    for name in names:
-        if name not in catalog.servers and name not in config_names:
-            reason = catalog.unavailable.get(name, "it is not in the configuration")
-            raise UsageError(f"the required server {name} is not connected: {reason}")
-
-
-def _read_script(name: str) -> str:
-    try:
-        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-        return raw.decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read the script: {error}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the script {name} is no UTF-8 text: {error}") from None
+    return EXIT_OK if await cli_run.run(parsed, _settings(parsed)) else EXIT_SCRIPT_ERROR
 
 
 async def _serve(parsed: argparse.Namespace) -> int:
@@ -262,7 +225,7 @@ async def _approve(parsed: argparse.Namespace) -> int:
     done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
     if parsed.json:
         report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
-        sys.stdout.write(json.dumps({**report, "text": done.text}, ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.write(json_text({**report, "text": done.text}) + "\n")
     else:
         sys.stdout.write(done.text + "\n")
     return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
@@ -301,6 +264,7 @@ async def _doctor(parsed: argparse.Namespace) -> int:
     from cellblock.config_check import check_config
     from cellblock.daemon import Broker
     from cellblock.doctor import examine
+    from cellblock.frontend.http.address import Address
     from cellblock.knowledge import as_json
     from cellblock.terminal import Painter
 
@@ -316,7 +280,8 @@ async def _doctor(parsed: argparse.Namespace) -> int:
             if problem.severity == "warning"
         ]
     broker = Broker(_settings(parsed))
-    report = await examine(broker, warnings=warnings, address=cli_http.DEFAULT_ADDRESS)
+    where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
+    report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
     text = as_json(report.as_json()) if parsed.json else report.as_text(Painter(sys.stdout))
     sys.stdout.write(text + "\n")
     return EXIT_OK if report.ok else EXIT_SCRIPT_ERROR

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.cli_options import Commands, add_actions, add_common, add_json, add_server
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.config import Settings
@@ -19,10 +19,7 @@ DEFAULT_TIMEOUT: Final = 300
 EXIT_NOT_LOGGED_IN: Final = 1
 
 
-def add_parser(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
-    common: Callable[[argparse.ArgumentParser], None],
-) -> None:
+def add_parser(commands: Commands) -> None:
     """The command `auth`."""
     auth = commands.add_parser(
         "auth",
@@ -30,14 +27,15 @@ def add_parser(
         description="Logs in to the HTTP servers of the configuration. A daemon that runs already sees it within a "
         "second; it never opens a browser by itself.",
     )
-    actions = auth.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = add_actions(auth)
     login = actions.add_parser(
         "login",
         help="log in to one server in a browser",
         description="Opens a browser, waits until you have logged in there, and keeps the login in the system's "
-        "keyring, or else in a file that only you can read.",
+        "keyring, or else in a file that only you can read. Asks for the scopes that calls were refused for, too. "
+        "Exit code 3 when nobody has logged in.",
     )
-    login.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    add_server(login)
     login.add_argument("--no-browser", action="store_true", help="only print the URL")
     login.add_argument(
         "--timeout",
@@ -46,7 +44,7 @@ def add_parser(
         metavar="SECONDS",
         help=f"longest wait for the browser (default {DEFAULT_TIMEOUT})",
     )
-    common(login)
+    add_common(login)
     status = actions.add_parser(
         "status",
         help="say how the logins stand",
@@ -56,15 +54,15 @@ def add_parser(
     status.add_argument(
         "server", nargs="?", metavar="SERVER", help="all servers with a url when none is named"
     )
-    status.add_argument("--json", action="store_true", help="print JSON")
-    common(status)
+    add_json(status)
+    add_common(status)
     logout = actions.add_parser(
         "logout",
         help="end a login",
         description="Ends a login, at the authorization server too where it can be ended there, and forgets it.",
     )
-    logout.add_argument("server", metavar="SERVER", help="its name in mcpServers")
-    common(logout)
+    add_server(logout)
+    add_common(logout)
 
 
 async def run(parsed: argparse.Namespace, settings: Settings) -> int:
@@ -100,7 +98,7 @@ async def _status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [name for name, config in settings.servers.items() if can_log_in(config)]
     found = [await login.status_of(login.place_of(settings, name)) for name in names]
     if parsed.json:
-        sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(found) + "\n")
     else:
         sys.stdout.write("".join(f"{_line(status)}\n" for status in found) or "No server has a url.\n")
     usable = all(status["state"] in ("logged in", "client credentials") for status in found)
@@ -123,6 +121,8 @@ def _line(status: dict[str, Any]) -> str:
         else:
             parts.append(f"its token ends in {left} s and {renewed}")
         parts.append(f"kept in the {status['kept']}")
+    if status.get("wantedScope"):
+        parts.append(f"the server has asked for {status['wantedScope']}")
     parts += [status[key].rstrip(".") for key in ("problem", "hint") if status.get(key)]
     return "; ".join(parts)
 

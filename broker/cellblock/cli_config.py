@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import platformdirs
 
+from cellblock.cli_options import Commands, add_actions, add_common, add_json
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.config_check import Checked
     from cellblock.terminal import Painter
 
 
-def add_parsers(commands: Any, common: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_parsers(commands: Commands) -> None:
     """Adds the command and its action."""
     config = commands.add_parser(
         "config",
         help="check a configuration file",
         description="What concerns configuration files.",
     )
-    actions = config.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = add_actions(config)
     check = actions.add_parser(
         "check",
         help="list everything that is wrong with a file, with line and column",
         description="Lists everything that is wrong with a configuration file, as file:line:column, and what it "
         "configures. Shows no values, starts nothing.",
     )
-    check.add_argument("--json", action="store_true", help="print JSON")
-    common(check)
+    add_json(check)
+    add_common(check)
 
 
 def default_file() -> Path:
-    """Where `cellblock import` writes, and `cellblock config check` looks, when no file is named."""
+    """Where `cellblock import` writes, and all other commands look, when no file is named."""
     return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
 
 
@@ -55,7 +55,7 @@ def check(parsed: argparse.Namespace) -> bool:
         raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
     checked = check_config(file)
     if parsed.json:
-        sys.stdout.write(json.dumps(checked.as_json(), ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.write(json_text(checked.as_json()) + "\n")
     else:
         sys.stdout.write(_as_text(checked, Painter(sys.stdout)))
     return checked.ok

@@ -21,7 +21,6 @@ ONE_MEANS: Final = {
     "approve": "tools differ from their pins, and none was approved",
     "doctor": "there is a problem",
     "config check": "the file has errors",
-    "auth login": "nobody has logged in",
     "auth status": "there is no login of SERVER that can be used",
     "demo": "the demo's script failed",
 }
@@ -38,8 +37,15 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "run": (
         ("cellblock run script.js --config cellblock.json", "a file"),
-        ("cellblock run - --timeout-ms 5000 --require time < script.ts", "standard input, with a limit"),
-        ("cellblock run script.js | jq .result", "the response is JSON"),
+        (
+            "cellblock run - --config cellblock.json --timeout-ms 5000 --require time < script.ts",
+            "standard input, with a limit",
+        ),
+        ("cellblock run script.js --config cellblock.json | jq .result", "the response is JSON"),
+        (
+            'cellblock run script.js --config cellblock.json --grants \'{"budgets": {"files.*": 20}}\'',
+            "with at most so many calls",
+        ),
     ),
     "serve": (
         ("cellblock serve --config cellblock.json", "over stdio, for an editor that starts it"),
@@ -54,10 +60,12 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "auth": (("cellblock auth login wiki --config cellblock.json", "log in to a server"),),
     "auth login": (
         ("cellblock auth login wiki --config cellblock.json", "in a browser"),
-        ("cellblock auth login wiki --no-browser", "prints the address to open"),
+        ("cellblock auth login wiki --no-browser --config cellblock.json", "prints the address to open"),
     ),
-    "auth status": (("cellblock auth status --json", "all servers with a url"),),
-    "auth logout": (("cellblock auth logout wiki", "forgets the login, here and at the server"),),
+    "auth status": (("cellblock auth status --config cellblock.json --json", "all servers with a url"),),
+    "auth logout": (
+        ("cellblock auth logout wiki --config cellblock.json", "forgets the login, here and at the server"),
+    ),
     "connect": (
         ("claude mcp add cellblock -- cellblock connect", "in an editor"),
         (
@@ -74,16 +82,16 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "types": (
         ("cellblock types files --config cellblock.json > servers.d.ts", "one server, for an editor"),
-        ("cellblock types --json", "all, by server"),
+        ("cellblock types --config cellblock.json --json", "all, by server"),
     ),
     "search": (
         ('cellblock search "open issues" --config cellblock.json', "by what a tool does"),
-        ("cellblock search read --server files --limit 3 --json", "for machines"),
-        ("cellblock search read --types", "as declarations"),
+        ("cellblock search read --server files --limit 3 --config cellblock.json --json", "for machines"),
+        ("cellblock search read --types --config cellblock.json", "as declarations"),
     ),
     "inspect": (
         ("cellblock inspect files.read_file --config cellblock.json", "by server and tool"),
-        ("cellblock inspect mcp__files__read_file --json", "by its name in MCP"),
+        ("cellblock inspect mcp__files__read_file --config cellblock.json --json", "by its name in MCP"),
     ),
     "approve": (
         ("cellblock approve files --show --config cellblock.json", "what differs"),
@@ -92,10 +100,14 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "schemas": (("cellblock schemas export --config cellblock.json", "what is known of all outputs"),),
     "schemas init": (("cellblock schemas init files --config cellblock.json", "an overlay to fill in"),),
-    "schemas export": (("cellblock schemas export files > files.json", "one server"),),
-    "schemas diff": (("cellblock schemas diff files read_file", "how its results have changed"),),
+    "schemas export": (
+        ("cellblock schemas export files --config cellblock.json > files.json", "one server"),
+    ),
+    "schemas diff": (
+        ("cellblock schemas diff files read_file --config cellblock.json", "how its results have changed"),
+    ),
     "schemas clear": (
-        ("cellblock schemas clear files read_file", "forget one tool"),
+        ("cellblock schemas clear files read_file --config cellblock.json", "forget one tool"),
         ("cellblock schemas clear", "forget everything"),
     ),
     "config": (("cellblock config check --config cellblock.json", "all errors, with line and column"),),
@@ -113,6 +125,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "doctor": (
         ("cellblock doctor --config cellblock.json", "before you ask anyone"),
+        ("cellblock doctor --tls-cert cert.pem --tls-key key.pem", "and this certificate"),
         ("cellblock doctor --json", "for machines"),
     ),
     "keygen": (("cellblock keygen ~/.config/cellblock/broker.key", "for hosts on other machines"),),

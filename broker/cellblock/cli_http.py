@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock import __version__
+from cellblock.cli_options import Commands, add_common
 from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,10 +40,7 @@ def add_serve_options(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
 
 
-def add_parsers(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
-    common: Callable[[argparse.ArgumentParser], None],
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """The commands beside `serve`."""
     connect = commands.add_parser(
         "connect",
@@ -51,7 +49,7 @@ def add_parsers(
         "several editors share its workers and its upstream servers.",
     )
     add_daemon_options(connect)
-    common(connect)
+    add_common(connect)
 
     service = commands.add_parser(
         "service",
@@ -62,7 +60,19 @@ def add_parsers(
     kind.add_argument("--systemd", action="store_true", help="a systemd user unit (the default on Linux)")
     kind.add_argument("--launchd", action="store_true", help="a launchd agent (the default on macOS)")
     service.add_argument("--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="where it listens")
-    common(service)
+    add_common(service)
+
+
+def add_doctor_options(parser: argparse.ArgumentParser) -> None:
+    """What `serve --http` would be given, to be looked at."""
+    parser.add_argument(
+        "--http",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"where a daemon serves or is to serve (default {DEFAULT_ADDRESS})",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="the certificate that it is to use")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
 
 
 def add_daemon_options(parser: argparse.ArgumentParser) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from cellblock.cli_options import Commands, add_json
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.importing.clients import Search
@@ -27,7 +28,7 @@ _SIGNS: Final = {
 }
 
 
-def add_parser(commands: Any) -> None:
+def add_parser(commands: Commands) -> None:
     """Adds the command."""
     parser = commands.add_parser(
         "import",
@@ -53,7 +54,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--copy-secrets", action="store_true", help="write secrets into the file as they are")
-    parser.add_argument("--json", action="store_true", help="print JSON, and do not ask")
+    add_json(parser, "print JSON, and do not ask")
     parser.add_argument(
         "--config", metavar="FILE", help="where to write (default: cellblock.json in your settings folder)"
     )
@@ -162,4 +163,4 @@ def _as_json(search: Search, plan: Plan, target: Path, written: bool, copy: Path
         "written": written,
         "backup": None if copy is None else str(copy),
     }
-    return json.dumps(report, ensure_ascii=False, indent=2) + "\n"
+    return json_text(report) + "\n"

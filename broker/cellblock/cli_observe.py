@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import shutil
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 from cellblock.cli_http import add_daemon_options, daemon_of
+from cellblock.cli_options import Commands, add_common, add_json
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.config import Settings
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 
 
-def add_parsers(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],  # pyright: ignore[reportPrivateUsage]
-    common: Callable[[argparse.ArgumentParser], None],
-) -> None:
+def add_parsers(commands: Commands) -> None:
     """The two commands."""
     dashboard = commands.add_parser(
         "dashboard",
@@ -43,10 +41,10 @@ def add_parsers(
     top.add_argument(
         "--once", action="store_true", help="print it once and exit (as when output is no terminal)"
     )
-    top.add_argument("--json", action="store_true", help="with --once: print JSON")
+    add_json(top, "with --once: print JSON")
     for parser in (dashboard, top):
         add_daemon_options(parser)
-        common(parser)
+        add_common(parser)
 
 
 async def dashboard(parsed: argparse.Namespace, settings: Settings) -> None:
@@ -74,7 +72,7 @@ async def top(parsed: argparse.Namespace, settings: Settings) -> None:
         return await _ask(daemon, "GET", "/dashboard/state")
 
     if parsed.json:
-        sys.stdout.write(json.dumps(await ask(), ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.write(json_text(await ask()) + "\n")
     elif parsed.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
         lines = render(await ask(), width, 0, Painter(sys.stdout))

@@ -4,50 +4,31 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
 
-from cellblock import __version__, cli_auth, cli_config, cli_http, cli_import, cli_observe, cli_schemas
+from cellblock import (
+    __version__,
+    cli_auth,
+    cli_config,
+    cli_http,
+    cli_import,
+    cli_observe,
+    cli_run,
+    cli_schemas,
+    cli_usage,
+)
 from cellblock.cli_help import finish
-
-LIMIT_OPTIONS: Final = {
-    "timeout_ms": ("timeoutMs", "wall time in milliseconds"),
-    "max_memory_bytes": ("maxMemoryBytes", "memory over an idle worker's, in bytes"),
-    "max_log_bytes": ("maxLogBytes", "console output in bytes"),
-    "max_tool_calls": ("maxToolCalls", "number of tool calls"),
-    "max_cpu_ms": ("maxCpuMs", "CPU time in milliseconds"),
-}
+from cellblock.cli_options import add_common, add_json, add_server, add_state_dir
 
 
 def make_parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    parser = argparse.ArgumentParser(
-        prog="cellblock",
-        description="Runs an agent's JavaScript against MCP servers, in a process that can touch nothing.",
+    parser = cli_usage.make(
+        "cellblock", "Runs an agent's JavaScript against MCP servers, in a process that can touch nothing."
     )
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser(
-        "run",
-        help="run one script and print the response as JSON",
-        description="Runs one script and prints the codemode.run response as JSON.",
-    )
-    run.add_argument("script", metavar="SCRIPT", help="a file, or - for standard input")
-    _common(run)
-    for name, (_, meaning) in LIMIT_OPTIONS.items():
-        run.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=meaning)
-    run.add_argument(
-        "--typecheck",
-        choices=["off", "after", "before"],
-        help="type-check after a failure, or before the start (default: as configured)",
-    )
-    run.add_argument(
-        "--require",
-        action="append",
-        default=[],
-        metavar="SERVER",
-        help="exit with 2 unless this server is connected (repeatable)",
-    )
+    cli_run.add_parser(commands)
 
     serve = commands.add_parser(
         "serve",
@@ -55,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, "
         "inspect_tool and list_servers.",
     )
-    _common(serve)
+    add_common(serve)
     serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
     serve.add_argument(
         "--profile",
@@ -63,8 +44,8 @@ def make_parser() -> argparse.ArgumentParser:
         help="the tools that clients see (default: as configured)",
     )
     cli_http.add_serve_options(serve)
-    cli_http.add_parsers(commands, _common)
-    cli_observe.add_parsers(commands, _common)
+    cli_http.add_parsers(commands)
+    cli_observe.add_parsers(commands)
 
     types = commands.add_parser(
         "types",
@@ -72,8 +53,8 @@ def make_parser() -> argparse.ArgumentParser:
         description="Prints the TypeScript declarations that scripts are written against.",
     )
     types.add_argument("servers", nargs="*", metavar="SERVER", help="all servers when none is named")
-    types.add_argument("--json", action="store_true", help="print JSON")
-    _common(types)
+    add_json(types)
+    add_common(types)
 
     search = commands.add_parser(
         "search",
@@ -88,35 +69,35 @@ def make_parser() -> argparse.ArgumentParser:
     search.add_argument(
         "--types", action="store_true", help="print TypeScript declarations, as search_tools does"
     )
-    search.add_argument("--json", action="store_true", help="print JSON")
-    _common(search)
+    add_json(search)
+    add_common(search)
 
     inspect = commands.add_parser(
         "inspect",
         help="show one tool's description and schemas",
         description="Shows one tool: JSON, or text for people on a terminal.",
     )
-    inspect.add_argument("--json", action="store_true", help="print JSON on a terminal, too")
+    add_json(inspect, "print JSON on a terminal, too")
     inspect.add_argument(
         "tool", metavar="TOOL", help="SERVER.TOOL, mcp__SERVER__TOOL, or TOOL when it is unique"
     )
-    _common(inspect)
+    add_common(inspect)
 
     approve = commands.add_parser(
         "approve",
         help="show how a server's tools differ from their pins, and pin them as they are now",
         description="Connects to one server and shows which of its tools are new, or changed since they were pinned.",
     )
-    approve.add_argument("server", metavar="SERVER", help="its name in mcpServers")
+    add_server(approve)
     approve.add_argument("tools", nargs="*", metavar="TOOL", help="approve these")
     approve.add_argument("--all", action="store_true", help="approve all tools that differ")
     approve.add_argument("--show", action="store_true", help="approve nothing")
-    approve.add_argument("--json", action="store_true", help="print JSON")
-    _common(approve)
+    add_json(approve)
+    add_common(approve)
 
-    cli_schemas.add_parser(commands, _common)
-    cli_auth.add_parser(commands, _common)
-    cli_config.add_parsers(commands, _common)
+    cli_schemas.add_parser(commands)
+    cli_auth.add_parser(commands)
+    cli_config.add_parsers(commands)
     cli_import.add_parser(commands)
 
     doctor = commands.add_parser(
@@ -124,8 +105,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="say what is in force on this machine, what is missing, and what does not work",
         description="Starts everything once and says what is in force, missing or broken, and how to mend it.",
     )
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    _common(doctor)
+    add_json(doctor)
+    cli_http.add_doctor_options(doctor)
+    add_common(doctor)
 
     keygen = commands.add_parser(
         "keygen",
@@ -140,7 +122,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="run a real script against two servers that need nothing external",
         description="Runs a real script against two servers that need nothing external, and shows what happens.",
     )
-    demo.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")
+    add_state_dir(demo)
 
     completion = commands.add_parser(
         "completion",
@@ -150,8 +132,3 @@ def make_parser() -> argparse.ArgumentParser:
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
     finish(parser)
     return parser
-
-
-def _common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="mcpServers JSON, or the same as TOML")
-    parser.add_argument("--state-dir", type=Path, metavar="DIR", help="where logs and stores live")

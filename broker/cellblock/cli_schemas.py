@@ -10,7 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellblock.cli_options import Commands, add_actions, add_common, add_json
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
 Catalogs = Callable[[argparse.Namespace], Awaitable["tuple[Catalog, OutputLookup]"]]
 
 
-def add_parser(commands: Any, common: Callable[[argparse.ArgumentParser], None]) -> None:
+def add_parser(commands: Commands) -> None:
     """Adds the command and its four actions."""
     parser = commands.add_parser(
         "schemas",
         help="what tools return: overlay files, and what was observed",
         description="Works with what is known of the results of tools. No tool is called.",
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions = add_actions(parser)
     init = actions.add_parser(
         "init",
         description="Writes a commented overlay file for one server, to say in it what its tools return.",
@@ -57,9 +59,9 @@ def add_parser(commands: Any, common: Callable[[argparse.ArgumentParser], None])
     clear.add_argument("server", nargs="?", metavar="SERVER", help="everything when none is named")
     clear.add_argument("tool", nargs="?", metavar="TOOL", help="the tool's name in MCP")
     for action in (diff, clear):
-        action.add_argument("--json", action="store_true", help="print JSON")
+        add_json(action)
     for action in (init, export, diff, clear):
-        common(action)
+        add_common(action)
 
 
 async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs) -> str:
@@ -112,7 +114,7 @@ def _export(name: str | None, catalog: Catalog, outputs: OutputLookup) -> str:
             known = outputs(server, tool)
             if known is not None:
                 tools[tool.tool_name] = {**known.as_json(), "schema": known.as_schema()}
-    return json.dumps(exported, ensure_ascii=False, indent=2) + "\n"
+    return json_text(exported) + "\n"
 
 
 def _open(settings: Settings) -> Store:
@@ -156,7 +158,7 @@ def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
         lines += [f"  {sentence}" for sentence in sentences]
         changes.append({"after": version, "at": at, "changes": list(sentences)})
     if parsed.json:
-        return json.dumps(changes, ensure_ascii=False, indent=2) + "\n"
+        return json_text(changes) + "\n"
     return "\n".join(lines or ["It has not changed."]) + "\n"
 
 

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 from typing import Final
 
 CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
+
+# JSON escapes what is below U+0020 by itself. C1 holds one-character forms of escape sequences; the others reorder or
+# hide what stands beside, end lines, or (lone surrogates) cannot be written at all.
+_OBEYED: Final = re.compile(
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def json_text(value: object) -> str:
+    """JSON for machines that does nothing to a terminal: what one would obey is escaped, and means the same."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def harmless(text: str) -> str:
+    """The text with its lines, in which nothing can move a cursor or reorder what stands beside."""
+    return "".join(char if char == "\n" or char.isprintable() else "\ufffd" for char in text)
 
 
 def columns(text: str) -> int:

@@ -80,6 +80,23 @@ def test_a_file_and_standard_input_give_the_same(command: Any, tmp_path: Path) -
         assert response["diagnostics"] == []
 
 
+def test_without_a_named_configuration_the_users_own_is_used(command: Any, home: Path) -> None:
+    own = home / ".config" / "cellblock" / "cellblock.json"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        json.dumps(
+            {"mcpServers": {}, "cellblock": {"limits": {"max_tool_calls": {"default": 2, "maximum": 3}}}}
+        )
+    )
+    over = ("run", "-", "--max-tool-calls", 99)
+    assert "3" in str(response_of(command(*over, code="1"))["diagnostics"])
+    other = home / "other.json"
+    other.write_text('{"mcpServers": {}}')
+    assert response_of(command(*over, "--config", other, code="1"))["diagnostics"] == []
+    own.write_text('{"mcpServer": {}}')
+    fails(command("types"), 2, str(own), "mcpServers")
+
+
 def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"Plain One": plain_server(), "absent": {"command": "no-such-program"}})
     code = """
@@ -306,3 +323,22 @@ def test_lists_for_machines(command: Any, tmp_path: Path) -> None:
     assert found[0]["toolName"] == "echo"
     pins = json.loads(command("approve", "plain", "--show", "--json", "--config", config).stdout)
     assert pins["server"] == "plain" and pins["approved"] == []
+
+
+def test_a_servers_names_cannot_drive_the_terminal(command: Any, tmp_path: Path) -> None:
+    """A tool whose name holds escape sequences is the nearest to one that there is not."""
+    definitions = tmp_path / "definitions.json"
+    tool = {"name": "read\x1b[2J\x9b1mfile", "inputSchema": {"type": "object"}}
+    definitions.write_text(json.dumps({"pages": [[tool]]}), encoding="utf-8")
+    config = write_config(tmp_path, {"plain": plain_server("--definitions", definitions)})
+    refused = command("inspect", "plain.read[2J1mfile", "--config", config)
+    fails(refused, 2, "There is no tool", "[2J")
+    assert all(char == "\n" or char.isprintable() or char == "\ufffd" for char in refused.stderr)
+    found = command("search", "read", "--config", config, "--json")
+    assert json.loads(found.stdout)[0]["toolName"] == tool["name"]
+    assert "\x9b" not in found.stdout and "\x1b" not in found.stdout
+
+
+def test_without_servers_the_configuration_is_what_is_missing(command: Any) -> None:
+    for words in (("types", "files"), ("inspect", "files.read_file")):
+        fails(command(*words), 2, "No server is connected", "--config FILE")

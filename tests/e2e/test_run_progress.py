@@ -16,6 +16,7 @@ await echo({});
 console.log("half \\x1b[2J way");
 await wait({ ms: 600 });
 globalThis.__codemode_result__ = 7;
+console.log("\\x9b2J\\u202e");
 """
 
 
@@ -36,6 +37,8 @@ async def test_a_terminal_sees_the_run_go_on(tmp_path: Path) -> None:
         out = await within(terminal.process.stdout.read(), 60)
         assert await within(terminal.process.wait(), 60) == 0
         assert json.loads(out)["result"] == 7
+        # JSON escapes C0 by itself; C1 and what reorders text are escaped too.
+        assert b"\\u009b2J\\u202e" in out and json.loads(out)["logs"][-1]["message"] == "\x9b2J\u202e"
         await until(lambda: terminal.text.endswith("\r\x1b[K"), "a wiped line")
         lines = terminal.text.split("\r")
         assert any("connecting" in line for line in lines)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.terminal_text import cell, columns, milliseconds, plain
+from cellblock.terminal_text import cell, columns, harmless, json_text, milliseconds, plain
 
 
 @given(st.text(max_size=60), st.integers(0, 40))
@@ -19,10 +20,26 @@ def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, widt
     assert columns(cell(text, width)) == width
 
 
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_json_means_the_same_and_controls_nothing(text: str) -> None:
+    written = json_text({"text": text, "key\x9b" + text: 1})
+    assert json.loads(written) == {"text": text, "key\x9b" + text: 1}
+    written.encode()
+    joiners = {"\u200c", "\u200d"}
+    controls = {char for char in written if unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs")} - {"\n"}
+    assert (
+        not controls and not {char for char in written if unicodedata.bidirectional(char) in BIDI} - joiners
+    )
+
+
+BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
 def test_what_it_looks_like() -> None:
     assert plain("abcdef", 4) == "abc…"
     assert plain("abcd", 4) == "abcd"
     assert plain("\x1b[2Jx\u202ey\x9b", 20) == "·[2Jx·y·"
+    assert harmless("a\x1b[2J\n\x9bb\u202e") == "a\ufffd[2J\n\ufffdb\ufffd"
     assert plain("日本語", 5) == "日本…"
     assert cell(7, 3, right=True) == "  7"
     assert [milliseconds(value) for value in (None, 3.14, 250, 2500, 120_000)] == [
