@@ -335,3 +335,29 @@ async def test_a_keyring_keeps_the_login_and_one_that_hangs_holds_nothing_up(tmp
     finally:
         ring.free.set()
         keyring.set_keyring(before)
+
+
+async def test_a_login_that_does_not_reach_far_enough(tmp_path: Path) -> None:
+    """The error names the command, and the command then asks for what was missing, and for what was granted before."""
+    write = TOLD.replace("CALL", "write")
+    async with world(tmp_path) as place:
+        await place.log_in()
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            told = succeeded(await within(broker.run(write)))
+            assert (told["name"], told["certainty"]) == ("AuthenticationError", "not_started")
+            assert told["message"] == (
+                "notes refused write: HTTP 403; the login does not reach far enough (insufficient_scope: it needs "
+                "notes:write)."
+            )
+            assert told["hint"] == "Run: cellblock auth login notes."
+            assert (await status_of(place.place()))["wantedScope"] == "notes offline_access notes:write"
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada", "the login is as good as before"
+
+            done = await place.run("auth", "login", "notes")
+            assert done.code == 0 and "Not granted" not in done.out, done
+            first, last = place.events("authorize")
+            assert first["scopes"] == ["notes", "offline_access"]
+            assert set(last["scopes"]) == {"notes", "notes:write", "offline_access"}
+            assert succeeded(await within(broker.run(write))) == "ada", "without a restart"
+            assert "wantedScope" not in await status_of(place.place())

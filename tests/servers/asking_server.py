@@ -89,6 +89,7 @@ async def call_tool(
         )
         await context.session.send_log_message("debug", "x" * 10_000, None, context.request_id)
         await context.session.report_progress(1, 2, "half")
+        await asyncio.sleep(pause)
         text = "talked"
     elif params.name == "wait":
         await asyncio.sleep(pause)

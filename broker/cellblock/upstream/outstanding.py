@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -19,13 +19,13 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from cellblock.callbacks import tell
 from cellblock.upstream.redaction import Redactor
-from cellblock.upstream.requester import Requester, requester
+from cellblock.upstream.requester import Requester, requester, run_clock
 
 DOUBT_SECONDS: Final = 60.0
 """After a call was given up: so long its server may still ask something for it."""
 
 ANSWER_BOUND_SECONDS: Final = 300.0
-"""For a person or a model to answer; the call's own clock stands still meanwhile."""
+"""For a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
 
 MAX_ASKING: Final = 8
 """Requests of one server that wait for an answer at the same time."""
@@ -46,6 +46,8 @@ class Outstanding:
 
     by: Requester | None
     clock: asyncio.Timeout
+    redactor: Redactor
+    run_clock: Callable[[], AbstractContextManager[None]] | None = None
     asking: int = 0
     left: float = 0.0
 
@@ -56,7 +58,7 @@ class Outstanding:
             return None
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            tell(by.progress, server, tool, progress, total, message)
+            tell(by.progress, server, tool, progress, total, message and self.redactor.text(message))
 
         return report
 
@@ -84,7 +86,7 @@ class Routing:
     @contextmanager
     def call(self, clock: asyncio.Timeout) -> Generator[Outstanding]:
         """Around one call; `clock` is its bound."""
-        mine = Outstanding(requester.get(), clock)
+        mine = Outstanding(requester.get(), clock, self.redactor, run_clock.get())
         self._calls.add(mine)
         token = _current.set(mine)
         try:
@@ -153,9 +155,11 @@ class Routing:
         assert call.by is not None
         self._asking += 1
         _stop(call)
+        still = call.run_clock() if call.run_clock is not None else nullcontext()
         try:
-            async with asyncio.timeout(ANSWER_BOUND_SECONDS):
-                return await work(call.by)
+            with still:
+                async with asyncio.timeout(ANSWER_BOUND_SECONDS):
+                    return await work(call.by)
         except TimeoutError:
             return _refusal(types.INVALID_REQUEST, LATE)
         finally:

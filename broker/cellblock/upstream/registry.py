@@ -60,6 +60,7 @@ class Registry:
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login.
+        on_change: Called when the catalogs have been replaced.
 
     Raises:
         ConfigError: Two Python tools share a name, or a configured server is called `local` beside them.
@@ -75,7 +76,9 @@ class Registry:
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
         logins: Callable[[str, ServerConfig], Login | None] = no_logins,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_change = on_change
         self._settings = settings
         self._logins = logins
         self._servers = servers
@@ -264,6 +267,7 @@ class Registry:
             for session in self.sessions.values()
         ):
             self._settled.set()
+        self._on_change()
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
         held = self._entries.get(name)

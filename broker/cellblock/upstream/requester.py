@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Final, Protocol
 
@@ -38,5 +40,14 @@ class Requester(Protocol):
         ...
 
 
+PAUSE_MS: Final = 600_000
+"""How long the clock of one run may stand still in all while its client answers what servers ask: a server must not
+hold a worker without end."""
+
 requester: Final[ContextVar[Requester | None]] = ContextVar("cellblock_requester", default=None)
 """Set by a front-end around a run; a run's tool calls see it."""
+
+run_clock: Final[ContextVar[Callable[[], AbstractContextManager[None]] | None]] = ContextVar(
+    "cellblock_run_clock", default=None
+)
+"""The clock of the run that made a call stands still inside what this gives. Set by a run whose client can be asked."""

@@ -29,6 +29,10 @@ class TokenSource(Protocol):
         """What the server itself says of the last token: None that it is good."""
         ...
 
+    async def lacks(self, scopes: str | None) -> None:
+        """The server says that the last token does not reach far enough; `scopes` are those that it names."""
+        ...
+
 
 class BearerAuth(httpx2.Auth):
     """For an HTTP client that talks to one server only."""
@@ -57,14 +61,12 @@ class BearerAuth(httpx2.Auth):
             response.status_code == 403
             and extract_field_from_www_auth(response, "error") == "insufficient_scope"
         ):
-            self._tokens.told(f"the login does not reach far enough (insufficient_scope{_missing(response)})")
+            await self._tokens.lacks(_missing(response))
         elif response.status_code < 400:
             self._tokens.told(None)
 
 
-def _missing(refused: httpx2.Response) -> str:
+def _missing(refused: httpx2.Response) -> str | None:
     """The scopes that a refusal asks for, where it names some in their own characters (RFC 6749, section 3.3)."""
     scopes = extract_scope_from_www_auth(refused) or ""
-    if not _SCOPES.fullmatch(scopes):
-        return ""
-    return f": it needs {scopes}; add what is missing to cellblock.auth.servers.NAME.scopes"
+    return scopes if _SCOPES.fullmatch(scopes) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from cellblock.errors import CellblockError, Fault
 
 
@@ -28,4 +30,4 @@ class LoginStoreError(LoginError):
 
 def login_hint(server: str) -> str:
     """The command that logs in."""
-    return f"run: cellblock auth login {server}"
+    return f"run: cellblock auth login {shlex.quote(server)}"

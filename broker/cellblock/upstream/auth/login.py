@@ -20,6 +20,7 @@ from pydantic import AnyUrl
 
 from cellblock.config import ServerConfig, Settings
 from cellblock.errors import ConfigError
+from cellblock.upstream.auth.clients import kept_client, kept_record, may_ask, port_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
     MemoryStorage,
@@ -123,16 +124,21 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
             raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
     store = place.store()
-    kept = await _kept_client(place, store)
+    before = await kept_record(store)
+    kept = kept_client(own, before)
+    wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
+    if kept is not None and own.client_id is None and not may_ask(kept, wanted):
+        # It was registered for less: register anew.
+        kept = None
     listener = RedirectListener()
     await _listen(listener, own.redirect_port, kept)
-    if kept is not None and _port_of(kept) not in (None, listener.port):
+    if kept is not None and port_of(kept) not in (None, listener.port):
         # Many authorization servers compare the redirect's port, too: register anew.
         kept = None
     try:
         provider, storage = _provider(place, listener, kept, browser=browser, bound=bound, say=say)
         try:
-            await drive(provider, request, with_scopes(refused, own.scopes), exchange_bound)
+            await drive(provider, request, with_scopes(refused, wanted), exchange_bound)
         except OAuthFlowError as error:
             known = known_error_in(str(error))
             raise LoginError(
@@ -151,8 +157,12 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     ).with_tokens(storage.tokens)
     async with store.locked(LOCK_BOUND_SECONDS):
         await store.save(record)
+    missing = [
+        scope for scope in wanted if storage.tokens.scope and scope not in storage.tokens.scope.split()
+    ]
+    less = f" Not granted: {shown_line(' '.join(missing))}." if missing else ""
     where = "in the system's keyring" if store.kept_in == "keyring" else f"in {store.file}"
-    return f"Logged in to {place.name}; the login is kept {where}."
+    return f"Logged in to {place.name}; the login is kept {where}.{less}"
 
 
 async def log_out(place: Place) -> str:
@@ -209,6 +219,11 @@ async def status_of(place: Place) -> dict[str, Any]:
         "scope": record.tokens.scope,
         "expiresInSeconds": left,
         "renewable": renewable,
+        **(
+            {"wantedScope": record.wanted_scope, "hint": login_hint(place.name)}
+            if record.wanted_scope
+            else {}
+        ),
         **({"hint": login_hint(place.name)} if over else {}),
     }
 
@@ -274,38 +289,13 @@ async def _second_question(
     return request, response
 
 
-async def _kept_client(place: Place, store: LoginStore) -> OAuthClientInformationFull | None:
-    """The client to log in with, if it is known before: that of the configuration, else the one registered last."""
-    own = place.settings.cellblock.auth.of(place.name)
-    if own.client_id is not None:
-        secret = own.secret()
-        return OAuthClientInformationFull(
-            client_id=own.client_id,
-            client_secret=secret,
-            token_endpoint_auth_method=own.client_auth_method if secret else "none",
-            issuer=own.issuer,
-        )
-    try:
-        record = await store.load()
-    except LoginStoreError:
-        return None
-    if record is None or own.client_metadata_url is not None:
-        return None
-    # A registration that was just refused is no use; one whose tokens were revoked is.
-    return record.client if record.client.redirect_uris else None
-
-
-def _port_of(client: OAuthClientInformationFull) -> int | None:
-    return client.redirect_uris[0].port if client.redirect_uris else None
-
-
 async def _listen(
     listener: RedirectListener, port: int | None, kept: OAuthClientInformationFull | None
 ) -> None:
     if port is not None:
         await listener.start(port)
         return
-    before = _port_of(kept) if kept is not None else None
+    before = port_of(kept) if kept is not None else None
     try:
         await listener.start(before or 0)
     except LoginError:

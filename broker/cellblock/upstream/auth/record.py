@@ -14,6 +14,15 @@ MARGIN_SHARE: Final = 0.1
 """A token is renewed so long before its end, or this share of its life if that is shorter."""
 
 
+MAX_WANTED_CHARS: Final = 2_000
+"""Of the scopes that a server is remembered to want."""
+
+
+def union_scopes(*scopes: str | None) -> str:
+    """All scopes of some lists, each once, in their order."""
+    return " ".join(dict.fromkeys(scope for one in scopes if one for scope in one.split()))
+
+
 class LoginRecord(BaseModel):
     """One login. Times are seconds since the epoch."""
 
@@ -26,6 +35,9 @@ class LoginRecord(BaseModel):
     client: OAuthClientInformationFull = Field(repr=False)
     tokens: OAuthToken | None = Field(default=None, repr=False)
     """None when the login has ended; the client's registration is kept for the next one."""
+
+    wanted_scope: str | None = None
+    """What the next login asks for, since the server has refused something for want of it; with what was granted."""
 
     expires_at: float | None = None
     resource_metadata: ProtectedResourceMetadata | None = None
@@ -45,6 +57,15 @@ class LoginRecord(BaseModel):
             )
         expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
         return self.model_copy(update={"tokens": tokens, "expires_at": expires_at})
+
+    def wanting(self, scope: str) -> LoginRecord:
+        """The same login, of which the server wants these scopes, too."""
+        granted = self.tokens.scope if self.tokens is not None else None
+        wanted = union_scopes(granted, self.wanted_scope, scope)
+        if len(wanted) > MAX_WANTED_CHARS:
+            # A server that names others each time: what it has named last.
+            wanted = union_scopes(granted, scope)
+        return self.model_copy(update={"wanted_scope": wanted})
 
     def is_stale(self) -> bool:
         """Whether the access token is at its end, or will be in a moment."""

@@ -36,6 +36,9 @@ PAUSE_SECONDS: Final = 5.0
 LOCK_GRACE_SECONDS: Final = 10.0
 """Over an exchange's own bound, for another process that is renewing the same login."""
 
+SCOPE_BOUND_SECONDS: Final = 5.0
+"""For noting which scopes are missing, while a call waits to fail."""
+
 OnSecrets = Callable[[list[str]], None]
 
 
@@ -53,6 +56,11 @@ class _Source:
     def told(self, problem: str | None) -> None:
         """What the server says of the last token."""
         self.problem = problem
+
+    async def lacks(self, scopes: str | None) -> None:
+        """The server says that the last token does not reach far enough."""
+        what = f": it needs {scopes}" if scopes else ""
+        self.problem = f"the login does not reach far enough (insufficient_scope{what})"
 
     async def close(self, bound: float) -> None:
         """Lets a renewal under way end, at most `bound` seconds."""
@@ -105,6 +113,7 @@ class KeptLogin(_Source):
         self._bound = settings.token_timeout_ms / 1000
         self._record: LoginRecord | None = None
         self._stamp: Stamp | None = None
+        self._wanting: asyncio.Task[None] | None = None
 
     def stamp(self) -> Stamp | None:
         """Changes when somebody logs in, in any process."""
@@ -135,6 +144,26 @@ class KeptLogin(_Source):
         if record.tokens.access_token != used and not record.is_stale():
             return record.tokens.access_token
         return await self._once(lambda: self._renew(used))
+
+    async def lacks(self, scopes: str | None) -> None:
+        """Has the next login ask for these scopes, too: only a person can grant more."""
+        await super().lacks(scopes)
+        record = await self._current()
+        if scopes is None or record is None or record.wanting(scopes) == record:
+            return
+        # In a task of its own, as renewals: a call that is cancelled must not cut a write short.
+        self._wanting = asyncio.create_task(self._want(scopes), name=f"scopes of {self._server}")
+        await asyncio.shield(self._wanting)
+
+    async def _want(self, scopes: str) -> None:
+        try:
+            async with self._store.locked(SCOPE_BOUND_SECONDS):
+                record = await self._store.load()
+                if record is not None:
+                    await self._keep(record.wanting(scopes))
+        except LoginStoreError as error:
+            self.hint = f"add {scopes} to cellblock.auth.servers.{self._server}.scopes, and {self.hint}"
+            logger.warning("upstream %s: missing scopes cannot be noted: %s", self._server, error)
 
     async def _current(self) -> LoginRecord | None:
         stamp = self._store.stamp()
@@ -214,6 +243,12 @@ class OwnCredentials(_Source):
     def stamp(self) -> Stamp | None:
         """Nothing of it is kept."""
         return None
+
+    async def lacks(self, scopes: str | None) -> None:
+        """What to ask for is in the configuration alone."""
+        await super().lacks(scopes)
+        if scopes is not None:
+            self.hint = f"add {scopes} to cellblock.auth.servers.{self._server}.scopes"
 
     async def token(self) -> str | None:
         """The access token, renewed before its end."""
