@@ -4,6 +4,7 @@ both generations of the protocol."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -242,7 +243,8 @@ async def test_progress_and_logs_go_on_after_a_question(fronts: Fronts, front: s
         """
         await asked.run(code, told=True)
         assert [data for _, data in asked.logs] == ["before", "after"]
-        assert "2 tool calls; last log: after" in asked.progress[-1][1]
+        # The last report may come before the last call's end, or after it.
+        assert re.search(r"[23] tool calls; last log: after", asked.progress[-1][1])
 
 
 async def test_progress_keeps_a_client_from_giving_up_while_the_user_thinks(fronts: Fronts) -> None:

@@ -247,6 +247,23 @@ async def test_a_hostile_script_cannot_fill_the_disk(served: tuple[Daemon, Path]
         assert {file.parent.stat().st_mode & 0o777 for file in files} == {0o700}
 
 
+async def test_processes_with_one_state_folder_share_the_cap(tmp_path: Path) -> None:
+    """Two editors that each start `serve --stdio`: the disk holds `total_bytes`, and the oldest output has gone."""
+    config = write_config(tmp_path, {}, **SECTION)
+    state = tmp_path / "s"
+    async with Client(stdio(config, state)) as one, Client(stdio(config, state)) as other:
+        made = [
+            links_of(await run(client, sized(900 * KIB)))[0].uri
+            for client in (one, other, one, other, one, other)
+        ]
+        sizes = [file.stat().st_size for file in state.glob("outputs/*/*") if file.name != "lock"]
+        assert len(sizes) == 4 and sum(sizes) <= SECTION["outputs"]["total_bytes"]
+        for client, uri in ((one, made[0]), (other, made[1])):
+            with pytest.raises(MCPError, match="is not kept"):
+                await client.read_resource(uri)
+        assert len("".join(await pages_of(other, made[-1]))) == 900 * KIB + 2
+
+
 async def test_outputs_expire_and_go_with_the_daemon(tmp_path: Path) -> None:
     section = {**SECTION, "outputs": {**SECTION["outputs"], "expire_ms": 1_500}}
     state_dir = tmp_path / "s"

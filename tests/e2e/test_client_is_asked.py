@@ -1,4 +1,5 @@
-"""A real client in front of real front-ends: what an upstream server asks reaches it, over stdio and over HTTP."""
+"""A real client in front of real front-ends: what an upstream server asks reaches it, over stdio and over HTTP, in
+both generations of the protocol, although the server speaks only the older one."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ async def sample(context: Any, params: types.CreateMessageRequestParams) -> type
     return types.CreateMessageResult(role="assistant", content=types.TextContent(text="hi"), model="m")
 
 
-async def asked(server: Any) -> Any:
-    async with Client(server, mode="legacy", elicitation_callback=elicit, sampling_callback=sample) as client:
+async def asked(server: Any, mode: str) -> Any:
+    async with Client(server, mode=mode, elicitation_callback=elicit, sampling_callback=sample) as client:
         run = await within(client.call_tool("codemode.run", {"code": CODE}), 60)
         assert run.structured_content is not None
         return run.structured_content["result"]
@@ -40,7 +41,8 @@ async def test_over_stdio_and_over_http(tmp_path: Path) -> None:
     options = ["--config", str(config), "--state-dir", str(tmp_path / "s")]
     wanted = ["accept asking: Who are you?", "hi"]
     stdio = StdioServerParameters(command=str(CELLBLOCK), args=["serve", "--stdio", *options])
-    assert await asked(stdio) == wanted
+    for mode in ("legacy", "auto"):
+        assert await asked(stdio, mode) == wanted
 
     process = await asyncio.create_subprocess_exec(
         *(str(CELLBLOCK), "serve", "--http", "127.0.0.1:0", "--no-auth", *options),
@@ -54,7 +56,8 @@ async def test_over_stdio_and_over_http(tmp_path: Path) -> None:
         while "serving" not in line:
             line = (await within(process.stderr.readline(), 60)).decode()
             assert line, "it did not start"
-        assert await asked(line.split()[-1]) == wanted
+        for mode in ("legacy", "auto"):
+            assert await asked(line.split()[-1], mode) == wanted
     finally:
         process.terminate()
         await within(process.wait(), 40)

@@ -176,6 +176,23 @@ async def test_all_of_it_by_keyboard(served: Daemon, page: Any) -> None:
         assert await element.inner_text()
 
 
+async def test_narrow_windows_scroll_down_only(served: Daemon, page: Any) -> None:
+    await run(served, "console.log('x'.repeat(2000)); globalThis.__codemode_result__ = 1;")
+    await signed_in(served, page)
+    await page.locator("#recent tr").first.wait_for()
+    for width in (390, 700, 1280):
+        await page.set_viewport_size({"width": width, "height": 800})
+        wide = await page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        assert wide == 0, f"{wide} pixels stick out of {width}"
+    await page.set_viewport_size({"width": 390, "height": 800})
+    await page.locator("#recent button.run").first.click()
+    await page.locator("#detail[open]").wait_for()
+    out = "(() => { const one = document.getElementById('detail'); return one.scrollWidth - one.clientWidth; })()"
+    assert await page.evaluate(out) == 0
+
+
 async def test_light_and_dark(served: Daemon, page: Any) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     await page.emulate_media(color_scheme="light")

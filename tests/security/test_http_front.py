@@ -124,6 +124,14 @@ async def test_a_huge_body_is_refused_by_its_length_and_by_its_size(served: Daem
     )
 
 
+async def test_who_sends_too_much_gets_to_know_it(served: Daemon) -> None:
+    """Many clients read nothing until they have sent everything; others ask first, and are told before they send."""
+    headers = {**MCP_HEADERS, **served.auth}
+    bare(await served.ask(headers=headers, body=b" " * (9 * 1024 * 1024)), 413)
+    asking = {**headers, "Content-Length": str(9 * 1024 * 1024), "Expect": "100-continue"}
+    bare(await served.raw(served.request("POST", "/mcp", headers=asking)), 413)
+
+
 async def test_a_slow_body_is_refused(served: Daemon) -> None:
     headers = {**MCP_HEADERS, **served.auth, "Content-Length": "1000"}
     bare(await served.raw(served.request("POST", "/mcp", headers=headers, body=b"{")), 408)

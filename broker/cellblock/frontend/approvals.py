@@ -1,14 +1,11 @@
-"""Questions to the user, by MCP elicitation: as a request of ours while a run goes on, or, in the protocol of
-2026-07-28, as an interim result of the call, which the client then makes again with the answer."""
+"""Whether a call may be made: asked of the user by MCP elicitation, as a request of ours while a run goes on, or, in
+the protocol of 2026-07-28, by an interim result of the call (`held_runs`)."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import secrets
 import unicodedata
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import mcp_types as types
@@ -16,8 +13,7 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from cellblock.execution.response import RunResponse
-from cellblock.frontend.live import LiveRun
+from cellblock.frontend.held_runs import HeldRun, NoRoom
 from cellblock.policy.asking import Approver, Question, Verdict
 
 logger = logging.getLogger("cellblock.frontend")
@@ -29,15 +25,8 @@ MAX_INPUT_CHARS: Final = 1_500
 
 MAX_NAME_CHARS: Final = 200
 
-MAX_HELD: Final = 64
-"""Runs whose client is away to ask its user; each has a worker, too."""
-
-RETURN_SECONDS: Final = 30.0
-"""After the time for the answer: how long a run, or its response, is kept for a client that is away."""
-
-TOKEN_BYTES: Final = 32
-
 INPUT_KEY: Final = "approval"
+"""Of a question among others; a run asks for one approval at a time."""
 
 NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """The form: whether it is accepted is the answer."""
@@ -102,113 +91,15 @@ def elicitor(context: Context) -> Approver | None:
     return ask
 
 
-class HeldRun:
-    """A run that goes on while its client is away to ask its user."""
+def elicitor_in_rounds(run: HeldRun) -> Approver:
+    """Asks by an interim result of the call."""
 
-    def __init__(self, owner: str, live: LiveRun | None) -> None:
-        self.owner = owner
-        self.live = live
-        self.task: asyncio.Task[RunResponse] | None = None
-        self.question: Question | None = None
-        self.expiry: asyncio.TimerHandle | None = None
-        self._answer: asyncio.Future[Verdict] | None = None
-        self._asked = asyncio.Event()
-
-    async def ask(self, question: Question) -> Verdict:
-        """An `Approver`: waits until the client is back."""
-        self.question = question
-        self._answer = asyncio.get_running_loop().create_future()
-        self._asked.set()
-        try:
-            return await self._answer
-        finally:
-            self._asked.clear()
-            self._answer = None
-
-    def answer(self, verdict: Verdict) -> None:
-        """The client is back; what comes too late is nobody's answer."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(verdict)
-            self._asked.clear()
-
-    async def next(self) -> RunResponse | Question:
-        """The response, or the next question. When this is cancelled, so is the run."""
-        assert self.task is not None
-        asked = asyncio.ensure_future(self._asked.wait())
-        try:
-            await asyncio.wait({self.task, asked}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self.task.cancel()
-            raise
-        finally:
-            asked.cancel()
-        if self.task.done():
-            return self.task.result()
-        assert self.question is not None
-        return self.question
-
-
-class HeldRuns:
-    """The runs whose client is away; each is known by a random word that is good for one return."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, HeldRun] = {}
-
-    def begin(
-        self, owner: str, start: Callable[[Approver | None], Awaitable[RunResponse]], live: LiveRun | None
-    ) -> HeldRun:
-        """Begins a run.
-
-        Args:
-            owner: Who calls; nobody else can go on with it.
-            start: Runs the script.
-            live: What its client is told of it, in all rounds.
-        """
-        run = HeldRun(owner, live)
-        run.task = asyncio.ensure_future(start(run.ask if len(self._held) < MAX_HELD else None))
-        return run
-
-    def take(self, params: types.CallToolRequestParams, owner: str) -> HeldRun:
-        """The run that a client has come back for, which goes on with the answer.
-
-        Raises:
-            MCPError: There is none.
-        """
-        state = params.request_state or ""
-        run = self._held.get(state)
-        if run is None or run.owner != owner:
-            raise MCPError(
-                types.INVALID_PARAMS,
-                "There is no run that waits for this answer: it came too late, or came twice. Run the script again.",
-            )
-        del self._held[state]
-        if run.expiry is not None:
-            run.expiry.cancel()
-        response = (params.input_responses or {}).get(INPUT_KEY)
-        given = isinstance(response, types.ElicitResult)
-        run.answer(_VERDICTS[response.action] if given else Verdict.CANCELLED)
-        return run
-
-    async def finish(self, run: HeldRun) -> RunResponse | types.InputRequiredResult:
-        """The response, or a question with which the client goes away.
-
-        Raises:
-            InvalidRequest: The request is malformed.
-        """
-        found = await run.next()
-        return found if isinstance(found, RunResponse) else self._put_away(run, found)
-
-    def _put_away(self, run: HeldRun, question: Question) -> types.InputRequiredResult:
-        state = secrets.token_urlsafe(TOKEN_BYTES)
-        self._held[state] = run
-        wait = question.timeout + RETURN_SECONDS
-        run.expiry = asyncio.get_running_loop().call_later(wait, self._give_up, state)
+    async def ask(question: Question) -> Verdict:
         form = types.ElicitRequestFormParams(message=question_text(question), requested_schema=NO_FIELDS)
-        return types.InputRequiredResult(
-            input_requests={INPUT_KEY: types.ElicitRequest(params=form)}, request_state=state
-        )
+        try:
+            answer = await run.ask(INPUT_KEY, types.ElicitRequest(params=form), question.timeout)
+        except NoRoom:
+            return Verdict.CANNOT_ASK
+        return _VERDICTS[answer.action] if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
 
-    def _give_up(self, state: str) -> None:
-        run = self._held.pop(state, None)
-        if run is not None and run.task is not None:
-            run.task.cancel()
+    return ask

@@ -52,6 +52,10 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """One message of the daemon: a result of 16 MiB is in it twice."""
 
 
+STREAMS: Final = "subscriptions/listen"
+"""Has no answer for as long as it lasts."""
+
+
 class DaemonUnavailable(CellblockError):
     """The daemon is not there, does not take us, or has gone."""
 
@@ -208,7 +212,7 @@ class Relay:
                 await self._up(to_daemon)
                 # stdin is closed. Answers that come quickly are still worth having.
                 with anyio.move_on_after(FAREWELL_SECONDS):
-                    while self._waiting:
+                    while any(method != STREAMS for method in self._waiting.values()):
                         self._quiet = anyio.Event()
                         await self._quiet.wait()
                 tasks.cancel_scope.cancel()

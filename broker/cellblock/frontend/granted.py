@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from cellblock.catalog.model import Catalog
-from cellblock.frontend.manual import instructions
+from cellblock.frontend.context import declarations_in_budget
+from cellblock.frontend.manual import instructions, manual
 from cellblock.frontend.service import RunService
 from cellblock.policy.policy import claimed_name
 
@@ -49,6 +50,17 @@ class Granted:
         """The same with servers that are out of reach at the moment: stable text for agents."""
         return self._narrowed(context, self._service.known_catalog)
 
+    def known_catalog_of(self, principal: str) -> Catalog:
+        """`known_catalog` of whoever `principal_of` calls so."""
+        return self._narrowed_for(principal, self._service.known_catalog)
+
+    def description(self, catalog: Catalog) -> str:
+        """Of `codemode.run`, for a client that is shown a catalog."""
+        section = self._service.settings.cellblock
+        declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
+        named = None if catalog is self._service.known_catalog else catalog
+        return f"{manual(section.limits, self._service.settings, named)}\n\n{declarations}"
+
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Middleware: the instructions name only what the client is granted."""
         result = await call_next(ctx)
@@ -61,5 +73,8 @@ class Granted:
         return result
 
     def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:
-        grants = self._service.policy.grants_of(self._principal_of(context))
+        return self._narrowed_for(self._principal_of(context), catalog)
+
+    def _narrowed_for(self, principal: str, catalog: Catalog) -> Catalog:
+        grants = self._service.policy.grants_of(principal)
         return catalog if grants is None else grants.narrowed(catalog)

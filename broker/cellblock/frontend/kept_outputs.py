@@ -2,7 +2,7 @@
 
 The index lives on the event loop; files are written, read and removed by one thread, in the order in which the loop
 asked. So what goes to make room is gone before what it makes room for is written, and the disk never holds more than
-the caps.
+the caps. Front-ends of several processes may share the folder that theirs are in, and its cap: `outputs_disk`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+from cellblock.callbacks import Listeners
 from cellblock.config_outputs import OutputSettings
 from cellblock.errors import ConfigError
+from cellblock.frontend.outputs_disk import on_disk, write_within
 from cellblock.socket_dir import make_locked, remove_stale
 
 logger = logging.getLogger("cellblock.frontend")
@@ -32,9 +34,6 @@ FOLDER: Final = "outputs"
 
 ID_BYTES: Final = 24
 """Of randomness in an output's id."""
-
-BLOCK_BYTES: Final = 4096
-"""What a file takes at least; small outputs count for one block."""
 
 MAX_KEPT: Final = 256
 """Outputs of one client: a list of them is read whole."""
@@ -80,7 +79,7 @@ class Kept:
     @property
     def on_disk(self) -> int:
         """What it counts for, in bytes."""
-        return -(-self.size // BLOCK_BYTES) * BLOCK_BYTES
+        return on_disk(self.size)
 
 
 class NotKept(Exception):
@@ -100,6 +99,7 @@ class KeptOutputs:
 
     def __init__(self, settings: OutputSettings, parent: Path) -> None:
         self.settings = settings
+        self._parent = parent
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         remove_stale(parent)
         self._folder, self._lock = make_locked(parent)
@@ -108,6 +108,11 @@ class KeptOutputs:
         self._kept: dict[str, Kept] = {}
         self._used: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
+        self._changed = Listeners()
+
+    def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called whenever an output has come or gone; what this gives ends that."""
+        return self._changed.add(listener)
 
     async def keep(self, owner: Owner, outputs: Sequence[Output]) -> list[Kept]:
         """Writes outputs; older ones of the client, then of all, go where that is over a cap.
@@ -120,11 +125,13 @@ class KeptOutputs:
             for output in outputs:
                 kept = self._reserve(owner, output)
                 made.append(kept)
-                await self._on_disk(_write, self._file(kept), output.data)
+                cap = self.settings.total_bytes
+                await self._on_disk(write_within, self._parent, cap, self._file(kept), output.data)
         except BaseException:
             for kept in made:
                 self._drop(kept)
             raise
+        self._changed.tell()
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
@@ -201,6 +208,7 @@ class KeptOutputs:
         self._used[kept.owner.principal] -= kept.on_disk
         if self._used[kept.owner.principal] <= 0:
             del self._used[kept.owner.principal]
+        self._changed.tell()
         with contextlib.suppress(RuntimeError):  # closed: everything has gone
             self._disk.submit(_remove, self._file(kept))
 
@@ -249,12 +257,6 @@ async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[K
         yield kept
     finally:
         kept.close()
-
-
-def _write(file: Path, data: bytes) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as opened:
-        opened.write(data)
 
 
 def _read(file: Path, start: int, size: int) -> str:

@@ -86,6 +86,7 @@ class LiveRun:
         self._began = time.monotonic()
         self._calls = 0
         self._last = ""
+        self._step = ""
         self._logs: deque[LogEntry] = deque(maxlen=MAX_WAITING_LOGS)
         self._wake = asyncio.Event()
         self._over = False
@@ -107,8 +108,15 @@ class LiveRun:
     def progress_text(self) -> str:
         """What is known of the run in one line; what a script has logged cannot break it."""
         calls = f"{self._calls} tool call{'' if self._calls == 1 else 's'}"
-        text = f"{time.monotonic() - self._began:.0f} s, {calls}"
+        text = f"{time.monotonic() - self._began:.0f} s, {calls}{self._step}"
         return f"{text}; last log: {self._last}" if self._last else text
+
+    def call_progress(
+        self, server: str, tool: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """What a server reports of a call that is under way; shown until a call ends."""
+        share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        self._step = "; " + one_line(f"{server}.{tool}: {share} {message or ''}")
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -120,6 +128,7 @@ class LiveRun:
 
     def _on_call(self, _entry: TraceEntry) -> None:
         self._calls += 1
+        self._step = ""
 
     async def _tell(self, context: Context) -> None:
         try:

@@ -5,7 +5,8 @@ Carries requests to the broker; decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 import mcp_types as types
@@ -16,13 +17,13 @@ from mcp.server.stdio import stdio_server
 
 from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
-from cellblock.frontend.context import declarations_in_budget, resource_uri, server_of_uri
+from cellblock.frontend.context import resource_uri, server_of_uri
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.granted import Granted, stdio_principal
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner, keeping
 from cellblock.frontend.kept_resources import KeptResources
-from cellblock.frontend.manual import TOOL_NAME, instructions, manual
-from cellblock.frontend.requests_back import asking_back
+from cellblock.frontend.list_changes import ListChanges, TellingServer
+from cellblock.frontend.manual import TOOL_NAME, instructions
 from cellblock.frontend.run_output import tool_result
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
@@ -80,7 +81,7 @@ def make_server(
     client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
     principal_of: Callable[[Context], str] = stdio_principal,
     kept: KeptOutputs | None = None,
-) -> Server[dict[str, Any]]:
+) -> TellingServer:
     """An MCP server in front of a broker.
 
     Args:
@@ -103,14 +104,10 @@ def make_server(
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        section = service.settings.cellblock
-        catalog = granted.known_catalog(context)
-        declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
-        named = None if catalog is service.known_catalog else catalog
         run = types.Tool(
             name=TOOL_NAME,
             title="Run a script against MCP servers",
-            description=f"{manual(section.limits, service.settings, named)}\n\n{declarations}",
+            description=granted.description(granted.known_catalog(context)),
             input_schema=INPUT_SCHEMA,
         )
         return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
@@ -127,8 +124,7 @@ def make_server(
                 f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
             )
         try:
-            with asking_back(context):
-                response = await runs.call(context, params)
+            response = await runs.call(context, params)
         except InvalidRequest as error:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
@@ -166,22 +162,42 @@ def make_server(
         )
         return types.ReadResourceResult(contents=[contents])
 
-    server = Server[dict[str, Any]](
+    changes = ListChanges(service, granted, owner_of, kept)
+
+    def renew_greeting() -> None:
+        settings = service.settings
+        server.instructions = instructions(settings.cellblock.limits, service.known_catalog, settings)
+        if service.policy.restricts_clients and granted.greet not in server.middleware:
+            server.middleware.append(granted.greet)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
+        renew_greeting()
+        unwatch = service.watch_catalog(renew_greeting)
+        try:
+            async with changes.followed():
+                yield {}
+        finally:
+            unwatch()
+
+    server = TellingServer(
         "cellblock",
         version=version,
         title="Cellblock",
-        instructions=instructions(service.settings.cellblock.limits, service.known_catalog, service.settings),
+        lifespan=lifespan,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_read_resource=read_resource,
         on_list_resource_templates=outputs.templates if outputs else None,
+        on_subscriptions_listen=changes.listen,
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, runs.set_level)
-    if service.policy.restricts_clients:
-        server.middleware.append(granted.greet)
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.greeted)
+    server.end_streams = changes.close
+    renew_greeting()
     if service.settings.cellblock.traces.endpoint is not None:
         from cellblock.frontend.trace_context import with_trace_context
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -10,8 +10,10 @@ from mcp.server.context import ServerRequestContext
 
 from cellblock.execution.executor import NOBODY
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.approvals import HeldRuns, asks_forms, elicitor, in_rounds
+from cellblock.frontend.approvals import asks_forms, elicitor, elicitor_in_rounds, in_rounds
+from cellblock.frontend.held_runs import HeldRuns
 from cellblock.frontend.live import LiveRun, LogLevels
+from cellblock.frontend.requests_back import asking_back, by_requests, by_rounds, can_be_asked
 from cellblock.frontend.service import RunService
 from cellblock.policy.asking import Approver, Grantee
 
@@ -72,11 +74,21 @@ class RunTool:
             )
 
         restricted = "grants" in arguments or self._service.policy.grants_of(principal) is not None
-        if restricted and in_rounds(context) and asks_forms(context):
-            work = self._held.finish(self._held.begin(principal, start, live))
+        if in_rounds(context) and can_be_asked(context):
+            held = self._held.new(principal, live)
+            approver = elicitor_in_rounds(held) if restricted and asks_forms(context) else None
+            with asking_back(context, by_rounds(held), live):
+                held.start(start(approver))
+            work = self._held.finish(held)
         else:
-            work = start(elicitor(context) if restricted else None)
+            work = self._asking(context, live, start(elicitor(context) if restricted else None))
         return await _told(live, context, work)
+
+    async def _asking(
+        self, context: Context, live: LiveRun | None, work: Awaitable[RunResponse]
+    ) -> RunResponse:
+        with asking_back(context, by_requests(context), live):
+            return await work
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         level = self._levels.of(context, client)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -36,6 +36,10 @@ class RunService(Protocol):
     @property
     def known_catalog(self) -> Catalog:
         """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
+        ...
+
+    def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called whenever a catalog or the settings have changed; what this gives ends that."""
         ...
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:

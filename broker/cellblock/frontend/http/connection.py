@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 from uvicorn.config import Config
@@ -25,6 +25,39 @@ def connections_bounded_by(settings: HttpSettings) -> type[asyncio.Protocol]:
     return Bounded
 
 
+class _Gathering:
+    """A transport that sends what is written in one turn of the loop at once: uvicorn writes a response's head and its
+    body by themselves, and each would wake the client."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Sends at the end of this turn of the loop."""
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Closes once everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes not yet sent."""
+        return self._transport.get_write_buffer_size() + sum(map(len, self._held))
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._transport.write(b"".join(held))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedConnection(H11Protocol):
     """Is aborted when headers take too long, or when its peer takes nothing of an answer for too long."""
 
@@ -43,9 +76,9 @@ class BoundedConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Starts the time for the first headers; over the maximum of connections, hangs up."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Gathering(transport, self.loop)))
         if len(self.connections) > self.bounds.max_connections:
-            transport.abort()
+            self.transport.abort()
             return
         self._await_headers()
 

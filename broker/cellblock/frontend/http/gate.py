@@ -48,6 +48,7 @@ READ: Final = frozenset(
         b"authorization",
         b"content-length",
         b"cookie",
+        b"expect",
         SESSION_HEADER,
         VERSION_HEADER,
         FETCH_SITE_HEADER,
@@ -57,6 +58,9 @@ READ: Final = frozenset(
 DISCARD_BYTES: Final = 64 * 1024
 DISCARD_SECONDS: Final = 1.0
 """What is read of a refused request's body, so that a client that is still sending it gets to read the refusal."""
+
+DISCARD_LARGE_BYTES: Final = 32 * 1024 * 1024
+"""The same of a body that is too large, from somebody with a token; most clients read nothing before all is sent."""
 
 DRAIN_RETRY_SECONDS: Final = 5
 """When to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
@@ -133,6 +137,12 @@ class Gate:
         """Whether an MCP message is being answered."""
         return bool(self._posts)
 
+    def no_longer_awaits(self, exchange: Exchange) -> None:
+        """An exchange is over, or lasts for as long as its client likes: draining and readiness look at it no more."""
+        self._posts.discard(exchange)
+        if not self._posts:
+            self._quiet.set()
+
     async def drain(self, bound: float) -> bool:
         """Takes nothing new, waits at most `bound` seconds for what is in flight, and ends the rest.
 
@@ -181,7 +191,7 @@ class Gate:
                 raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
             await self._admit(scope, headers, access, receive, send)
         except Refused as refused:
-            await _refuse(refused, receive, send)
+            await _refuse(refused, _headers_of(scope), receive, send)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -249,9 +259,7 @@ class Gate:
         finally:
             exchange.end("The client has hung up.")
             if is_post:
-                self._posts.discard(exchange)
-                if not self._posts:
-                    self._quiet.set()
+                self.no_longer_awaits(exchange)
 
     def _client(self, scope: Scope, session: bytes | None, access: AccessToken | None) -> str:
         # Only a session that we have opened is a client of its own: another name could be made up for each request.
@@ -325,8 +333,11 @@ def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
     return found
 
 
-async def _refuse(refused: Refused, receive: Receive, send: Send) -> None:
-    left = DISCARD_BYTES
+async def _refuse(refused: Refused, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    left = DISCARD_LARGE_BYTES if refused.status == 413 else DISCARD_BYTES
+    if b"expect" in headers:
+        # It asks before it sends the body, and looking for that would be our yes.
+        left = 0
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
             while left > 0:

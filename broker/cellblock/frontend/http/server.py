@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.http.address import MCP_PATH, Address
+from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bounded_by
 from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
 from cellblock.frontend.http.gate import Gate
@@ -35,6 +35,7 @@ from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_u
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.kept_outputs import KeptOutputs, keeping
+from cellblock.frontend.list_changes import LISTEN
 from cellblock.frontend.mcp_server import make_server
 from cellblock.frontend.service import RunService
 
@@ -96,7 +97,8 @@ class HttpFrontend:
             encrypted=options.tls_cert is not None,
             named=bool(settings.allowed_hosts),
         )
-        _check_certificate(options)
+        if options.tls_cert is not None and options.tls_key is not None:
+            check_certificate(options.tls_cert, options.tls_key)
         self._settings = settings
         self._options = options
         self._stopping = asyncio.Event()
@@ -188,10 +190,12 @@ class HttpFrontend:
         async def bound_to_its_request(
             ctx: ServerRequestContext[Any, Any], call_next: CallNext
         ) -> HandlerResult:
-            if ctx.method != "tools/call":
+            if ctx.method not in ("tools/call", LISTEN):
                 return await call_next(ctx)
             if gate.draining:
                 raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
+            if ctx.method == LISTEN:
+                gate.no_longer_awaits(Exchange.of(ctx))
             return await Exchange.of(ctx).carry(ctx, call_next)
 
         server.middleware.append(bound_to_its_request)
@@ -204,6 +208,7 @@ class HttpFrontend:
                     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     stopping.cancel()
+                server.end_streams()
                 drained = await gate.drain(self._settings.drain_ms / 1000)
                 if not drained:
                     logger.warning("runs in flight are ended: the bound of draining is over")
@@ -267,24 +272,6 @@ class HttpFrontend:
             ssl_keyfile=options.tls_key,
         )
         return _Server(config, on_serving)
-
-
-def _check_certificate(options: HttpOptions) -> None:
-    if options.tls_cert is None or options.tls_key is None:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-            options.tls_cert, options.tls_key, password=_no_password
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"The certificate {options.tls_cert} with the key {options.tls_key} cannot be used: {error}.",
-            hint="Give a PEM certificate chain, and its private key without a password.",
-        ) from None
-
-
-def _no_password() -> str:
-    raise ValueError("the key is encrypted, and nobody is there to give the password")
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:

@@ -13,7 +13,8 @@ function make(tag, options = {}, ...children) {
   return element;
 }
 
-const time = (ms) => ms == null ? "–" : ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`
+const time = (ms) => ms == null ? "–"
+  : ms < 1000 ? `${ms < 10 && !Number.isInteger(ms) ? ms.toFixed(1) : Math.round(ms)} ms`
   : ms < 60000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60000)} min ${Math.round(ms / 1000) % 60} s`;
 const ago = (seconds) => seconds < 1 ? "now" : seconds < 60 ? `${Math.round(seconds)} s ago`
   : seconds < 3600 ? `${Math.round(seconds / 60)} min ago` : `${Math.round(seconds / 3600)} h ago`;
@@ -124,9 +125,10 @@ function show(state) {
   ]));
   syncRows(byId("upstreams"), state.upstreams, (server) => server.name, () => make("tr"), (row, server) => {
     const all = Object.values(server.calls).reduce((sum, count) => sum + count, 0);
+    const failed = all - (server.calls.ok ?? 0);
     const ready = server.state === "ready";
     cells(row, [server.name, [ready ? "ready" : `${server.state}: ${server.reason}`, ready ? "ok-text" : "bad-text",
-      server.reason], [server.tools, "n"], [all, "n"], [all - (server.calls.ok ?? 0), "n"],
+      server.reason], [server.tools, "n"], [all, "n"], [failed, failed ? "n bad-text" : "n"],
       [time(server.latency.p50), "n"], [time(server.latency.p95), "n"]]);
   });
   syncRows(byId("knowledge"), state.knowledge, (server) => server.id, () => make("tr"), (row, server) => {
@@ -192,7 +194,7 @@ async function showRun() {
     ...steps.map(([name, from, to]) => lane(name, from, to - from, whole, "step", time(to - from))),
     ...run.timeline.map((call) => lane(`${call.server}.${call.tool}`, call.atMs, call.durationMs, whole,
       call.outcome === "ok" ? "" : call.outcome === "running" ? "now" : "bad",
-      call.outcome === "ok" ? time(call.durationMs) : call.outcome)));
+      call.outcome !== "ok" ? call.outcome : call.durationMs ? time(call.durationMs) : "<1 ms")));
   byId("detail-diagnostics").replaceChildren(...(run.diagnostics.length ? run.diagnostics.map((entry) =>
     make("li", { text: `${entry.code}: ${entry.message}`, class: entry.severity === "error" ? "bad-text" : "" }))
     : [make("li", { text: "none" })]));

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,14 +118,14 @@ async def test_nothing_is_left_of_what_is_cancelled(
     kept: KeptOutputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
-    write = kept_outputs._write  # pyright: ignore[reportPrivateUsage]
+    write = kept_outputs.write_within
 
-    def slow(file: Path, data: bytes) -> None:
+    def slow(*arguments: Any) -> None:
         began.set()
         assert go_on.wait(20)
-        write(file, data)
+        write(*arguments)
 
-    monkeypatch.setattr(kept_outputs, "_write", slow)
+    monkeypatch.setattr(kept_outputs, "write_within", slow)
     work = asyncio.create_task(keep(kept, ANN, "x"))
     await until(began.is_set, "the thread writes")
     work.cancel()
@@ -138,7 +139,7 @@ async def test_nothing_is_left_of_what_is_cancelled(
 async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(kept_outputs, "DISK_SECONDS", 0.05)
-    monkeypatch.setattr(kept_outputs, "_write", lambda *_: go_on.wait(20))
+    monkeypatch.setattr(kept_outputs, "write_within", lambda *_: go_on.wait(20))
     try:
         with pytest.raises(TimeoutError):
             await keep(kept, ANN, "x")

@@ -130,3 +130,15 @@ def test_levels_of_both_generations() -> None:
     for number in range(3 * live.MAX_CLIENTS):
         levels.set(str(number), "debug")
     assert levels.of(old, "one") is None
+
+
+def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:
+    """Its words are its own: they can neither break the line nor fill it."""
+    run = LiveRun(None, 60)
+    run.call_progress("files", "copy", 1, 4, "one\n\x1b[2Jof four")
+    assert run.progress_text() == "0 s, 0 tool calls; files.copy: 1 of 4 one \ufffd[2Jof four"
+    run.call_progress("files", "copy", 2.5, None, "x" * 10_000)
+    assert "files.copy: 2.5 xxx" in run.progress_text() and len(run.progress_text()) < 2 * MAX_SHOWN_CHARS
+    assert run.observer.on_call is not None
+    run.observer.on_call(CALL)
+    assert run.progress_text() == "0 s, 1 tool call"
