@@ -19,3 +19,25 @@ def tell(callback: Callable[P, object] | None, *args: P.args, **kwargs: P.kwargs
         callback(*args, **kwargs)
     except Exception:
         logger.exception("a callback raised: %r", callback)
+
+
+class Listeners:
+    """Whoever wants to know that something has changed."""
+
+    def __init__(self) -> None:
+        self._all: dict[object, Callable[[], object]] = {}
+
+    def add(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called from now on, on the event loop; what this gives ends that."""
+        key = object()
+        self._all[key] = listener
+
+        def remove() -> None:
+            self._all.pop(key, None)
+
+        return remove
+
+    def tell(self) -> None:
+        """Calls them all."""
+        for listener in list(self._all.values()):
+            tell(listener)

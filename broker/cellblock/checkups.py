@@ -1,9 +1,10 @@
-"""The usual troubles, each with its fix: what `cellblock doctor` looks at beside starting everything."""
+"""The usual troubles, each with its fix: what `cellblock doctor` looks at beside starting everything.
+
+What concerns a daemon (address, certificate, token) is in `checkups_daemon`.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import os
 import re
 import shutil
@@ -12,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cellblock.config import ServerConfig, Settings
+from cellblock.config import ServerConfig
 from cellblock_worker.confinement import deno_binary
 
-PROBE_SECONDS: Final = 2.0
-"""For a daemon on this machine to say that it lives."""
+LOW_DISK_BYTES: Final = 64 * 1024 * 1024
+"""Free space below which logs and stores will soon find none."""
 
 TO_INSTALL: Final[Mapping[str, str]] = {
     "npx": "Install Node.js, which brings it: https://nodejs.org",
@@ -112,43 +113,59 @@ def deno_trouble() -> str | None:
     return None if os.access(binary, os.X_OK) else f"Deno cannot be started: {binary}. {DENO_FIX}"
 
 
-def daemon_state(address: str) -> tuple[str, str | None]:
-    """What is at the daemon's usual address, and a warning when that is something else.
-
-    Args:
-        address: `HOST:PORT` on this machine.
-    """
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PROBE_SECONDS)
-    with contextlib.closing(connection):
-        try:
-            connection.request("GET", "/livez")
-            answer = connection.getresponse()
-            lives = answer.status == 200
-            connection.request("GET", "/readyz")
-            ready = connection.getresponse().status == 200
-        except ConnectionRefusedError:
-            return f"none at {address}", None
-        except (OSError, http.client.HTTPException):
-            lives = ready = False
-    if lives:
-        return f"one serves at {address}, {'ready' if ready else 'not ready to run scripts'}", None
+def low_disk(state_dir: Path) -> str | None:
+    """What to do about a disk that is nearly full; None when it is not."""
+    free = shutil.disk_usage(state_dir).free
+    if free >= LOW_DISK_BYTES:
+        return None
     return (
-        f"none: another program has {address}",
-        f"{address} is taken by another program. Serve at another port: cellblock serve --http 127.0.0.1:PORT.",
+        f"The disk of the state directory {state_dir} has only {free // 1024:,} KiB left: logs and what is learnt "
+        "will be lost. Free space on it, or use another --state-dir."
     )
 
 
-def token_trouble(settings: Settings) -> str | None:
-    """What is wrong with the token file, and what to do; None when there is none or all is well."""
-    from cellblock.errors import ConfigError
-    from cellblock.frontend.http.token import FILE_NAME, read_token
+_KERNEL_SETTINGS: Final = (
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+)
+"""What forbids user namespaces: the setting, the value that does, and what allows them."""
 
-    file = settings.state_dir / FILE_NAME
-    if not file.exists():
-        return None
-    try:
-        read_token(file)
-    except ConfigError as error:
-        return str(error)
-    return None
+_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+
+
+def isolation_fix(
+    missing: str, proc: Path = Path("/proc/sys"), containers: tuple[str, ...] = _CONTAINERS
+) -> str:
+    """How to get what is missing around workers.
+
+    Args:
+        missing: As the host says it.
+        proc: Where the kernel's settings are.
+        containers: Files that tell a container.
+
+    Returns:
+        What to do, or nothing when that is said already, or is the user's own choice.
+    """
+    if "bwrap failed" not in missing:
+        return ""
+    for name, forbids, allows in _KERNEL_SETTINGS:
+        try:
+            value = (proc / name).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if value == forbids:
+            other = (
+                ", or give bwrap an AppArmor profile that allows `userns`"
+                if name.startswith("kernel/app")
+                else ""
+            )
+            return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}{other}."
+    if any(Path(file).exists() for file in containers):
+        return (
+            "This container forbids user namespaces. Start it so that they are allowed (Docker: --security-opt "
+            "seccomp=PROFILE with a profile that allows unshare, mount and pivot_root)."
+        )
+    return (
+        "Allow user namespaces to this user; inside a container or another sandbox, its own settings decide."
+    )

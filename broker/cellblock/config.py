@@ -41,6 +41,7 @@ from cellblock.config_sections import (
     MIB,
     FrontendSettings,
     HostSettings,
+    HttpUrl,
     LimitRange,
     LimitSettings,
     PinSettings,
@@ -170,7 +171,7 @@ class ServerConfig(BaseModel):
     cwd: Path | None = None
     """The folder it is started in; Cellblock's own when absent."""
 
-    url: str | None = None
+    url: HttpUrl | None = None
     """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
 
     headers: dict[str, str] = {}

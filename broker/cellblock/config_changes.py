@@ -18,6 +18,7 @@ LIVE: Final = (
     "limits.timeout_ms",
     "max_code_bytes",
     "pins",
+    "policy",
     "typecheck_timeout_ms",
     "upstream.max_concurrent_calls",
     "upstream.startup_wait_ms",

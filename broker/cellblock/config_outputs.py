@@ -30,7 +30,8 @@ class OutputSettings(Section):
     """On disk for one client, as `cellblock.policy` knows clients, in bytes; its oldest outputs go first."""
 
     total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
-    """On disk for all clients of a daemon together, in bytes; the oldest outputs go first."""
+    """On disk for all clients together, of all processes that serve with one state directory, in bytes; the oldest
+    outputs go first."""
 
     @property
     def shown_bytes(self) -> int:

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from cellblock_worker.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
 
 Positive = Annotated[int, Field(ge=1)]
+
+
+def _reachable(url: str) -> str:
+    # What refers to something still is of a server that is left out. A URL may hold a secret: it is not quoted.
+    if "${" in url:
+        return url
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("this is no URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL with http:// or https:// and a host is needed")
+    return url
+
+
+HttpUrl = Annotated[str, AfterValidator(_reachable)]
+"""Of a server; kept as it was written."""
 
 
 class Section(BaseModel):

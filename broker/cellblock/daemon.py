@@ -17,6 +17,7 @@ from typing import Any, Final
 import zmq
 
 from cellblock import __version__
+from cellblock.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
@@ -31,38 +32,23 @@ from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
-from cellblock.pool.local_host import LocalHost
-from cellblock.pool.pool import Pool
-from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
-from cellblock.socket_dir import SocketDir
 from cellblock.telemetry.facts import BrokerFacts
 from cellblock.telemetry.watchers import start_watchers
-from cellblock.transport.curve_link import CurveLink
-from cellblock.transport.router import RouterLink
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinStore
 from cellblock.upstream.registry import LOCAL_SERVER, Registry
 from cellblock.upstream.review import Reviewer
 from cellblock.upstream.tool_modules import load_tools
+from cellblock.workers import Workers, start_workers
 from cellblock_worker import protocol
-from cellblock_worker.host import HostConfig
 
 logger = logging.getLogger("cellblock")
 
-HOST_START_BOUND_SECONDS: Final = 15.0
-"""From starting the worker host to its `Hello`; it takes about 0.3 s."""
-
-SILENCE_CHECK_SECONDS: Final = 1.0
-
 LEARN_BOUND_SECONDS: Final = 5.0
 """Longest wait for the store of observed schemas; it opens in milliseconds."""
-
-SOCKET_NAME: Final = "hosts.sock"
-
-MIB: Final = 1024 * 1024
 
 
 class Broker:
@@ -79,20 +65,17 @@ class Broker:
     """
 
     def __init__(self, settings: Settings, *, tools: Sequence[Callable[..., Any]] = ()) -> None:
-        self._settings = settings
+        self._settings: Settings = settings
         self._tools = load_tools(settings.cellblock.tools, tools)
-        self._policy = Policy(
-            settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values()
-        )
+        self._policy = _policy(settings)
         self._stack = contextlib.AsyncExitStack()
         self._executor: Executor | None = None
         self._registry: Registry | None = None
-        self._pool: Pool | None = None
-        self._host: LocalHost | None = None
-        self._remote: CurveLink | None = None
+        self._workers: Workers | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
         self._releases: set[asyncio.Task[None]] = set()
+        self._changed = Listeners()
         self.events: Final = RunEvents()
         """Add a watcher to see all runs while they run."""
 
@@ -212,15 +195,19 @@ class Broker:
             What has changed, a sentence each; settings that need a restart are named there, and keep their old values.
 
         Raises:
-            ConfigError: The servers cannot be used together; nothing has changed then.
+            ConfigError: The servers cannot be used together, or the policy not with them; nothing has changed then.
             HostUnavailable: The broker is not running.
         """
         if self._executor is None or self._registry is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         settings, live, waiting = taken_over(self._settings, settings)
+        # Before anything changes: both can refuse.
+        policy = _policy(settings)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings = settings
-        generation = self._executor.use(settings.cellblock)
+        self._policy = policy
+        generation = self._executor.use(settings.cellblock, policy)
+        self._changed.tell()
         if change.retired:
             release = asyncio.create_task(self._registry.release(change.retired, generation.ended))
             self._releases.add(release)
@@ -240,28 +227,33 @@ class Broker:
     @property
     def hosts(self) -> list[protocol.Hello]:
         """What the connected worker hosts said of themselves."""
-        return self._pool.hosts if self._pool else []
+        return self._workers.pool.hosts if self._workers else []
 
     @property
     def warm_workers(self) -> int:
         """Workers that are booted and wait."""
-        return self._pool.warm if self._pool else 0
+        return self._workers.pool.warm if self._workers else 0
 
     def facts(self) -> BrokerFacts:
         """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
-        if self._pool is None or self._registry is None or self._outputs is None:
+        if self._workers is None or self._registry is None or self._outputs is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        return BrokerFacts(self._settings.cellblock.pool, self._pool, self._registry, self._outputs)
+        return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
 
     @property
     def host_pid(self) -> int | None:
         """Process id of the local worker host."""
-        return self._host.pid if self._host else None
+        return self._workers.host.pid if self._workers and self._workers.host else None
 
     @property
     def hosts_endpoint(self) -> str | None:
         """Where worker hosts on other machines connect, or None."""
-        return self._remote.endpoint if self._remote else None
+        return self._workers.remote.endpoint if self._workers and self._workers.remote else None
+
+    def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Has `listener` called, on the event loop, whenever a catalog, the settings or the policy have changed; what
+        this gives ends that."""
+        return self._changed.add(listener)
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """What is known now of a tool's output: given, declared or observed; None when nothing is.
@@ -310,71 +302,12 @@ class Broker:
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
             refine=ToolRefiner(section.schemas, overlays),
             logins=kept_logins(section.auth, state_dir),
+            on_change=self._changed.tell,
         )
         stack.push_async_callback(self._registry.close)
         self._registry.start()
 
-        socket_dir = SocketDir(state_dir)
-        stack.callback(socket_dir.close)
-        endpoint = f"ipc://{socket_dir.path}/{SOCKET_NAME}"
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        stack.callback(context.destroy, linger=0)
-
-        remote: CurveLink | None = None
-
-        def on_failed(identity: bytes, why: str) -> None:
-            if remote is not None and remote.reaches(identity):
-                remote.dismiss(identity, why)
-            else:
-                host.replace(identity)
-
-        def on_greeted(identity: bytes) -> None:
-            if remote is None or not remote.reaches(identity):
-                host.greeted(identity)
-
-        pool = Pool(section.pool, on_failed, on_greeted)
-        link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
-        stack.callback(link.close)
-        pool.use(link)
-
-        def make_config(identity: str) -> HostConfig:
-            if not (socket_dir.path / SOCKET_NAME).is_socket():
-                # Someone cleaned up: a host could never connect again.
-                socket_dir.restore()
-                link.bind_again()
-            return HostConfig(
-                connect=endpoint,
-                identity=identity,
-                capacity=section.pool.capacity,
-                warm=section.pool.warm,
-                idle_warm=section.pool.warm if section.pool.idle_warm is None else section.pool.idle_warm,
-                idle_after_ms=section.pool.idle_after_ms,
-                boot_parallel=max(2, os.cpu_count() or 1),
-                max_message_bytes=section.max_message_bytes,
-                isolation=section.isolation,
-                max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
-                total_memory_bytes=section.pool.total_memory_bytes,
-            )
-
-        def on_exit(identity: bytes, why: str) -> None:
-            link.forget(identity)
-            pool.host_gone(identity, why)
-
-        host = LocalHost(make_config, log_file=log_dir / "host.log", on_starting=link.expect, on_exit=on_exit)
-        stack.push_async_callback(host.stop)
-        stack.callback(pool.close)
-        silence = asyncio.create_task(_watch_silence(pool))
-        stack.callback(silence.cancel)
-        if section.hosts.local:
-            self._host = host
-            host.start()
-            await _host_started(pool, host, log_dir / "host.log")
-            host.established()
-        if section.hosts.listen is not None:
-            remote = self._remote = listen_for_hosts(section, pool)
-            stack.callback(remote.close)
-            pool.use(remote)
-        self._pool = pool
+        workers = self._workers = await start_workers(self._settings, log_dir, stack)
         checker = None
         if section.typecheck != "off":
             checker = TypeChecker(section.isolation, outputs=self._outputs, revision=lambda: known.revision)
@@ -383,7 +316,7 @@ class Broker:
                 checker.warm_up()
         executor = self._executor = Executor(
             section,
-            pool,
+            workers.pool,
             self._registry,
             checker=checker,
             learner=self._learner,
@@ -411,26 +344,8 @@ class Broker:
         await executor.close()
 
 
-async def _watch_silence(pool: Pool) -> None:
-    while True:
-        await asyncio.sleep(SILENCE_CHECK_SECONDS)
-        pool.check_silence()
-
-
-async def _host_started(pool: Pool, host: LocalHost, log_file: Path) -> None:
-    deadline = asyncio.get_running_loop().time() + HOST_START_BOUND_SECONDS
-    while not pool.hosts:
-        if host.refusal is not None:
-            raise HostUnavailable(
-                f"The worker host refuses to serve: {host.refusal}.", hint="Run `cellblock doctor`."
-            )
-        if asyncio.get_running_loop().time() > deadline:
-            why = f": {host.last_failure}" if host.last_failure else ""
-            raise HostUnavailable(
-                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s{why}.",
-                hint=f"See {log_file}.",
-            )
-        await asyncio.sleep(0.01)
+def _policy(settings: Settings) -> Policy:
+    return Policy(settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values())
 
 
 def _make_private(*directories: Path) -> None:

@@ -7,11 +7,13 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.catalog.naming import module_paths
-from cellblock.checkups import daemon_state, deno_trouble, fix_of, state_dir_trouble, token_trouble
+from cellblock.checkups import deno_trouble, fix_of, isolation_fix, low_disk, state_dir_trouble
+from cellblock.checkups_daemon import certificate_state, daemon_state, token_trouble
 from cellblock.daemon import Broker
 from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.terminal import Painter
@@ -96,13 +98,20 @@ class Report:
         return "\n".join(lines)
 
 
-async def examine(broker: Broker, *, warnings: Sequence[str] = (), address: str | None = None) -> Report:
+async def examine(
+    broker: Broker,
+    *,
+    warnings: Sequence[str] = (),
+    address: str | None = None,
+    tls: tuple[Path | None, Path | None] = (None, None),
+) -> Report:
     """Starts the broker, connects to every server, and runs one script.
 
     Args:
         broker: Not yet entered; closed again afterwards.
         warnings: What is known already.
         address: Where a daemon usually is, as `HOST:PORT`; None does not look.
+        tls: The certificate and the key that a daemon is to serve with.
     """
     settings = broker.settings
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
@@ -112,18 +121,27 @@ async def examine(broker: Broker, *, warnings: Sequence[str] = (), address: str 
     if address is not None:
         report.daemon, warning = await asyncio.to_thread(daemon_state, address)
         report.warnings += [warning] if warning else []
+    trouble, warning = certificate_state(*tls)
+    report.problems += [trouble] if trouble else []
+    report.warnings += [warning] if warning else []
     trouble = state_dir_trouble(settings.state_dir)
     if trouble is not None:
         report.problems.append(trouble)
         return report
-    report.problems += [trouble for trouble in (token_trouble(settings), deno_trouble()) if trouble]
+    low = low_disk(settings.state_dir)
+    report.warnings += [low] if low else []
+    token, deno = token_trouble(settings), deno_trouble()
+    report.problems += [trouble for trouble in (token, deno) if trouble]
+    if deno is not None:
+        return report  # nothing could start
     enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
     names = {path: name for name, path in module_paths(enabled).items()}
     try:
         async with broker:
             await broker.settled()
             for hello in broker.hosts:
-                report.layers, report.missing = hello.layers, hello.missing
+                report.layers = hello.layers
+                report.missing = [_with_fix(layer) for layer in hello.missing]
                 versions["Deno"] = _deno_version(hello.deno)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
@@ -142,8 +160,15 @@ async def examine(broker: Broker, *, warnings: Sequence[str] = (), address: str 
             if compiler.why_absent() is None and settings.cellblock.typecheck != "off":
                 report.typecheck += await _failed_check(broker)
     except (HostUnavailable, ConfigError) as error:
-        report.problems.append(str(error))
+        # The hint of the one is to run this very command.
+        said = str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
+        report.problems.append(_with_fix(said))
     return report
+
+
+def _with_fix(said: str) -> str:
+    fix = isolation_fix(said)
+    return f"{said.removesuffix('.')}. {fix}" if fix else said
 
 
 def _typecheck(mode: str) -> str:

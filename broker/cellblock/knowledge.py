@@ -3,7 +3,6 @@ the front-end. Both give the same, from here."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,6 +16,7 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.catalog.typescript import declare_all, declare_server, declare_tool, declare_tools
 from cellblock.catalog.typescript.text import one_line
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import json_text
 
 NAMESPACE: Final = "mcp__"
 
@@ -208,10 +208,13 @@ def _named(catalog: Catalog, name: str) -> tuple[ServerEntry, ToolEntry]:
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
     near = nearest_names(name, known)
+    without = "Try `cellblock search`." if known else NO_SERVERS
     raise NoSuchTool(
-        f"There is no tool {name}.",
-        hint=f"Did you mean {' or '.join(near)}?" if near else "Try `cellblock search`.",
+        f"There is no tool {name}.", hint=f"Did you mean {' or '.join(near)}?" if near else without
     )
+
+
+NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) names them."
 
 
 def find_server(catalog: Catalog, name: str) -> ServerEntry:
@@ -225,16 +228,13 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
     if name in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[name])
     near = nearest_names(name, catalog.servers)
-    known = ", ".join(catalog.servers) or "none"
-    raise ConfigError(
-        f"There is no server {name}.",
-        hint=f"Did you mean {near[0]}?" if near else f"Connected servers: {known}.",
-    )
+    known = f"Connected servers: {', '.join(catalog.servers)}." if catalog.servers else NO_SERVERS
+    raise ConfigError(f"There is no server {name}.", hint=f"Did you mean {near[0]}?" if near else known)
 
 
 def as_json(value: object) -> str:
     """JSON for machines."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+    return json_text(value)
 
 
 def _names_of(server: ServerEntry, *tools: str) -> set[str]:

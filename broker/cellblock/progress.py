@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
@@ -33,6 +33,7 @@ class Progress(Watcher):
         self._log = ""
         self._frame = 0
         self._open: dict[int, str] = {}
+        self._held = False
         loop = asyncio.get_running_loop()
         self._now = loop.time
         self._since = loop.time()
@@ -66,8 +67,20 @@ class Progress(Watcher):
             parts.append(self._log.rstrip().rpartition("\n")[2])
         return plain(" · ".join(parts), width)
 
+    @contextlib.contextmanager
+    def held(self) -> Generator[None]:
+        """Inside, the line is away, and others may write."""
+        self.wipe()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+
     def draw(self) -> None:
         """Writes the line over the last one."""
+        if self._held:
+            return
         self._frame += 1
         width = shutil.get_terminal_size().columns - 3
         spinner = self._paint(FRAMES[self._frame % len(FRAMES)], "cyan")

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from cellblock_worker.bubblewrap import find_binary
+from certificates import certificate
 from support import CELLBLOCK, plain_server, write_config
 
 
@@ -75,3 +79,33 @@ def test_a_state_directory_that_cannot_be_written_is_a_problem(tmp_path: Path) -
     report = json.loads(done.stdout)
     assert done.returncode == 1
     assert "cannot be written" in report["problems"][0] and "--state-dir" in report["problems"][0]
+
+
+def test_what_a_daemon_is_to_serve_with_is_looked_at(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    cert, _ = certificate(tmp_path / "one")
+    _, key = certificate(tmp_path / "other")
+    options = ["--tls-cert", str(cert), "--tls-key", str(key), "--state-dir", str(tmp_path / "state")]
+    done = doctor(*options)
+    assert done.returncode == 1
+    assert "Give the private key that the certificate was made for." in done.stdout.partition("Problems")[2]
+    assert doctor("--http", "nowhere").returncode == 2
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces")
+def test_a_machine_that_forbids_namespaces(tmp_path: Path) -> None:
+    """In a namespace that allows no further one, as containers and hardened kernels are."""
+    bubblewrap = find_binary()
+    without = [str(bubblewrap), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns"]
+    if bubblewrap is None or subprocess.run([*without, "true"], capture_output=True, timeout=20).returncode:
+        pytest.skip("this bubblewrap cannot forbid user namespaces")
+    config = tmp_path / "config.json"
+    for isolation, section in (("auto", "missing   namespaces: "), ("required", "Problems\n")):
+        config.write_text(json.dumps({"cellblock": {"isolation": isolation}}), encoding="utf-8")
+        words = [*without, str(CELLBLOCK), "doctor", "--config", config, "--state-dir", tmp_path / "state"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        assert done.returncode == (isolation == "required")
+        told = done.stdout.partition(section)[2]
+        assert "Allow user namespaces" in told or "forbids user namespaces. " in told, done.stdout
+        assert "cellblock doctor" not in done.stdout

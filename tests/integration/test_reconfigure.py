@@ -119,3 +119,23 @@ async def test_limits_hold_for_the_next_run_and_a_wrong_name_changes_nothing(tmp
         error_of(await broker.run(PID), "SANDBOX_LIMIT")
         assert broker.settings.cellblock.pool.warm == 1
         await until(lambda: "plain" in broker.catalog.servers, "the server is still there")
+
+
+async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
+    """What is taken away is gone at once, without a restart; a policy that fits no server changes nothing."""
+
+    def granted(*tools: str):  # type: ignore[no-untyped-def]
+        policy = {"default": {"tools": list(tools)}}
+        return settings(tmp_path / "s", {"plain": plain_server()}, pool={"warm": 1}, policy=policy)
+
+    async with Broker(granted("plain.*")) as broker:
+        await broker.settled()
+        succeeded(await broker.run(PID))
+        said = broker.reconfigure(granted("plain.echo"))
+        assert said == ["cellblock.policy.default.tools has changed"]
+        error_of(await broker.run(PID), "IMPORT_FAILURE")
+        with pytest.raises(ConfigError, match="names no server"):
+            broker.reconfigure(granted("plan.*"))
+        error_of(await broker.run(PID), "IMPORT_FAILURE")
+        broker.reconfigure(granted("plain.pid"))
+        succeeded(await broker.run(PID))

@@ -82,18 +82,29 @@ def older(request: pytest.FixtureRequest) -> Broker:
     return request.getfixturevalue(request.param)
 
 
+@pytest.fixture(params=["stdio", "http", "newer"])
+def each(request: pytest.FixtureRequest) -> Broker:
+    """Each transport, and the newer revision."""
+    return request.getfixturevalue(request.param)
+
+
 class Person:
     """A client with everything that servers may ask for."""
 
     def __init__(
-        self, broker: Broker, name: str, *, wait: Callable[[], Awaitable[object]] | None = None
+        self,
+        broker: Broker,
+        name: str,
+        *,
+        wait: Callable[[], Awaitable[object]] | None = None,
+        mode: str = "legacy",
     ) -> None:
         self.asked: Asked = []
         self._name = name
         self._wait = wait
         self.client = Client(
             make_server(broker, version="1"),
-            mode="legacy",
+            mode=mode,
             elicitation_callback=self.elicit,
             sampling_callback=self.sample,
             list_roots_callback=self.roots,
@@ -200,6 +211,27 @@ async def test_the_calls_clock_stands_still_while_a_person_thinks(http: Broker) 
         assert await slow.call("elicit") == "accept ada"
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_runs_clock_stands_still_while_a_person_thinks(http: Broker, mode: str) -> None:
+    """Of two questions at once, too: it goes on when both are answered. The time of the script itself counts."""
+    slow = Person(http, "ada", wait=lambda: asyncio.sleep(2.5), mode=mode)
+    both = """
+        import { elicit } from "@codemode/servers/asking";
+        const said = await Promise.all([elicit({}), elicit({ ms: 200 })]);
+        globalThis.__codemode_result__ = said;
+        if (FOREVER) await new Promise((resolve) => setTimeout(resolve, 60000));
+    """
+    async with slow.client as client:
+        for forever, wanted in (("false", None), ("true", "SANDBOX_LIMIT")):
+            arguments = {"code": both.replace("FOREVER", forever), "limits": {"timeoutMs": 2000}}
+            run = await within(client.call_tool("codemode.run", arguments), 60)
+            assert run.structured_content is not None
+            codes = [found["code"] for found in run.structured_content["diagnostics"]]
+            assert codes == ([wanted] if wanted else []), run.structured_content
+            if not wanted:
+                assert run.structured_content["result"] == ["accept ada"] * 2
+
+
 async def test_what_is_not_passed_on_is_told_as_not_there(narrow: Broker) -> None:
     ada = Person(narrow, "ada")
     async with ada.client:
@@ -230,11 +262,8 @@ class Watching:
         raise RuntimeError("a listener that fails costs nothing")
 
 
-@pytest.mark.parametrize("kind", ["stdio", "http", "newer"])
-async def test_progress_and_log_messages(
-    kind: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker: Broker = request.getfixturevalue(kind)
+async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker = each
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
     token = requester.set(watching)
@@ -253,6 +282,26 @@ async def test_progress_and_log_messages(
     assert record.levelno == logging.ERROR, "and the one at level debug is left out"
     assert record.getMessage() == r'asking[disk\u001b[2J]: {"said": "the disk is full"}'
     assert (record.__dict__["server"], record.__dict__["server_logger"]) == ("asking", r"disk\u001b[2J")
+
+
+async def test_a_client_that_wants_progress_gets_the_servers_too(newer: Broker) -> None:
+    told: list[str] = []
+    heard = asyncio.Event()
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+        if "asking.talk: 1 of 2 half" in told[-1]:
+            heard.set()
+
+    async with Person(newer, "ada").client as client:
+        work = asyncio.create_task(
+            client.call_tool(
+                "codemode.run", {"code": script("talk", ms=20_000)}, progress_callback=on_progress
+            )
+        )
+        await within(heard.wait(), 30)
+        work.cancel()
+        await asyncio.wait([work])
 
 
 async def test_bounds_of_one_server(narrow: Broker) -> None:

@@ -151,7 +151,7 @@ def entry_warnings(made: Normal, known: Sequence[str]) -> list[Problem]:
             path = (*made.origins.get(name, (SERVERS_KEY, name)), key)
             if key == "envFile":
                 message, hint = "this file of variables is not read", "Put its variables under env."
-            elif key in FOREIGN_KEYS or key in known or (near := nearest(key, known, NEAR_MISS)) is None:
+            elif key in FOREIGN_KEYS or key in known or (near := _meant(key, known)) is None:
                 continue
             else:
                 message, hint = "unknown key, which is left alone", f"Did you mean {near}?"
@@ -160,6 +160,14 @@ def entry_warnings(made: Normal, known: Sequence[str]) -> list[Problem]:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _meant(key: str, known: Sequence[str]) -> str | None:
+    """The known key that was probably meant: a similar one, or one of the same letters."""
+    letters = sorted(key.lower())
+    return nearest(key, known, NEAR_MISS) or next(
+        (one for one in known if sorted(one.lower()) == letters), None
+    )
 
 
 def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -> None:

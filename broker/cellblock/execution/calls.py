@@ -90,6 +90,7 @@ class ToolCalls:
         rules: What the policy says of each call; None where it says nothing.
         clock: The run's wall clock, for the time in which the user is asked.
         watch: Told each call as it begins and ends; None when nobody watches.
+        context: In which the calls are made: that of the request that made the run.
     """
 
     catalog: Catalog
@@ -104,13 +105,13 @@ class ToolCalls:
     rules: CallRules | None = None
     clock: Clock = NO_CLOCK
     watch: RunWatch | None = None
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
     _waiting_since: float | None = None
     _waited: float = 0.0
     _running: int = 0
-    _context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.concurrent)
@@ -166,7 +167,7 @@ class ToolCalls:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
-        task = asyncio.create_task(work, context=self._context.copy())
+        task = asyncio.create_task(work, context=self.context.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -114,9 +114,11 @@ class Executor:
         """Whether a run is at work, from its request to its response."""
         return self._at_work > 0
 
-    def use(self, settings: CellblockSettings) -> Generation:
-        """Takes over other limits and bounds for the runs that come, and gives the generation of those before."""
+    def use(self, settings: CellblockSettings, policy: Policy) -> Generation:
+        """Takes over other limits, bounds and grants for the runs that come, and gives the generation of those
+        before."""
         self._settings = settings
+        self._policy = policy
         self._types = TypeErrors(settings, self._checker)
         before, self._generation = self._generation, Generation()
         return before

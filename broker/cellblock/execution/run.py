@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from cellblock.callbacks import tell
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
 from cellblock.execution.events import RunWatch
-from cellblock.execution.failure import diagnose, in_script_terms, stacks_in_result
+from cellblock.execution.failure import diagnose, stacks_in_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
-from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, Usage
+from cellblock.execution.response import Diagnostic, Observer, RunResponse, Usage
 from cellblock.execution.run_clock import RunClock
+from cellblock.execution.said import Said
 from cellblock.execution.states import Event, State, advance
 from cellblock.policy.rules import RunRules
 from cellblock.pool.lease import Lease
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.upstream.requester import PAUSE_MS, requester, run_clock
 from cellblock_worker import protocol
-from cellblock_worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker_states import MAX_NOTICES
 
 logger = logging.getLogger("cellblock.execution")
 
@@ -39,10 +39,6 @@ HOST_GRACE_SECONDS: Final = 3.0
 
 KILL_BOUND_SECONDS: Final = 4.0
 """From asking for a worker's death to `Ended`; the host itself allows 2 s."""
-
-LOG_NOTE_BYTES: Final = 1024
-"""What a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap; who sends
-more lies."""
 
 MAX_QUERIES: Final = 1_000
 """Discovery requests of one run."""
@@ -86,18 +82,15 @@ class Run:
         self._limits = limits
         self._max_message_bytes = max_message_bytes
         self._discovery = discovery
-        self._on_log = observer.on_log
         self._watch = watch
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._logs: list[LogEntry] = []
+        self._said = Said(plan.script, limits.max_log_bytes, observer.on_log, watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
         self._queries = 0
-        self._log_bytes = 0
-        self._notices = 0
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
@@ -108,6 +101,10 @@ class Run:
         self._last_id = 0
         self._rules = rules
         self._pause_ms = rules.pause_ms if rules is not None else 0
+        context = contextvars.copy_context()
+        if requester.get() is not None:
+            self._pause_ms += PAUSE_MS
+            context.run(run_clock.set, lambda: self._clock.standing_still())
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
         self._calls = ToolCalls(
             catalog=catalog,
@@ -122,6 +119,7 @@ class Run:
             rules=rules,
             clock=self._clock,
             watch=watch,
+            context=context,
         )
 
     async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
@@ -163,7 +161,7 @@ class Run:
                         self._watch.started()
                     self._clock.start(self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
-                self._on_log_message(message, body)
+                self._within(self._said.log(message, body))
             case _ if self._state is not State.RUNNING:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
@@ -172,7 +170,7 @@ class Run:
             case protocol.Query():
                 self._on_query(message, body)
             case protocol.Notice():
-                self._on_notice(body)
+                self._within(self._said.notice(body))
             case protocol.Done():
                 self._on_done(body)
             case protocol.Failed():
@@ -257,18 +255,9 @@ class Run:
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
-    def _on_log_message(self, message: protocol.Log, body: bytes) -> None:
-        self._log_bytes += len(body)
-        if self._log_bytes > self._limits.max_log_bytes + LOG_NOTE_BYTES or len(self._logs) > MAX_LOG_ENTRIES:
-            self._host_broke_word("it sent more logs than a run may have")
-            return
-        text = in_script_terms(body.decode("utf-8", "replace"), self._plan.script)
-        entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
-        self._logs.append(entry)
-        if self._on_log is not None:
-            tell(self._on_log, entry)
-        if self._watch is not None:
-            self._watch.logged(entry)
+    def _within(self, breach: str | None) -> None:
+        if breach is not None:
+            self._host_broke_word(breach)
 
     def _is_next(self, call_id: int) -> bool:
         """Whether ids count up as they must: a call that is said twice must not be made twice."""
@@ -309,29 +298,6 @@ class Run:
         except payload.PayloadError as error:
             failure = ScriptError(f"The request is {error}.", hint="Pass plain JSON data.")
             self._reply(message.id, False, payload.encode(failure.as_json()))
-
-    def _on_notice(self, body: bytes) -> None:
-        self._notices += 1
-        if self._notices > MAX_NOTICES:
-            self._host_broke_word("it sent more notices than a run may have")
-            return
-        try:
-            notice: object = payload.decode(body)
-        except payload.PayloadError:
-            return
-        if not isinstance(notice, dict):
-            return
-        known = cast("dict[str, Any]", notice)
-        texts = {key: value for key, value in known.items() if isinstance(value, str)}
-        self._diagnostics.append(
-            Diagnostic(
-                severity="warning",
-                code=texts.get("code", "NOTICE")[:64],
-                message=in_script_terms(texts.get("message", "")[:1000], self._plan.script),
-                hint=texts.get("hint", "")[:500] or None,
-                path=texts.get("path", "")[:500] or None,
-            )
-        )
 
     def _settle(self) -> None:
         self._move(Event.SETTLE)
@@ -379,7 +345,7 @@ class Run:
         ended = self._ended or protocol.Ended(reason="crashed")
         if self._watch is not None:
             self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        diagnostics = list(self._diagnostics)
+        diagnostics = [*self._said.notices, *self._diagnostics]
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.
         if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
@@ -389,7 +355,7 @@ class Run:
         failed = final is not None or self._failed
         trace = self._calls.trace()
         return RunResponse(
-            logs=self._logs,
+            logs=self._said.logs,
             result=None if failed else self._result,
             diagnostics=diagnostics,
             tool_trace=trace,

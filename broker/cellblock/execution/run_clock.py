@@ -1,4 +1,4 @@
-"""The broker's side of a run's wall clock, which stands still while the user is asked about a call.
+"""The broker's side of a run's wall clock, which stands still while the user is asked about a call, or by a server.
 
 The host keeps `timeoutMs`; this tells it when to stop and to go on, and moves the broker's own, later bound along with
 it. Only what the broker itself holds stops the clock: a worker has no word for it.
@@ -7,7 +7,8 @@ it. Only what the broker itself holds stops the clock: a worker has no word for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from cellblock_worker import protocol
 
@@ -33,6 +34,7 @@ class RunClock:
         self._left = 0.0
         self._since = 0.0
         self._stopped = False
+        self._holders = 0
 
     def start(self, bound: float) -> None:
         """The worker has the script; the broker's own bound is so many seconds away."""
@@ -42,6 +44,7 @@ class RunClock:
 
     def stop(self) -> None:
         """From now on the run's time does not pass."""
+        self._holders += 1
         if self._stopped or self._allowance <= 0:
             return
         self._left -= self._turn(stopped=True)
@@ -49,12 +52,22 @@ class RunClock:
         self._set_bound(self._left + self._allowance)
 
     def go_on(self) -> None:
-        """It passes again."""
-        if not self._stopped:
+        """It passes again, when nobody else has stopped it."""
+        self._holders -= 1
+        if self._holders or not self._stopped:
             return
         self._allowance -= self._turn(stopped=False)
         self._send(protocol.Resume())
         self._set_bound(self._left)
+
+    @contextmanager
+    def standing_still(self) -> Generator[None]:
+        """Inside, the run's time does not pass."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.go_on()
 
     def _turn(self, *, stopped: bool) -> float:
         now = asyncio.get_running_loop().time()

@@ -24,6 +24,9 @@ logger = logging.getLogger("cellblock.schemas")
 
 FILE_NAME: Final = "schemas.sqlite3"
 
+BUSY_PAUSE_SECONDS: Final = 0.01
+"""Between two tries where SQLite does not wait by itself."""
+
 BUSY_BOUND_SECONDS: Final = 5.0
 """Longest wait for another broker's write; one takes milliseconds. A write that waits longer is given up."""
 
@@ -68,6 +71,19 @@ _OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
 
 class StoreError(Exception):
     """The file cannot be read or written; the text says why."""
+
+
+def _into_wal(connection: sqlite3.Connection) -> None:
+    """Sets the mode of a file that another broker may be making at this moment: SQLite does not wait for that lock."""
+    deadline = time.monotonic() + BUSY_BOUND_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(BUSY_PAUSE_SECONDS)
 
 
 class Store:
@@ -197,7 +213,7 @@ class Store:
             os.close(descriptor)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _into_wal(connection)
             # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost
             # the last writes, which are observations and will be made again.
             connection.execute("PRAGMA synchronous = NORMAL")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.callbacks import tell
+from cellblock.callbacks import Listeners, tell
 from cellblock.config import UpstreamSettings, parse_settings
 from cellblock.execution.response import Observer
 from cellblock.pool.pool import Pool
@@ -94,3 +94,16 @@ async def test_a_session_goes_on_though_its_listener_raises(tmp_path: Path) -> N
     session.start()
     await until(lambda: session.reason, "a reason")
     await within(session.close())
+
+
+def test_listeners(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[int] = []
+    listeners = Listeners()
+    listeners.add(broken)
+    remove = listeners.add(lambda: seen.append(1))
+    listeners.add(lambda: (seen.append(2), remove()))
+    listeners.tell()
+    listeners.tell()
+    remove()
+    assert seen == [1, 2, 2]
+    assert "an observer's own fault" in caplog.text

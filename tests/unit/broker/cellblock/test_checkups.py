@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from cellblock import checkups
-from cellblock.config import ServerConfig, parse_settings
+from cellblock.config import ServerConfig
 
 
 @pytest.mark.parametrize(
@@ -67,15 +63,6 @@ def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
     assert "chmod 700" in (checkups.state_dir_trouble(shared) or "")
 
 
-def test_a_token_that_others_may_read(tmp_path: Path) -> None:
-    settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
-    assert checkups.token_trouble(settings) is None
-    token = tmp_path / "token"
-    token.write_text("x" * 43)
-    token.chmod(0o644)
-    assert "chmod 600" in (checkups.token_trouble(settings) or "")
-
-
 def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkups.deno_trouble() is None
 
@@ -86,32 +73,30 @@ def test_a_missing_deno(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--force-reinstall" in (checkups.deno_trouble() or "")
 
 
-class Living(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/livez" else 503)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Not to stderr."""
+def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkups.low_disk(tmp_path) is None
+    monkeypatch.setattr(checkups, "LOW_DISK_BYTES", 1 << 62)
+    assert "Free space on it" in (checkups.low_disk(tmp_path) or "")
 
 
-@pytest.fixture
-def living() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Living)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+FAILED = "namespaces: /usr/bin/bwrap failed: bwrap: setting up uid map: Permission denied"
 
 
-def test_what_is_at_the_daemons_address(living: str) -> None:
-    assert checkups.daemon_state(living) == (f"one serves at {living}, not ready to run scripts", None)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        address = f"127.0.0.1:{other.getsockname()[1]}"
-        threading.Thread(target=lambda: other.accept()[0].close(), daemon=True).start()
-        state, warning = checkups.daemon_state(address)
-        assert state.startswith("none: another program") and "Serve at another port" in (warning or "")
-    assert checkups.daemon_state(address) == (f"none at {address}", None)
+@pytest.mark.parametrize(
+    ("setting", "value", "word"),
+    [
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "AppArmor profile"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces="),
+        ("user/max_user_namespaces", "15000", "Allow user namespaces to this user"),
+    ],
+)
+def test_namespaces_that_are_forbidden(setting: str, value: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / setting).parent.mkdir()
+    (tmp_path / setting).write_text(f"{value}\n", encoding="ascii")
+    assert word in checkups.isolation_fix(FAILED, tmp_path, ())
+    assert checkups.isolation_fix("namespaces and cgroup: switched off", tmp_path, ()) == ""
+
+
+def test_namespaces_that_a_container_forbids(tmp_path: Path) -> None:
+    assert "Docker" in checkups.isolation_fix(FAILED, tmp_path, (str(tmp_path),))

@@ -116,3 +116,46 @@ def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
     other = subprocess.run([CELLBLOCK, "types", "--config", file], capture_output=True, text=True, timeout=60)
     assert other.returncode == 2 and other.stdout == ""
     assert f"{file}:8:30: cellblock.limits.timeout_ms.maximum" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://x/mcp", "http:// or https://"),
+        ("http://", "http:// or https://"),
+        ("localhost:8000/mcp", "http:// or https://"),
+        ("", "http:// or https://"),
+        ("http://x:99999/", "this is no URL"),
+        ("http://[::1/mcp", "this is no URL"),
+    ],
+)
+def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(tmp_path: Path, url: str, said: str) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(
+        f'{{"mcpServers": {{"a": {{"url": "{url}?key=hunter2-secret"}}}}}}'
+        if url
+        else '{"mcpServers": {"a": {"url": ""}}}'
+    )
+    (problem,) = check_config(file).problems
+    assert (problem.severity, problem.place, problem.position) == ("error", "mcpServers.a.url", (1, 30))
+    assert said in problem.message and "hunter2" not in problem.message + problem.hint
+
+
+def test_a_disabled_servers_url_may_refer_to_what_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
+    assert check_config(file).ok
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("evn", "env"), ("comand", "command"), ("Env", "env"), ("hedaers", "headers")]
+)
+def test_slips_in_an_entry_are_found(tmp_path: Path, key: str, meant: str) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(f'{{"mcpServers": {{"a": {{"command": "x", "{key}": {{}}, "alwaysAllow": []}}}}}}')
+    (problem,) = check_config(file).problems
+    assert (problem.severity, problem.place, problem.hint) == (
+        "warning",
+        f"mcpServers.a.{key}",
+        f"Did you mean {meant}?",
+    )

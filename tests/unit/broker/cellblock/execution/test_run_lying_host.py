@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.execution.run import LOG_NOTE_BYTES
+from cellblock.execution.said import LOG_NOTE_BYTES
 from cellblock_worker import protocol
 from cellblock_worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker_states import MAX_NOTICES

@@ -187,6 +187,19 @@ def test_two_brokers_write_one_file(path: Path) -> None:
     assert set(to_schema(merged.value)["properties"]) == {"left", "right"}
 
 
+def test_a_broker_waits_for_another_that_is_making_the_file(path: Path) -> None:
+    """SQLite by itself gives up at once here, whatever its timeout is."""
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.3, other.execute, ["COMMIT"])
+    done.start()
+    store = Store(path)
+    store.merge({KEY: seen(1)})
+    store.close()
+    done.join()
+    other.close()
+
+
 def test_a_fingerprint_is_of_the_definition() -> None:
     one = fingerprint({"type": "object", "properties": {"a": True}}, None)
     assert one == fingerprint({"properties": {"a": True}, "type": "object"}, None)

@@ -1,0 +1,89 @@
+"""What a run has said beside its calls and its outcome: logs and notices, each within what the host must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from cellblock.callbacks import tell
+from cellblock.execution import payload
+from cellblock.execution.events import RunWatch
+from cellblock.execution.failure import in_script_terms
+from cellblock.execution.response import Diagnostic, LogEntry
+from cellblock.execution.source import Script
+from cellblock_worker import protocol
+from cellblock_worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker_states import MAX_NOTICES
+
+LOG_NOTE_BYTES: Final = 1024
+"""What a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap; who sends
+more lies."""
+
+
+class Said:
+    """Of one run.
+
+    Args:
+        script: Positions and names are told in its author's terms.
+        max_log_bytes: The run's `maxLogBytes`.
+        on_log: Told each entry.
+        watch: Those that watch all runs; None when nobody does.
+
+    Attributes:
+        logs: In the order in which they came.
+        notices: The sandbox's warnings.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        max_log_bytes: int,
+        on_log: Callable[[LogEntry], None] | None,
+        watch: RunWatch | None,
+    ) -> None:
+        self.logs: list[LogEntry] = []
+        self.notices: list[Diagnostic] = []
+        self._script = script
+        self._most = max_log_bytes + LOG_NOTE_BYTES
+        self._on_log = on_log
+        self._watch = watch
+        self._bytes = 0
+        self._noticed = 0
+
+    def log(self, message: protocol.Log, body: bytes) -> str | None:
+        """Takes one entry; gives what the host has done wrong, if it has."""
+        self._bytes += len(body)
+        if self._bytes > self._most or len(self.logs) > MAX_LOG_ENTRIES:
+            return "it sent more logs than a run may have"
+        text = in_script_terms(body.decode("utf-8", "replace"), self._script)
+        entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
+        self.logs.append(entry)
+        if self._on_log is not None:
+            tell(self._on_log, entry)
+        if self._watch is not None:
+            self._watch.logged(entry)
+        return None
+
+    def notice(self, body: bytes) -> str | None:
+        """Takes one notice, which anything may be written in; gives what the host has done wrong, if it has."""
+        self._noticed += 1
+        if self._noticed > MAX_NOTICES:
+            return "it sent more notices than a run may have"
+        try:
+            notice: object = payload.decode(body)
+        except payload.PayloadError:
+            return None
+        if not isinstance(notice, dict):
+            return None
+        known = cast("dict[str, Any]", notice)
+        texts = {key: value for key, value in known.items() if isinstance(value, str)}
+        self.notices.append(
+            Diagnostic(
+                severity="warning",
+                code=texts.get("code", "NOTICE")[:64],
+                message=in_script_terms(texts.get("message", "")[:1000], self._script),
+                hint=texts.get("hint", "")[:500] or None,
+                path=texts.get("path", "")[:500] or None,
+            )
+        )
+        return None

@@ -1,0 +1,133 @@
+"""The worker side of a broker: the pool, the socket of worker hosts, and the local host, started together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from cellblock.config import Settings
+from cellblock.errors import HostUnavailable
+from cellblock.pool.local_host import LocalHost
+from cellblock.pool.pool import Pool
+from cellblock.pool.remote_hosts import listen_for_hosts
+from cellblock.socket_dir import SocketDir
+from cellblock.transport.curve_link import CurveLink
+from cellblock.transport.router import RouterLink
+from cellblock_worker.host import HostConfig
+
+HOST_START_BOUND_SECONDS: Final = 15.0
+"""From starting the worker host to its `Hello`; it takes about 0.3 s."""
+
+SILENCE_CHECK_SECONDS: Final = 1.0
+
+SOCKET_NAME: Final = "hosts.sock"
+
+MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What has been started; `remote` is None where no hosts on other machines are listened for."""
+
+    pool: Pool
+    host: LocalHost | None
+    remote: CurveLink | None
+
+
+async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.AsyncExitStack) -> Workers:
+    """Starts them; `stack` stops them, in reverse order.
+
+    Raises:
+        HostUnavailable: The local host did not start, or refuses to serve.
+        OSError, zmq.ZMQError: A socket cannot be made.
+        ConfigError: The keys for hosts on other machines cannot be used.
+    """
+    section = settings.cellblock
+    socket_dir = SocketDir(settings.state_dir)
+    stack.callback(socket_dir.close)
+    endpoint = f"ipc://{socket_dir.path}/{SOCKET_NAME}"
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+    stack.callback(context.destroy, linger=0)
+
+    remote: CurveLink | None = None
+
+    def on_failed(identity: bytes, why: str) -> None:
+        if remote is not None and remote.reaches(identity):
+            remote.dismiss(identity, why)
+        else:
+            host.replace(identity)
+
+    def on_greeted(identity: bytes) -> None:
+        if remote is None or not remote.reaches(identity):
+            host.greeted(identity)
+
+    pool = Pool(section.pool, on_failed, on_greeted)
+    link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
+    stack.callback(link.close)
+    pool.use(link)
+
+    def make_config(identity: str) -> HostConfig:
+        if not (socket_dir.path / SOCKET_NAME).is_socket():
+            # Someone cleaned up: a host could never connect again.
+            socket_dir.restore()
+            link.bind_again()
+        return HostConfig(
+            connect=endpoint,
+            identity=identity,
+            capacity=section.pool.capacity,
+            warm=section.pool.warm,
+            idle_warm=section.pool.warm if section.pool.idle_warm is None else section.pool.idle_warm,
+            idle_after_ms=section.pool.idle_after_ms,
+            boot_parallel=max(2, os.cpu_count() or 1),
+            max_message_bytes=section.max_message_bytes,
+            isolation=section.isolation,
+            max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
+            total_memory_bytes=section.pool.total_memory_bytes,
+        )
+
+    def on_exit(identity: bytes, why: str) -> None:
+        link.forget(identity)
+        pool.host_gone(identity, why)
+
+    host = LocalHost(make_config, log_file=log_dir / "host.log", on_starting=link.expect, on_exit=on_exit)
+    stack.push_async_callback(host.stop)
+    stack.callback(pool.close)
+    silence = asyncio.create_task(_watch_silence(pool))
+    stack.callback(silence.cancel)
+    if section.hosts.local:
+        host.start()
+        await _host_started(pool, host, log_dir / "host.log")
+        host.established()
+    if section.hosts.listen is not None:
+        remote = listen_for_hosts(section, pool)
+        stack.callback(remote.close)
+        pool.use(remote)
+    return Workers(pool, host if section.hosts.local else None, remote)
+
+
+async def _watch_silence(pool: Pool) -> None:
+    while True:
+        await asyncio.sleep(SILENCE_CHECK_SECONDS)
+        pool.check_silence()
+
+
+async def _host_started(pool: Pool, host: LocalHost, log_file: Path) -> None:
+    deadline = asyncio.get_running_loop().time() + HOST_START_BOUND_SECONDS
+    while not pool.hosts:
+        if host.refusal is not None:
+            raise HostUnavailable(
+                f"The worker host refuses to serve: {host.refusal}.", hint="Run `cellblock doctor`."
+            )
+        if asyncio.get_running_loop().time() > deadline:
+            why = f": {host.last_failure}" if host.last_failure else ""
+            raise HostUnavailable(
+                f"The worker host did not start within {HOST_START_BOUND_SECONDS:g} s{why}.",
+                hint=f"See {log_file}.",
+            )
+        await asyncio.sleep(0.01)
