@@ -1,5 +1,7 @@
 // All jobs that wait, and those that they add, run before a timer.
+// Begun in a job: Deno may run a timer that is due before the jobs of a module's first evaluation.
 const order = [];
+await new Promise((resolve) => setTimeout(resolve, 0));
 const timer = new Promise((resolve) =>
   setTimeout(() => {
     order.push("timer");
