@@ -9,6 +9,7 @@ import signal
 from typing import NamedTuple
 
 from cellblock_worker import confinement
+from cellblock_worker.spawning import spawn
 
 
 class Outcome(NamedTuple):
@@ -37,7 +38,7 @@ async def run_once(launch: confinement.Launch, bound: float, given: bytes = b"")
         TimeoutError: It was killed.
     """
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await spawn(
             *launch.argv,
             env=confinement.WORKER_ENVIRONMENT,
             cwd="/",

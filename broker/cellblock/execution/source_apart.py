@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
+from cellblock_worker.spawning import spawn
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text
@@ -63,7 +64,7 @@ class Analyst:
 
 
 async def _find_apart(source: bytes) -> Imports:
-    process = await asyncio.create_subprocess_exec(
+    process = await spawn(
         sys.executable,
         "-m",
         "cellblock.execution.source_apart",

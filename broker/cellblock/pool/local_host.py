@@ -16,6 +16,7 @@ from zmq import ZMQError
 
 from cellblock.callbacks import tell
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.spawning import spawn
 
 logger = logging.getLogger("cellblock.pool")
 
@@ -174,7 +175,7 @@ class LocalHost:
             except OSError as error:
                 # A full disk must not keep runs from being served: the log is what can be done without.
                 logger.warning("the worker host has no log: %s", error)
-            self._process = await asyncio.create_subprocess_exec(
+            self._process = await spawn(
                 sys.executable,
                 "-m",
                 "cellblock_worker",

@@ -29,6 +29,7 @@ from cellblock.config import ServerConfig
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
 from cellblock_worker import lifetime
+from cellblock_worker.spawning import spawn
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -65,7 +66,7 @@ async def stdio_transport(
         OSError: The process cannot be started.
     """
     environment = get_default_environment() | config.env
-    process = await asyncio.create_subprocess_exec(
+    process = await spawn(
         *_command_line(config, environment),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
