@@ -27,6 +27,7 @@ from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.response import Observer, RunResponse
+from cellblock.first_collection import FirstCollection
 from cellblock.machine import check_descriptors, unavailable
 from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.policy.asking import EMBEDDING, Grantee
@@ -325,6 +326,7 @@ class Broker:
             events=self.events,
         )
         self._learner.make_way_for(lambda: executor.busy)
+        stack.callback(FirstCollection(lambda: executor.busy).give_up)
         stack.push_async_callback(self._stop_executor, executor)
         stack.callback(self._stop_releases)
 

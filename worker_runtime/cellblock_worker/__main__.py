@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -98,6 +99,8 @@ def main() -> int:
     )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # What is loaded by now stays: no collection need go through it in the middle of a run.
+    gc.freeze()
     membership = _enter_cgroup(config) if config.isolation != "off" else None
     try:
         use_cgroup(membership)
