@@ -282,8 +282,9 @@ class Host:
             worker = self._warm.popleft()
             token, run, body, since = turn
             self._runs[token] = worker
-            wait_ms = int((time.monotonic() - since) * 1000)
-            worker.lease(token, run, body)
+            now = time.monotonic()
+            wait_ms = int((now - since) * 1000)
+            worker.lease(token, run, body, yields=self._waiting.gives_way(run.lane, now))
             # After it: the script is on its way while the broker wakes for this.
             self._send(token, protocol.Leased(wait_ms=wait_ms))
 

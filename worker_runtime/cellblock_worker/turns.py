@@ -19,6 +19,9 @@ HEAVY_CPU_SECONDS: Final = 0.25
 HALF_LIFE_SECONDS: Final = 2.0
 """After this long, half of what was used is forgotten."""
 
+OTHERS_SECONDS: Final = 10.0
+"""A client that has used nothing for so long is none that a heavy one gives way to."""
+
 GIVE_WAY_SECONDS: Final = 4.0
 """Longest that a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
@@ -73,6 +76,17 @@ class Turns:
         if len(self._used) > LANES_KEPT:
             del self._used[next(iter(self._used))]
 
+    def gives_way(self, lane: int, now: float) -> bool:
+        """Whether a client has used much lately, and is not the only one that has used anything."""
+        if not self._is_heavy(lane, now):
+            return False
+        # The latest is last.
+        latest = next((at for other, (_, at) in reversed(self._used.items()) if other != lane), None)
+        return latest is not None and now - latest < OTHERS_SECONDS
+
+    def _is_heavy(self, lane: int, now: float) -> bool:
+        return self._use(lane, now) >= HEAVY_CPU_SECONDS
+
     def take(self, warm: int, now: float, *, keep: int) -> Waiting | None:
         """The run whose turn it is, taken out; None when none waits, or the last workers are kept from heavy clients.
 
@@ -95,8 +109,7 @@ class Turns:
         """What its client has used lately; 0 for a light client, and for a run that has given way for long enough."""
         if now - waiting.since >= GIVE_WAY_SECONDS:
             return 0.0
-        use = self._use(waiting.run.lane, now)
-        return use if use >= HEAVY_CPU_SECONDS else 0.0
+        return self._use(waiting.run.lane, now) if self._is_heavy(waiting.run.lane, now) else 0.0
 
     def _use(self, lane: int, now: float) -> float:
         use, at = self._used.get(lane, (0.0, now))

@@ -21,6 +21,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.usage import Usage, UsageReader
+from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
 from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
 
@@ -30,33 +31,10 @@ BOOT_BOUND_SECONDS: Final = 10.0
 EXIT_BOUND_SECONDS: Final = 2.0
 """From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
 
-CPU_SAMPLE_MIN_SECONDS: Final = 0.01
-"""Shortest pause between two looks at a run's CPU time."""
-
-CPU_SAMPLE_SHARE: Final = 0.25
-"""The next look comes after this share of the CPU time left, since V8's helper threads count too."""
-
 WARM_FRAME: Final = encode_frame(
     pack_header(protocol.Warm().model_dump()), b'{"main":"data:text/javascript,0"}'
 )
 """In the pipe before Deno has started, so that its first read, which costs most, is over before a run is."""
-
-BLIND_PAUSE_SECONDS: Final = 0.1
-"""Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
-
-
-LONG_RUN_CPU_SECONDS: Final = 0.05
-"""CPU time after which a run yields to shorter ones; most runs never take as much."""
-
-LONG_RUN_LOOK_SECONDS: Final = 0.1
-"""From one look at what a run has used to the next, which comes twice as late each time up to
-`LONG_RUN_LOOK_MAX_SECONDS`."""
-
-LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
-
-
-def _is_gone(error: OSError) -> bool:
-    return isinstance(error, ProcessLookupError | FileNotFoundError)
 
 
 class WorkerOwner(Protocol):
@@ -106,12 +84,12 @@ class Worker:
         self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = 0.0
-        self.cpu_told = 0.0
+        self._watch: UseWatch | None = None
         self._reason: protocol.EndReason | None = None
         self._detail = ""
         self._last_usage: Usage | None = None
         self._told_end = False
-        self._kernel_limits = False
+        self._yields = False
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
@@ -145,23 +123,28 @@ class Worker:
         return self._run.lane if self._run is not None else 0
 
     @property
+    def cpu_told(self) -> float:
+        """CPU seconds that `worker_computes` has told of its run."""
+        return self._watch.told if self._watch is not None else 0.0
+
+    @property
     def detail(self) -> str:
         """Why it ended, as far as it is known; empty until then."""
         return self._detail
 
-    def lease(self, token: bytes, run: protocol.Run, body: bytes) -> None:
-        """Gives the warm worker its one run; its clock starts here."""
+    def lease(self, token: bytes, run: protocol.Run, body: bytes, *, yields: bool = False) -> None:
+        """Gives the warm worker its one run; its clock starts here. `yields`: others' runs go first from its start."""
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run = token, run
         self._logs = LogBudget(run.log_bytes)
         self._started = time.monotonic()
         try:
             before = self._usage.read()
-            self._kernel_limits = confinement.limit_at_lease(
+            kernel_limits = confinement.limit_at_lease(
                 self.pid, before.data_bytes + run.memory_bytes, before.cpu_seconds + run.cpu_ms / 1000
             )
         except OSError as error:
-            if not _is_gone(error):
+            if not is_gone(error):
                 # It is there, but this machine does not let it be limited: it must not run.
                 self.kill("boot_failed", f"the run's limits cannot be put on a worker: {error.strerror}")
             # Else it died while warm; the exit that is on its way ends the run as crashed.
@@ -171,8 +154,17 @@ class Worker:
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
-        self._watch_cpu_later(run.cpu_ms / 1000)
-        self._look_for_long_run(LONG_RUN_LOOK_SECONDS)
+        self._watch = UseWatch(
+            self._usage,
+            run,
+            before,
+            memory=self._memory,
+            kernel_limits=kernel_limits,
+            kill=self.kill,
+            computes=self._computes,
+        )
+        if yields:
+            self._yield()
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -196,7 +188,7 @@ class Worker:
         self.state = advance(self.state, Event.KILL)
         self._reason, self._detail = reason, detail
         self._cancel_timers()
-        self._last_usage = self._usage_now() if leased else None
+        self._last_usage = self._watch.now() if leased and self._watch is not None else None
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
@@ -205,7 +197,7 @@ class Worker:
         self.state = advance(self.state, Event.KILL)
         self._reason = "finished"
         self._cancel_timers()
-        usage = self._usage_now() or Usage(0.0, 0)
+        usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._owner.worker_says(self, raw_header, body)
         self._tell_end(usage)
         self._process.kill()
@@ -310,61 +302,20 @@ class Worker:
     def _cancel_timers(self) -> None:
         if self._clock is not None:
             self._clock.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
 
-    def _watch_cpu(self) -> None:
-        if self.state is not State.RUNNING or self._run is None:
-            return
-        try:
-            usage = self._usage.read()
-        except OSError as error:
-            if not _is_gone(error):
-                self._cannot_watch(error)
-            return
-        except ValueError:
-            return
-        self._memory.sample(usage)
-        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._cpu_at_lease)
-        if left <= 0:
-            self.kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
-            return
-        if not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
-            self.kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
-            return
-        self._watch_cpu_later(left)
+    def _computes(self, cpu_seconds: float) -> None:
+        self._yield()
+        self._owner.worker_computes(self, cpu_seconds)
 
-    def _watch_cpu_later(self, left: float) -> None:
-        pause = (
-            max(CPU_SAMPLE_MIN_SECONDS, left * CPU_SAMPLE_SHARE)
-            if self._kernel_limits
-            else CPU_SAMPLE_MIN_SECONDS
-        )
-        self._timers.append(self._loop.call_later(pause, self._watch_cpu))
-
-    def _look_for_long_run(self, pause: float) -> None:
-        self._timers.append(self._loop.call_later(pause, self._yield_if_long, pause))
-
-    def _yield_if_long(self, pause: float) -> None:
-        """A run that computes for long lets others' short runs go first, so that they need not wait for it."""
-        try:
-            used = self._usage.cpu_seconds() - self._cpu_at_lease
-        except (OSError, ValueError):
-            return
-        if used >= LONG_RUN_CPU_SECONDS:
-            if self.cpu_told == 0.0:
-                confinement.yield_to_others(self.pid)
-            self._owner.worker_computes(self, used - self.cpu_told)
-            self.cpu_told = used
-        self._look_for_long_run(min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS))
-
-    def _cannot_watch(self, error: OSError) -> None:
-        """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""
-        if self._kernel_limits:
-            self._timers.append(self._loop.call_later(BLIND_PAUSE_SECONDS, self._watch_cpu))
-        else:
-            self.kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
+    def _yield(self) -> None:
+        if not self._yields:
+            self._yields = True
+            confinement.yield_to_others(self.pid)
 
     def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
         killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
@@ -382,13 +333,6 @@ class Worker:
         if cause == "memory":
             return cause, f"over maxMemoryBytes = {self._run.memory_bytes}"
         return cause, f"exit code {returncode}"
-
-    def _usage_now(self) -> Usage | None:
-        try:
-            usage = self._usage.read()
-        except (OSError, ValueError):
-            return None
-        return usage._replace(cpu_seconds=usage.cpu_seconds - self._cpu_at_lease)
 
     def _exit_overdue(self) -> None:
         if self._run is not None:

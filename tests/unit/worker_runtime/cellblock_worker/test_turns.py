@@ -11,6 +11,7 @@ from cellblock_worker.turns import (
     HALF_LIFE_SECONDS,
     HEAVY_CPU_SECONDS,
     LANES_KEPT,
+    OTHERS_SECONDS,
     Turns,
     Waiting,
 )
@@ -121,3 +122,22 @@ def test_what_is_remembered_is_bounded_and_every_run_gets_its_turn(uses: list[tu
         taken.append(turn.token)
     assert taken == [str(now).encode() for now in range(len(uses))]
     assert sum(turns._use(lane, end) > 0 for lane in {lane for lane, _ in uses}) <= LANES_KEPT  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_heavy_client_gives_way_only_while_there_are_others() -> None:
+    turns = Turns()
+    turns.used(NOISY, 50.0, 0.0)
+    assert not turns.gives_way(NOISY, 0.0)
+    turns.used(QUIET, 0.001, 1.0)
+    turns.used(NOISY, 50.0, 1.0)
+    assert turns.gives_way(NOISY, 1.0)
+    assert not turns.gives_way(QUIET, 1.0)
+    assert turns.gives_way(NOISY, 0.9 + OTHERS_SECONDS)
+    assert not turns.gives_way(NOISY, 1.0 + OTHERS_SECONDS)
+
+
+def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
+    turns = Turns()
+    turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
+    turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
+    assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cellblock_worker import worker
-from cellblock_worker.worker import Worker
+from cellblock_worker.use_watch import UseWatch
 from cellblock_worker.worker_states import State
 from worker_owner import MIB, booted, make_run, run_one, script
 
@@ -77,10 +77,10 @@ async def test_waiting_costs_no_cpu_and_computing_does() -> None:
 
 
 async def test_the_kernels_cpu_limit_catches_what_sampling_misses(monkeypatch: pytest.MonkeyPatch) -> None:
-    def blind(self: Worker) -> None:
+    def blind(self: UseWatch) -> None:
         return None
 
-    monkeypatch.setattr(Worker, "_watch_cpu", blind)
+    monkeypatch.setattr(UseWatch, "_look", blind)
     ended, _ = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
     assert ended.reason == "cpu"
     assert 1000 <= ended.cpu_ms < 6000

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cellblock_worker import confinement, protocol
-from cellblock_worker.worker import LONG_RUN_CPU_SECONDS
+from cellblock_worker.use_watch import LONG_RUN_CPU_SECONDS
 from cellblock_worker.worker_states import State
 from worker_owner import booted, make_run, script
 
@@ -36,6 +36,23 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     for one, owner in ((waiting, waiter), (computing, computer)):
         one.kill("cancelled")
         assert (await owner.end()).reason == "cancelled"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at another process's priority")
+async def test_a_run_may_yield_from_its_start() -> None:
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    if before == 19:
+        pytest.skip("nothing has less priority than this")
+    made, owner = await booted()
+    made.lease(
+        b"token",
+        make_run(timeout_ms=60_000),
+        script("await new Promise(() => {}, setTimeout(() => {}, 1e8))"),
+        yields=True,
+    )
+    assert os.getpriority(os.PRIO_PROCESS, made.pid) == min(before + confinement.LONG_RUN_NICE, 19)
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"
 
 
 async def test_a_run_whose_clock_stands_still_is_not_over_time() -> None:
