@@ -18,8 +18,8 @@ from typing import Final
 
 from cellblock_worker import confinement
 from cellblock_worker.once import run_once
+from cellblock_worker.rehearsal import WARM_FRAME
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
-from cellblock_worker.worker import WARM_FRAME
 
 logger = logging.getLogger("cellblock.host")
 

@@ -102,14 +102,14 @@ class Failed(Message):
 class Warm(Message):
     """The first frame of every worker, which answers with `Ready`: by then it has gone once along a run's way.
 
-    Body: JSON object with `main`, the URL of a module that does nothing.
+    Body: as that of `Start`, with a script of the host's own.
     """
 
     t: Literal["warm"] = "warm"
 
 
 class Start(Message):
-    """Runs one script. Body: JSON object with `main` and `preload`, both module URLs."""
+    """Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier."""
 
     t: Literal["start"] = "start"
     log_bytes: Bytes

@@ -20,6 +20,7 @@ from cellblock_worker.frames import (
     pack_header,
 )
 from cellblock_worker.log_budget import LogBudget
+from cellblock_worker.rehearsal import WARM_FRAME
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
@@ -30,11 +31,6 @@ BOOT_BOUND_SECONDS: Final = 10.0
 
 EXIT_BOUND_SECONDS: Final = 2.0
 """From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
-
-WARM_FRAME: Final = encode_frame(
-    pack_header(protocol.Warm().model_dump()), b'{"main":"data:text/javascript,0"}'
-)
-"""In the pipe before Deno has started, so that its first read, which costs most, is over before a run is."""
 
 
 class WorkerOwner(Protocol):

@@ -10,14 +10,15 @@
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
 import { errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
-import { nextTurn, receive, send, textOf, utf8 } from "./channel.ts";
+import { goUnheard, hearAgain, nextTurn, receive, send, textOf, utf8 } from "./channel.ts";
 import { makeConsole } from "./console.ts";
 import { describeFailure } from "./failure.ts";
+import { encodeFrame, takeFrames } from "./framing.ts";
 import { applyGlobals } from "./globals.ts";
 import { uncurryThis } from "./primordials.ts";
 import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
 import { toResult } from "./result.ts";
-import { callsInFlight, callTool, query, scriptError, settle } from "./rpc.ts";
+import { callsInFlight, callTool, query, rehearseCall, scriptError, settle } from "./rpc.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;
@@ -148,23 +149,32 @@ function watchForUncaught(): void {
 watchForUncaught();
 applyGlobals();
 world.console = makeConsole(elapsed, () => limits?.log_bytes ?? 0);
-world[BOOT_HOOK] = {
+const hook = {
   server: (serverId: string) => bindServer(serverId, callTool),
   errors: errorClasses,
   discovery: makeDiscovery(query),
   importable,
 };
+world[BOOT_HOOK] = hook;
 
 /**
- * Goes along a run's way once, so that V8 has compiled it and Deno has read and imported once when a script comes. Only
- * the import is counted: it is what a new worker could fail at.
+ * Goes along a run's whole way once, unheard, with a script of the host's own: so that V8 has compiled it and Deno has
+ * read and imported once when a script comes. A worker that fails at it is none.
  */
 async function warmUp(body: Uint8Array): Promise<void> {
-  const { main } = parse(textOf(body)) as { main: string };
-  await import(main);
-  await nextTurn();
-  toResult({ array: [0.5, "text", true, null] }, { maxBytes: 1024, maxDepth: MAX_RESULT_DEPTH });
+  goUnheard();
+  const frame = encodeFrame({ t: "start", log_bytes: 1 << 16, message_bytes: 1 << 24 }, body);
+  let rehearsed: Promise<void> | undefined;
+  takeFrames(frame, frame.length, (message, plan) => rehearsed = run(message as unknown as Start, plan));
+  await rehearsed;
+  await rehearseCall();
   utf8(stringify(describeFailure(null)));
+  const [first, second] = hearAgain();
+  over = false;
+  if (first !== "log" || second !== "done") return fail("exception", new Error("the rehearsal failed"));
+  limits = undefined;
+  world.__codemode_result__ = undefined;
+  world[BOOT_HOOK] = hook;
   send({ t: "ready", protocol: PROTOCOL_VERSION });
 }
 

@@ -38,9 +38,27 @@ export const utf8: (text: string) => Uint8Array = encodeText;
 /** Text of UTF-8 bytes. */
 export const textOf: (bytes: Uint8Array) => string = decodeText;
 
+let unheard: FromWorker["t"][] | undefined;
+
+/** Until `hearAgain`, `send` does all but write. */
+export function goUnheard(): void {
+  unheard = [];
+}
+
+/** `send` writes again; gives the kinds of the messages that were not written. */
+export function hearAgain(): FromWorker["t"][] {
+  const kinds = unheard ?? [];
+  unheard = undefined;
+  return kinds;
+}
+
 /** Sends one frame, synchronously: what a script logged must be out before an endless loop follows it. */
 export function send(message: FromWorker, body: Uint8Array = EMPTY): void {
   const frame = encodeFrame(message as unknown as Header, body);
+  if (unheard !== undefined) {
+    unheard[unheard.length] = message.t;
+    return;
+  }
   let sent = 0;
   while (sent < frame.length) sent += writeSync(sent === 0 ? frame : subarray(frame, sent));
 }

@@ -49,7 +49,7 @@ export interface Failed {
   kind: "module" | "exception" | "rejection" | "result";
 }
 
-/** Runs one script. Body: JSON object with `main` and `preload`, both module URLs. */
+/** Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier. */
 export interface Start {
   t: "start";
   log_bytes: number;

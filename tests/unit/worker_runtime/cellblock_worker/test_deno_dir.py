@@ -15,7 +15,7 @@ import pytest
 
 from cellblock_worker import bubblewrap, confinement, deno_dir
 from cellblock_worker.endpoints import ipc_folder
-from cellblock_worker.worker import WARM_FRAME
+from cellblock_worker.rehearsal import WARM_FRAME
 
 HEAP_MB = 64
 BOUND_SECONDS = 60.0

@@ -1,0 +1,43 @@
+"""What every new worker runs once, unheard, before it says that it is ready.
+
+In a fresh process the first read, import, console line, call and result cost several times what the next ones do: V8
+compiles, and Deno sets up. A rehearsal has that behind it before a script comes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Final
+
+from cellblock_worker import protocol
+from cellblock_worker.frames import encode_frame, pack_header
+
+
+def _module(source: str) -> str:
+    """A module's URL, in the form in which scripts come too."""
+    return f"data:text/javascript;base64,{base64.b64encode(source.encode()).decode()}"
+
+
+_SERVER: Final = _module(
+    """const server = globalThis.__cellblock_boot__.server("rehearsal");
+export const call = server.tool("call", "call", 1);
+export const __meta__ = server.meta('{"serverId":"rehearsal"}');
+"""
+)
+
+_SCRIPT: Final = _module(
+    f"""import {{ call, __meta__ }} from "{_SERVER}";
+console.log("text", 0, [{{ call }}]);
+await null;
+globalThis.__codemode_result__ = {{ text: __meta__.serverId, list: [0.5, true, null] }};
+"""
+)
+
+WARM_FRAME: Final = encode_frame(
+    pack_header(protocol.Warm().model_dump()),
+    json.dumps(
+        {"main": _SCRIPT, "modules": {"@codemode/servers/rehearsal": _SERVER}, "refused": {}}
+    ).encode(),
+)
+"""The first frame of every worker. It is in the pipe before Deno has started."""
