@@ -172,7 +172,8 @@ async def test_a_stop_and_going_on(served: Daemon) -> None:
         terminal.press(b"\x1a")
         process = psutil.Process(terminal.process.pid)
         await until(lambda: process.status() == psutil.STATUS_STOPPED, "a stop", 60)
-        assert terminal.modes()[3] & cooked == cooked and terminal.text.endswith("\x1b[?1049l")
+        await until(lambda: terminal.text.endswith("\x1b[?1049l"), "the main screen")
+        assert terminal.modes()[3] & cooked == cooked
         process.send_signal(signal.SIGCONT)
         await until(lambda: not terminal.modes()[3] & cooked, "the screen again", 60)
         terminal.press(b"s")

@@ -66,7 +66,13 @@ async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
         "tracker": {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]},
         "wiki": {"command": sys.executable, "args": ["-c", "raise SystemExit('no such licence key')"]},
     }
-    options: dict[str, Any] = {"servers": servers, "tools": ["cellblock.demo.team"], "pool": {"capacity": 8}}
+    options: dict[str, Any] = {
+        "servers": servers,
+        "tools": ["cellblock.demo.team"],
+        "pool": {"capacity": 8},
+        # A run that is opened is remembered for as long as the pictures take.
+        "dashboard": {"recent_runs": 1000},
+    }
     async with daemon(folder, **options) as served:
         clients = [asyncio.create_task(client(served, number)) for number in range(10)]
         try:
