@@ -99,7 +99,9 @@ async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) 
         except httpx2.HTTPError as error:
             raise daemon.gone(error) from None
         if response.status_code == 200:
-            return response.json()
+            with contextlib.suppress(ValueError):
+                return response.json()
+            raise DaemonUnavailable(f"{daemon.url} is no Cellblock daemon.", hint="Check --url.")
         if response.status_code == 404 and absent:
             return None
         if response.status_code == 404:

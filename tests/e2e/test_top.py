@@ -202,6 +202,13 @@ async def test_a_run_that_is_forgotten_and_a_daemon_that_goes(tmp_path: Path) ->
             terminal.output = terminal.output.partition(b"\x1b[?1049l")[0] + b"\x1b[?1049l"
 
 
+async def answer_in_html(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n<hi>")
+    await writer.drain()
+    writer.close()
+
+
 async def test_no_daemon_and_no_token(served: Daemon) -> None:
     code, _, err = await output_of(
         str(CELLBLOCK),
@@ -213,6 +220,13 @@ async def test_no_daemon_and_no_token(served: Daemon) -> None:
         str(served.folder / "s"),
     )
     assert code == 3 and "No daemon answers" in err and "serve --http" in err
+    async with await asyncio.start_server(answer_in_html, "127.0.0.1", 0) as other_program:
+        url = f"http://127.0.0.1:{other_program.sockets[0].getsockname()[1]}/mcp"
+        state_dir = str(served.folder / "s")
+        code, _, err = await output_of(
+            str(CELLBLOCK), "top", "--once", "--url", url, "--state-dir", state_dir
+        )
+    assert code == 3 and "no Cellblock daemon" in err and "Traceback" not in err
     other = str(served.folder / "other")
     code, _, err = await output_of(str(CELLBLOCK), "top", "--once", "--url", served.url, "--state-dir", other)
     assert code == 3 and "refuses the token" in err

@@ -56,7 +56,7 @@ def render(state: Data, width: int, height: int, paint: Painter, selected: str |
         *above,
         paint(plain(f"LIVE ({len(live)})", width), "bold"),
         *(_run_line(run, state, width, paint, selected) for run in _window(live, live_room, selected)),
-        paint(plain("RECENT", width), "bold"),
+        paint(plain(f"RECENT ({len(recent)})", width), "bold"),
         paint(_columns_line(width), "dim"),
         *(_run_line(run, state, width, paint, selected) for run in _window(recent, recent_room, selected)),
     ][: height or None]
