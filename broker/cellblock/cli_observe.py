@@ -1,4 +1,4 @@
-"""The commands that look at a running daemon: `dashboard` and `top`; and the log of those that run one."""
+"""The commands that look at a running daemon: `dashboard` and `top`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import contextlib
 import shutil
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin
 
@@ -114,20 +113,3 @@ async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) 
             f"The daemon at {daemon.url} answers with status {response.status_code}.",
             hint="Try again in a moment.",
         )
-
-
-@contextlib.asynccontextmanager
-async def logging_as_configured(settings: Settings) -> AsyncGenerator[None]:
-    """This process's log is the configured one while the block runs.
-
-    Raises:
-        ConfigError: Its file cannot be written.
-    """
-    from cellblock.telemetry.logs import start_logging, stop_logging
-
-    section = settings.cellblock
-    handler = start_logging(section.log, settings.servers.values(), section.traces.headers.values())
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(stop_logging, handler)
