@@ -186,6 +186,18 @@ async def test_a_terminated_one_puts_the_terminal_back(served: Daemon) -> None:
         assert await within(terminal.process.wait()) == 0
 
 
+async def test_a_daemon_that_hangs_is_told_and_keys_work_on(tmp_path: Path) -> None:
+    async with daemon(tmp_path, pool={"warm": 1}) as own, shown(own) as terminal:
+        own.process.send_signal(signal.SIGSTOP)
+        try:
+            await shows(terminal, "no answer for ")
+            terminal.press(b"?")
+            await shows(terminal, "select the next run")
+        finally:
+            own.process.send_signal(signal.SIGCONT)
+        await until(lambda: "no answer for" not in screen(terminal), "that it answers again", 60)
+
+
 async def test_a_run_that_is_forgotten_and_a_daemon_that_goes(tmp_path: Path) -> None:
     async with daemon(tmp_path, pool={"warm": 1}, dashboard={"recent_runs": 1}) as own:
         await run(own, 'console.log("the first")')

@@ -62,6 +62,10 @@ class Top:
         self.run: Data | None = None
         self.forgotten = False
         self.paused = False
+        self.asked: float | None = None
+        """When the daemon was asked what it has not answered yet, on the clock of `time.monotonic`."""
+        self.silent_seconds: float | None = None
+        """How long it has been asked for, when that is worth a word."""
         self.done = False
         self._before = (View.LIST, Scroll())
         self._row = 0
@@ -146,6 +150,8 @@ class Top:
             paint: Colours, or none.
         """
         last = ("paused  " if self.paused else "") + hints(self.view, width)
+        if self.silent_seconds is not None:
+            last = f"no answer for {self.silent_seconds:.0f} s  {last}"
         bottom = paint(plain(last, width), "dim")
         if self.view is View.LIST:
             self._scroll.room = max(1, height // 2)

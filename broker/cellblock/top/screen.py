@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
@@ -21,6 +22,9 @@ REFRESH_SECONDS: Final = 1.0
 
 ESCAPE_SECONDS: Final = 0.05
 """For the rest of what a key sends after its Esc; then it was the key Esc."""
+
+SILENCE_SECONDS: Final = 3.0
+"""For so long an answer may take without a word about it."""
 
 MAX_READ_BYTES: Final = 1024
 
@@ -53,8 +57,12 @@ async def watch(ask: Ask, ask_run: AskRun) -> None:
         try:
             while not top.done and not asking.done():
                 changed.clear()
+                silent = time.monotonic() - top.asked if top.asked is not None else 0.0
+                top.silent_seconds = silent if silent >= SILENCE_SECONDS else None
                 _draw(top, paint)
-                await changed.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_SECONDS):
+                        await changed.wait()
         finally:
             asking.cancel()
             await asyncio.wait([asking])
@@ -71,6 +79,7 @@ async def _keep_asking(
             async with asyncio.timeout(REFRESH_SECONDS):
                 await wanted.wait()
         wanted.clear()
+        top.asked = time.monotonic()
         run_id = top.run_id
         if run_id is not None and not top.forgotten and not (top.paused and top.run):
             top.heard_run(run_id, await ask_run(run_id))
@@ -78,6 +87,7 @@ async def _keep_asking(
         if not top.paused:
             top.heard(await ask())
             changed.set()
+        top.asked = None
 
 
 @contextlib.contextmanager

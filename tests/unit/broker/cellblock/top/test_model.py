@@ -125,6 +125,12 @@ def test_pausing_is_told() -> None:
     assert "paused" not in screen(press(top, Key.PAUSE))
 
 
+def test_a_daemon_that_is_slow_to_answer_is_told() -> None:
+    top = Top(state())
+    top.silent_seconds = 4.2
+    assert screen(top).split("\n")[-1].startswith("no answer for 4 s  q: quit")
+
+
 @pytest.mark.parametrize("width", [1, 2, 10, 40, 300])
 @pytest.mark.parametrize("height", [1, 2, 3, 4, 8, 200])
 def test_any_window(width: int, height: int) -> None:
