@@ -16,13 +16,13 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 from browser import browser
 from http_daemon import TOOL, Daemon, daemon
-from pseudo_terminal import in_terminal
+from pseudo_terminal import Terminal, in_terminal
 from support import CELLBLOCK, until, within
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -33,10 +33,8 @@ LOAD_SECONDS: Final = 65.0
 
 KEYS: Final = (
     (4.0, b"r", "> "),
-    (1.0, b"j", "> "),
-    (0.6, b"j", "> "),
-    (0.6, b"\r", "CONSOLE"),
-    (3.0, b"\t", "TIMELINE"),
+    (0.6, b"\r", "TIMELINE"),
+    (3.0, b"\x1b[F", "CONSOLE"),
     (2.0, b"\x1b", "RECENT"),
     (1.5, b"s", "SCHEMA KNOWLEDGE"),
     (3.0, b"\x1b", "RECENT"),
@@ -142,8 +140,10 @@ async def top(served: Daemon, images: Path) -> None:
 
         await until(lambda: "RECENT" in last_screen(terminal.text), "the first screen", 60)
         for seconds, key, shown in KEYS:
+            if key == b"\r":
+                await select_a_run_with_calls(terminal, record)
             await record(seconds)
-            if key == b"\t":
+            if key == b"\x1b[F":
                 draw(last_screen(terminal.text), images / "top-run.svg")
             elif key == b"\r":
                 draw(last_screen(terminal.text), images / "top.svg")
@@ -156,6 +156,16 @@ async def top(served: Daemon, images: Path) -> None:
     first = events[0][0]
     lines = [json.dumps(header), *(json.dumps([round(at - first, 3), "o", text]) for at, text in events)]
     (images / "top.cast").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+async def select_a_run_with_calls(terminal: Terminal, record: Callable[[float], Awaitable[None]]) -> None:
+    """Goes down the list until there is something to see in a run."""
+    for _ in range(20):
+        selected = re.search(r"> [0-9a-f]{8} .* (\d+)  \S+ (?:s ago)?", last_screen(terminal.text))
+        if selected is not None and int(selected[1]) > 8:
+            return
+        terminal.press(b"j")
+        await record(0.4)
 
 
 def last_screen(text: str) -> str:

@@ -33,7 +33,8 @@ class Scroll:
             Key.PAGE_DOWN: self.offset + self.room,
             Key.FIRST: 0,
             Key.LAST: self.most,
-            Key.NEXT: next((mark for mark in self.marks if mark > self.offset), 0),
+            # From the end of the page on, where the last parts stand together, to its start again.
+            Key.NEXT: next((mark for mark in self.marks if self.offset < min(mark, self.most)), 0),
         }
         if key in moved:
             self.at_end = key is Key.LAST

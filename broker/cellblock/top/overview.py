@@ -100,13 +100,15 @@ def _head(state: Data, width: int, paint: Painter) -> Iterator[str]:
     run, queue = latency["run"], latency["queue"]
     yield plain(
         f"run     p50 {milliseconds(run['p50'])}  p95 {milliseconds(run['p95'])}  p99 {milliseconds(run['p99'])}"
-        f"    queue p95 {milliseconds(queue['p95'])}",
+        f"    queue p50 {milliseconds(queue['p50'])}  p95 {milliseconds(queue['p95'])}",
         width,
     )
     rate = sum(per_second[-RATE_SECONDS:]) / max(1, len(per_second[-RATE_SECONDS:]))
-    yield plain(
-        f"runs    {runs['total']} ({failed} with an error)    {rate:.1f}/s  {_spark(per_second)}", width
-    )
+    highest = max(per_second, default=0)
+    line = f"runs    {runs['total']} ({failed} with an error)    {rate:.1f}/s, highest {highest}  "
+    # Where there is no room for all seconds, the newest are shown.
+    room = max(0, width - len(line))
+    yield plain(line + _spark(per_second[len(per_second) - min(room, len(per_second)) :]), width)
 
 
 def _columns_line(width: int) -> str:

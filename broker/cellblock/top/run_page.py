@@ -50,7 +50,10 @@ def parts(run: Data, width: int, paint: Painter) -> list[Part]:
     diagnostics = list(_diagnostics(run, width, paint))
     return [
         Part("RUN", [line for name, value in _facts(run) for line in _fact(name, value, width)]),
-        Part(f"TIMELINE ({len(run['timeline'])} of {run['calls']} calls)", _timeline(run, width, paint)),
+        Part(
+            f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
+            _timeline(run, width, paint),
+        ),
         Part("DIAGNOSTICS", diagnostics or [plain("  none", width)]),
         Part(f"CONSOLE ({len(run['logs'])})", list(_logs(run, width, paint)) or [plain("  nothing", width)]),
     ]

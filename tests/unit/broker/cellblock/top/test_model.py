@@ -98,6 +98,15 @@ def test_scrolling_a_run() -> None:
     assert "1-28 of" in screen(press(top, Key.NEXT))
 
 
+def test_the_next_part_after_the_end_of_the_page_is_the_first() -> None:
+    top = opened(logs=12)
+    screen(top)
+    titles = [screen(press(top, Key.NEXT)).split("\n")[0] for _ in range(4)]
+    shown = [title.split("  ")[1].split("-")[0] for title in titles]
+    assert shown[2:] == ["1", shown[0]] and int(shown[0]) > 1
+    assert "  23-50 of 50" in titles[1]
+
+
 def test_a_page_gets_shorter_or_the_window_higher() -> None:
     top = press(opened(logs=100), Key.LAST, Key.UP)
     top.heard_run(run_id(7), whole_run(logs=1))

@@ -36,7 +36,8 @@ def test_what_it_says() -> None:
     assert re.search(r"places +█░+ 1/16", text)
     assert "queue   2 of 256    warm 3/4    booting 1    hosts 1" in text
     assert "p50 4.2 ms  p95 9.9 ms  p99 120 ms" in text
-    assert "7 (1 with an error)    1.5/s" in text
+    assert "queue p50 4.2 ms  p95 9.9 ms" in text
+    assert "7 (1 with an error)    1.5/s, highest 8  " in text
     assert "1/2" in text and "waiting: " in text
     assert text.count("SANDBOX_LIMIT") == 50
     assert "00000001" in text and "http session 01" in text and "29 s ago" in text
@@ -55,6 +56,13 @@ def test_the_selected_run_is_always_to_be_seen(height: int, servers: int) -> Non
         (line,) = [line for line in lines if line.startswith("> ")]
         assert line.startswith(f"> {selected[:8]} ")
         assert len(lines) <= height
+
+
+def test_the_newest_seconds_are_shown_where_not_all_fit() -> None:
+    shown = state(perSecond=[[1, 0]] * 59 + [[8, 0]])
+    wide, narrow = (render(shown, width, 0, Painter(None))[4] for width in (140, 60))
+    assert wide.endswith("▁" * 59 + "█") or wide.endswith("▂" * 59 + "█")
+    assert narrow.endswith("█") and len(narrow) == 60
 
 
 def test_more_servers_than_there_is_room_for_are_counted() -> None:
