@@ -25,6 +25,7 @@ from cellblock import (
     cli_run,
     cli_schemas,
 )
+from cellblock.cli_log import logging_as_configured
 from cellblock.cli_parser import make_parser
 from cellblock.cli_run import UsageError
 from cellblock.errors import CellblockError, Fault
@@ -125,7 +126,7 @@ async def _serve(parsed: argparse.Namespace) -> int:
         return settings if parsed.http is None else settings.for_service()
 
     if parsed.http is not None:
-        async with cli_observe.logging_as_configured(load()):
+        async with logging_as_configured(load()):
             await cli_http.serve(parsed, load)
         return EXIT_OK
 
@@ -134,7 +135,7 @@ async def _serve(parsed: argparse.Namespace) -> int:
     from cellblock.frontend.mcp_server import serve_stdio
 
     settings = load()
-    async with cli_observe.logging_as_configured(settings), Broker(settings) as broker:
+    async with logging_as_configured(settings), Broker(settings) as broker:
         await broker.settled()
         async with following(broker, parsed, load):
             await serve_stdio(broker, version=__version__)

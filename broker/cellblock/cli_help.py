@@ -54,7 +54,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "dashboard": (("cellblock dashboard --no-open", "prints the address to open"),),
     "top": (
-        ("cellblock top", "until q is pressed"),
+        ("cellblock top", "until q is pressed; ? shows the keys"),
         ("cellblock top --once --json | jq .pool", "for machines"),
     ),
     "auth": (("cellblock auth login wiki --config cellblock.json", "log in to a server"),),

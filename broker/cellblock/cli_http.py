@@ -36,8 +36,7 @@ def add_serve_options(serve: argparse.ArgumentParser) -> None:
     )
     serve.add_argument("--no-auth", action="store_true", help="ask for no token; on the loopback only")
     _token_file(serve)
-    serve.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate chain")
-    serve.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    _certificate(serve, "PEM certificate chain")
 
 
 def add_parsers(commands: Commands) -> None:
@@ -59,20 +58,14 @@ def add_parsers(commands: Commands) -> None:
     kind = service.add_mutually_exclusive_group()
     kind.add_argument("--systemd", action="store_true", help="a systemd user unit (the default on Linux)")
     kind.add_argument("--launchd", action="store_true", help="a launchd agent (the default on macOS)")
-    service.add_argument("--http", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="where it listens")
+    _address(service, "where it listens")
     add_common(service)
 
 
 def add_doctor_options(parser: argparse.ArgumentParser) -> None:
     """What `serve --http` would be given, to be looked at."""
-    parser.add_argument(
-        "--http",
-        default=DEFAULT_ADDRESS,
-        metavar="HOST:PORT",
-        help=f"where a daemon serves or is to serve (default {DEFAULT_ADDRESS})",
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="the certificate that it is to use")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    _address(parser, "where a daemon serves or is to serve")
+    _certificate(parser, "PEM certificate chain that it is to use")
 
 
 def add_daemon_options(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +73,20 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", metavar="URL", help=f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
     parser.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM certificates to trust for https")
     _token_file(parser)
+
+
+def _address(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument(
+        "--http",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help=f"{meaning} (default {DEFAULT_ADDRESS})",
+    )
+
+
+def _certificate(parser: argparse.ArgumentParser, meaning: str) -> None:
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help=meaning)
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
 
 
 def _token_file(parser: argparse.ArgumentParser) -> None:

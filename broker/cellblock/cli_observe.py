@@ -1,4 +1,4 @@
-"""The commands that look at a running daemon: `dashboard` and `top`; and the log of those that run one."""
+"""The commands that look at a running daemon: `dashboard` and `top`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import contextlib
 import shutil
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urljoin
 
 from cellblock.cli_http import add_daemon_options, daemon_of
 from cellblock.cli_options import Commands, add_common, add_json
@@ -20,8 +19,6 @@ from cellblock.terminal_text import json_text
 if TYPE_CHECKING:
     from cellblock.config import Settings
     from cellblock.frontend.connect import Daemon
-
-MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 
 
 def add_parsers(commands: Commands) -> None:
@@ -36,7 +33,9 @@ def add_parsers(commands: Commands) -> None:
     top = commands.add_parser(
         "top",
         help="show a running daemon in the terminal",
-        description="Shows pool, queue, latencies, servers and runs of a running `cellblock serve --http`; q quits.",
+        description="Shows pool, queue, latencies, servers and runs of a running `cellblock serve --http`. The arrow "
+        "keys or j and k select a run, Enter opens it: its timeline, calls, diagnostics and console output. s shows "
+        "what is known of the servers' tools, ? all keys, Esc goes back, q quits.",
     )
     top.add_argument(
         "--once", action="store_true", help="print it once and exit (as when output is no terminal)"
@@ -62,7 +61,8 @@ async def dashboard(parsed: argparse.Namespace, settings: Settings) -> None:
 async def top(parsed: argparse.Namespace, settings: Settings) -> None:
     """Shows the daemon until the user has seen enough."""
     from cellblock.terminal import Painter
-    from cellblock.top import render, watch
+    from cellblock.top.overview import render
+    from cellblock.top.screen import watch
 
     if parsed.json and not parsed.once:
         raise ConfigError("--json is of use only with --once.", hint="Add --once.")
@@ -78,10 +78,16 @@ async def top(parsed: argparse.Namespace, settings: Settings) -> None:
         lines = render(await ask(), width, 0, Painter(sys.stdout))
         sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
     else:
-        await watch(ask)
+        await watch(ask, lambda run_id: _ask_run(daemon, run_id))
 
 
-async def _ask(daemon: Daemon, method: str, path: str) -> Any:
+async def _ask_run(daemon: Daemon, run_id: str) -> Any:
+    """One run; None when the daemon no longer remembers it."""
+    return await _ask(daemon, "GET", f"/dashboard/runs/{quote(run_id, safe='')}", absent=True)
+
+
+async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:
+    """What the daemon answers; with `absent`, None for what it has not."""
     import httpx2
 
     from cellblock.frontend.connect import DaemonUnavailable
@@ -92,7 +98,11 @@ async def _ask(daemon: Daemon, method: str, path: str) -> Any:
         except httpx2.HTTPError as error:
             raise daemon.gone(error) from None
         if response.status_code == 200:
-            return response.json()
+            with contextlib.suppress(ValueError):
+                return response.json()
+            raise DaemonUnavailable(f"{daemon.url} is no Cellblock daemon.", hint="Check --url.")
+        if response.status_code == 404 and absent:
+            return None
         if response.status_code == 404:
             raise DaemonUnavailable(
                 f"The daemon at {daemon.url} has no dashboard.",
@@ -103,20 +113,3 @@ async def _ask(daemon: Daemon, method: str, path: str) -> Any:
             f"The daemon at {daemon.url} answers with status {response.status_code}.",
             hint="Try again in a moment.",
         )
-
-
-@contextlib.asynccontextmanager
-async def logging_as_configured(settings: Settings) -> AsyncGenerator[None]:
-    """This process's log is the configured one while the block runs.
-
-    Raises:
-        ConfigError: Its file cannot be written.
-    """
-    from cellblock.telemetry.logs import start_logging, stop_logging
-
-    section = settings.cellblock
-    handler = start_logging(section.log, settings.servers.values(), section.traces.headers.values())
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(stop_logging, handler)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cellblock import cli_observe
+from cellblock.cli_log import logging_as_configured
 from cellblock.cli_options import Commands, add_common
 from cellblock.errors import InvalidRequest
 from cellblock.terminal_text import json_text
@@ -82,7 +82,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
     async with (
-        cli_observe.logging_as_configured(settings),
+        logging_as_configured(settings),
         progress_on(sys.stderr) as progress,
         Broker(settings) as broker,
     ):

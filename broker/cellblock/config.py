@@ -10,12 +10,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cellblock.config_auth import AuthSettings, ServerAuthSettings
+from cellblock.config_file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config_file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
 from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.config_file.references import Resolver
@@ -56,6 +57,7 @@ from cellblock.errors import ConfigError
 
 __all__ = [
     "MIB",
+    "SERVER_KEYS",
     "AuditSettings",
     "AuthSettings",
     "CellblockSettings",
@@ -156,7 +158,7 @@ class CellblockSettings(Section):
 class ServerConfig(BaseModel):
     """One entry of `mcpServers`: a command to start, or a URL to connect to."""
 
-    # Clients put keys of their own beside the standard ones; those are not ours to judge.
+    # Clients put keys of their own beside the standard ones; `entry_problems` tells slips of the pen from them.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: str | None = None
@@ -199,6 +201,10 @@ class ServerConfig(BaseModel):
         if (self.command is None) == (self.url is None):
             raise ValueError("exactly one of `command` and `url` is needed")
         return self
+
+
+SERVER_KEYS: Final = tuple(field.alias or name for name, field in ServerConfig.model_fields.items())
+"""The keys of a server's entry that Cellblock reads."""
 
 
 class Settings(BaseModel):
@@ -342,13 +348,14 @@ def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | No
     resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
     plain, secrets = _resolved(made, resolver)
     problems = made.problems + [_in_file(problem, made) for problem in resolver.problems]
+    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
     settings: Settings | None = None
     try:
         settings = Settings.model_validate(plain)
     except ValidationError as error:
-        said = {problem.path for problem in problems}
+        said = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
         found = (_in_file(problem, made) for problem in of_validation(error, Settings))
-        # A reference that stands for nothing is no valid URL either; once is enough.
+        # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
         problems += [problem for problem in found if problem.path not in said]
     if settings is None or problems:
         return None, source.placed(problems), made
@@ -368,13 +375,12 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
     if not isinstance(servers, dict):
         return plain, secrets
     resolved: dict[str, Any] = {}
-    known = {field.alias or name for name, field in ServerConfig.model_fields.items()}
     for name, entry in cast("dict[str, Any]", servers).items():
         resolved[name] = entry
         if isinstance(entry, dict) and cast("dict[str, Any]", entry).get("disabled") is not True:
             before, resolver.secrets = resolver.secrets, set()
             # What other clients keep there is not ours to look up.
-            ours = {key: value for key, value in cast("dict[str, Any]", entry).items() if key in known}
+            ours = {key: value for key, value in cast("dict[str, Any]", entry).items() if key in SERVER_KEYS}
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before

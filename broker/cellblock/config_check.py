@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from cellblock.config import ServerConfig, parse_source, read_settings, read_source
-from cellblock.config_file.formats import Normal, entry_warnings
+from cellblock.config import SERVER_KEYS, ServerConfig, parse_source, read_settings, read_source
+from cellblock.config_file.entry_keys import entry_problems
+from cellblock.config_file.formats import Normal
 from cellblock.config_file.problems import ConfigProblems, Problem, Source
 
 
@@ -74,8 +75,7 @@ def _warnings(source: Source, made: Normal) -> list[Problem]:
         for path, offset in duplicates
         if positions is not None
     ]
-    known = [field.alias or name for name, field in ServerConfig.model_fields.items()]
-    found += entry_warnings(made, known)
+    found += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "warning"]
     if not made.servers and made.section is None:
         found.append(
             Problem((), "it names no servers and no settings", 'Start with {"mcpServers": {…}}.', "warning")

@@ -57,6 +57,25 @@ def cell(text: object, width: int, *, right: bool = False) -> str:
     return space + shown if right else shown + space
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """The whole text in lines of at most `width` (at least 1) columns; nothing in them can move a cursor."""
+    width = max(1, width)
+    lines: list[str] = []
+    for line in text.expandtabs(4).splitlines() or [""]:
+        taken = 0
+        kept: list[str] = []
+        for char in line:
+            shown = char if char.isprintable() and _width(char) <= width else "·"
+            # Marks that take no column are no reason for a line without end.
+            if taken + _width(shown) > width or len(kept) > 4 * width:
+                lines.append("".join(kept))
+                taken, kept = 0, []
+            taken += _width(shown)
+            kept.append(shown)
+        lines.append("".join(kept))
+    return lines
+
+
 def _width(char: str) -> int:
     if unicodedata.combining(char):
         return 0

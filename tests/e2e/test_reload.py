@@ -70,7 +70,9 @@ async def test_a_daemon_takes_changes_over_without_dropping_runs(tmp_path: Path)
 
             # A broken file changes nothing, and the log says where it is broken; so does one that is gone.
             file.write_text('{"mcpServers": {\n  "plain": {"comand": "x"}}}')
-            assert f"{file}:2:12: mcpServers.plain: exactly one of" in await heard(running, "not taken over")
+            assert f"{file}:2:13: mcpServers.plain.comand: unknown key. Did you mean command?" in await heard(
+                running, "not taken over"
+            )
             file.unlink()
             assert "Cannot read" in await heard(running, "not taken over")
             assert await result(client, PID) == new

@@ -6,7 +6,7 @@ their own or under `mcp` of its settings; Claude Code also keeps servers of sing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,41 +24,6 @@ NEAR_MISS: Final = 0.8
 
 URL_KEYS: Final = ("serverUrl", "httpUrl")
 """What Windsurf and Gemini call `url`."""
-
-FOREIGN_KEYS: Final = frozenset(
-    [
-        "alwaysAllow",
-        "autoApprove",
-        "autoStart",
-        "description",
-        "dev",
-        "disabledTools",
-        "enabled",
-        "enabledTools",
-        "envFile",
-        "excludeTools",
-        "gallery",
-        "headersHelper",
-        "icon",
-        "id",
-        "includeTools",
-        "name",
-        "note",
-        "oauth",
-        "roots",
-        "sandbox",
-        "sandboxEnabled",
-        "scope",
-        "timeout",
-        "title",
-        "tools",
-        "transport",
-        "trust",
-        "transportType",
-        "version",
-    ]
-)
-"""Keys that other clients put into an entry, so that none of them is taken for a slip of the pen."""
 
 
 @dataclass(slots=True)
@@ -138,36 +103,7 @@ def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
     return found
 
 
-def entry_warnings(made: Normal, known: Sequence[str]) -> list[Problem]:
-    """What in the servers' entries is left alone, and was probably not meant to be.
-
-    Args:
-        made: The configuration.
-        known: The keys that Cellblock reads.
-    """
-    found: list[Problem] = []
-    for name, entry in _entries(made.servers):
-        for key in entry:
-            path = (*made.origins.get(name, (SERVERS_KEY, name)), key)
-            if key == "envFile":
-                message, hint = "this file of variables is not read", "Put its variables under env."
-            elif key in FOREIGN_KEYS or key in known or (near := _meant(key, known)) is None:
-                continue
-            else:
-                message, hint = "unknown key, which is left alone", f"Did you mean {near}?"
-            found.append(Problem(path, message, hint, "warning", at_key=True))
-    return found
-
-
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-def _meant(key: str, known: Sequence[str]) -> str | None:
-    """The known key that was probably meant: a similar one, or one of the same letters."""
-    letters = sorted(key.lower())
-    return nearest(key, known, NEAR_MISS) or next(
-        (one for one in known if sorted(one.lower()) == letters), None
-    )
 
 
 def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -> None:
@@ -196,13 +132,6 @@ def _entry(entry: Any) -> Any:
         return cast("Any", entry)
     found = cast("dict[str, Any]", entry)
     return {"url" if key in URL_KEYS else key: value for key, value in found.items()}
-
-
-def _entries(servers: Any) -> list[tuple[str, dict[str, Any]]]:
-    if not isinstance(servers, dict):
-        return []
-    pairs = cast("dict[str, Any]", servers).items()
-    return [(name, cast("dict[str, Any]", entry)) for name, entry in pairs if isinstance(entry, dict)]
 
 
 def _inputs(raw: Any) -> dict[str, Any]:

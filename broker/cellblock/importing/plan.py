@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from cellblock.config import ServerConfig
+from cellblock.config import SERVER_KEYS, ServerConfig
+from cellblock.config_file.entry_keys import slip_hint, slips
 from cellblock.config_file.problems import dotted, of_validation
 from cellblock.config_file.references import input_variable
 from cellblock.importing.clients import TITLES, Found
@@ -151,6 +152,8 @@ def _step(
     raw = cast("dict[str, Any]", said)
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
+    for key, meant in slips(raw, SERVER_KEYS).items():
+        return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
     entry = _ours(raw, server)
     try:
         ServerConfig.model_validate(entry)
@@ -179,8 +182,7 @@ def _step(
 
 def _ours(raw: Mapping[str, Any], server: Found) -> dict[str, Any]:
     """The keys that Cellblock reads, and paths as they are where the entry comes from."""
-    known = {field.alias or name for name, field in ServerConfig.model_fields.items()}
-    entry = {key: value for key, value in raw.items() if key in known}
+    entry = {key: value for key, value in raw.items() if key in SERVER_KEYS}
     if server.project is not None:
         entry = _in_folder(entry, str(server.project))
         if "command" in entry:

@@ -1,4 +1,4 @@
-"""`config check`: every problem with its exact place, near misses that are let pass elsewhere, and no values."""
+"""`config check`: every problem with its exact place, warnings that are let pass elsewhere, and no values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.config import load_settings
 from cellblock.config_check import check_config
 from cellblock.errors import ConfigError
 from support import CELLBLOCK
@@ -46,7 +47,7 @@ def test_all_problems_of_a_json_file_with_their_places(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(BROKEN)
     assert found(file) == [
-        ("warning", 3, 11, "mcpServers.a.comand"),
+        ("error", 3, 11, "mcpServers.a.comand"),
         ("error", 3, 53, "mcpServers.a.args.0"),
         ("warning", 5, 5, "mcpServers.b"),
         ("warning", 5, 30, "mcpServers.b.envFile"),
@@ -56,7 +57,7 @@ def test_all_problems_of_a_json_file_with_their_places(tmp_path: Path) -> None:
         ("error", 8, 30, "cellblock.limits.timeout_ms.maximum"),
     ]
     hints = {problem.place: problem.hint for problem in check_config(file).problems}
-    assert hints["mcpServers.a.comand"] == "Did you mean command?"
+    assert hints["mcpServers.a.comand"] == "Did you mean command? Rename it, or take it out."
     assert hints["cellblock.pol"] == "Did you mean pool?"
 
 
@@ -105,7 +106,7 @@ def test_the_command_prints_places_and_no_secrets(tmp_path: Path) -> None:
     )
     assert done.returncode == 1 and done.stderr == ""
     assert f"{file}:7:17: error: cellblock.pol: unknown key. Did you mean pool?\n" in done.stdout
-    assert done.stdout.endswith("5 errors\n")
+    assert done.stdout.endswith("6 errors\n")
     assert "hunter2" not in done.stdout and "\x1b" not in done.stdout
     machine = subprocess.run(
         [CELLBLOCK, "config", "check", "--json", "--config", file], capture_output=True, text=True, timeout=60
@@ -147,15 +148,30 @@ def test_a_disabled_servers_url_may_refer_to_what_is_not_there(tmp_path: Path) -
     assert check_config(file).ok
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"), [("evn", "env"), ("comand", "command"), ("Env", "env"), ("hedaers", "headers")]
-)
-def test_slips_in_an_entry_are_found(tmp_path: Path, key: str, meant: str) -> None:
+def test_an_editors_new_key_is_a_warning_and_stops_nothing(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    file.write_text(f'{{"mcpServers": {{"a": {{"command": "x", "{key}": {{}}, "alwaysAllow": []}}}}}}')
-    (problem,) = check_config(file).problems
-    assert (problem.severity, problem.place, problem.hint) == (
-        "warning",
-        f"mcpServers.a.{key}",
-        f"Did you mean {meant}?",
+    file.write_text(
+        '{"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}}'
     )
+    (problem,) = check_config(file).problems
+    assert (problem.severity, problem.place, problem.position) == (
+        "warning",
+        "mcpServers.a.learntIn2027",
+        (1, 39),
+    )
+    assert check_config(file).ok and load_settings(file).servers["a"].command == "x"
+
+
+def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{"mcpServers": {\n "a": {"command": "x", "argss": ["secret-word"]}}}')
+    line = "mcpServers.a.argss: unknown key"
+    for words in (["config", "check"], ["run", "script.js"], ["serve", "--stdio"], ["types"]):
+        done = subprocess.run(
+            [CELLBLOCK, *words, "--config", file], capture_output=True, text=True, timeout=60, input=""
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == (1 if words[0] == "config" else 2), said
+        assert f"{file}:2:24: " in said and line.split(": ")[0] in said, said
+        assert "unknown key" in said and "Did you mean args? Rename it, or take it out." in said
+        assert "secret-word" not in said

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.terminal_text import cell, columns, harmless, json_text, milliseconds, plain
+from cellblock.terminal_text import cell, columns, harmless, json_text, milliseconds, plain, wrapped
 
 
 @given(st.text(max_size=60), st.integers(0, 40))
@@ -18,6 +18,25 @@ def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, widt
     assert all(unicodedata.category(char)[0] != "C" for char in shown)
     assert "\n" not in shown and "\x1b" not in shown
     assert columns(cell(text, width)) == width
+
+
+@given(st.text(max_size=60), st.integers(-1, 40))
+def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+    assert all(columns(line) <= max(1, width) and line.isprintable() for line in lines)
+    if width >= 2:
+        kept = [
+            char if char.isprintable() else "·" for line in text.expandtabs(4).splitlines() for char in line
+        ]
+        assert "".join(lines) == "".join(kept)
+
+
+def test_where_text_is_wrapped() -> None:
+    assert wrapped("abcdef\r\ng\n\nh", 4) == ["abcd", "ef", "g", "", "h"]
+    assert wrapped("日本語", 5) == ["日本", "語"]
+    assert wrapped("日", 1) == ["·"]
+    assert wrapped("", 9) == [""]
+    assert len(wrapped("e" + "\u0301" * 1000, 10)) > 20
 
 
 @given(st.text(st.characters(codec=None), max_size=60))

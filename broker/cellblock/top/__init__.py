@@ -1,0 +1,1 @@
+"""`cellblock top`: the dashboard of a running daemon in a terminal."""
