@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import shutil
 import subprocess
@@ -36,12 +37,50 @@ def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 def test_systemd_understands_it(tmp_path: Path) -> None:
-    unit = tmp_path / "cellblock.service"
-    unit.write_text(systemd_unit(COMMAND))
+    assert verified(systemd_unit(COMMAND), tmp_path) == ""
+    # It is looked at: what is wrong would be said.
+    wrong = systemd_unit(COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
+    said = verified(wrong, tmp_path)
+    assert "OOMPolcy" in said and "kill mode" in said
+
+
+def verified(text: str, folder: Path) -> str:
+    """What systemd says of a unit; nothing when it is right."""
+    unit = folder / "cellblock.service"
+    unit.write_text(text)
+    # Without a runtime directory of the user it looks at nothing.
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True, timeout=30
+        ["systemd-analyze", "verify", "--user", "--man=no", str(unit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
-    assert str(unit) not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+LAUNCHD_KEYS: dict[str, type] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "RunAtLoad": bool,
+    "KeepAlive": dict,
+    "ThrottleInterval": int,
+    "ExitTimeOut": int,
+    "ProcessType": str,
+    "Umask": int,
+    "StandardOutPath": str,
+    "StandardErrorPath": str,
+}
+"""Of launchd.plist(5), with their types: those that are used. launchd passes over a key that it does not know."""
+
+
+def test_launchd_knows_every_key() -> None:
+    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    assert {key: type(value) for key, value in agent.items()} == LAUNCHD_KEYS
+    assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
+    assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
+    assert agent["Umask"] == 0o077
 
 
 def test_the_plist_is_one() -> None:
