@@ -10,8 +10,8 @@ import argcomplete
 from argcomplete.completers import SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
-from cellblock.cli_config import default_file
 from cellblock.cli_help import all_commands
+from cellblock.cli_options import default_file
 from cellblock.config_file.formats import normal
 from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
 

@@ -87,7 +87,8 @@ WantedBy=default.target
 
 def launchd_plist(command: ServiceCommand) -> str:
     """An agent for `~/Library/LaunchAgents/cellblock.plist`."""
-    log = str(command.state_dir / "logs" / "daemon.log")
+    # launchd makes no folders, and this one every user has.
+    log = str(Path.home() / "Library" / "Logs" / "cellblock.log")
     settings = {
         "Label": LABEL,
         "ProgramArguments": command.arguments,

@@ -44,18 +44,18 @@ def asked(place: World) -> list[str]:
 
 async def test_a_token_that_is_too_narrow_is_widened_once(tmp_path: Path) -> None:
     """Calls at once ask once; what was widened stays wide when it is renewed; each call is made once."""
-    async with world(tmp_path, *CLIENT, "notes notes:write", "--life", "3", auth=AUTH) as place:
-        async with Broker(place.settings) as broker:
-            await within(broker.settled())
-            answers = await asyncio.gather(*(within(broker.run(calling("write"))) for _ in range(3)))
-            assert [succeeded(answer) for answer in answers] == ["ada"] * 3
-            assert asked(place)[:2] == ["notes", "notes notes:write"]
-            assert set(asked(place)[2:]) <= {"notes notes:write"}
-            granted = (place.folder / "ledger.jsonl").stat().st_mtime
-            await until(lambda: time.time() > granted + 3.2, "the token has expired")
-            before = len(asked(place))
-            assert succeeded(await within(broker.run(calling("write")))) == "ada"
-            assert set(asked(place)[before:]) == {"notes notes:write"}
+    options = (*CLIENT, "notes notes:write", "--life", "3")
+    async with world(tmp_path, *options, auth=AUTH) as place, Broker(place.settings) as broker:
+        await within(broker.settled())
+        answers = await asyncio.gather(*(within(broker.run(calling("write"))) for _ in range(3)))
+        assert [succeeded(answer) for answer in answers] == ["ada"] * 3
+        assert asked(place)[:2] == ["notes", "notes notes:write"]
+        assert set(asked(place)[2:]) <= {"notes notes:write"}
+        granted = (place.folder / "ledger.jsonl").stat().st_mtime
+        await until(lambda: time.time() > granted + 3.2, "the token has expired")
+        before = len(asked(place))
+        assert succeeded(await within(broker.run(calling("write")))) == "ada"
+        assert set(asked(place)[before:]) == {"notes notes:write"}
     assert sum(event.get("tool") == "write" for event in place.events("call")) == 4
 
 

@@ -81,6 +81,8 @@ def test_launchd_knows_every_key() -> None:
     assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
     assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
     assert agent["Umask"] == 0o077
+    # Not in a folder that only the first start would make.
+    assert agent["StandardOutPath"] == str(Path.home() / "Library/Logs/cellblock.log")
 
 
 def test_the_plist_is_one() -> None:
