@@ -18,6 +18,7 @@ COMMAND = ServiceCommand(
     config=Path('/home/a b/100% "x"/$HOME.json'),
     state_dir=Path("/home/a b/state"),
     drain_seconds=30,
+    path='/usr/bin:/home/a b/50%/"x"/$y\\z',
 )
 
 
@@ -33,6 +34,8 @@ def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
     assert Path(start.split(" ")[0]).is_file()
     assert " serve --http [::1]:7433 " in start
     assert r'"/home/a b/100%% \"x\"/$$HOME.json"' in start
+    assert service["Environment"] == r'"PATH=/usr/bin:/home/a b/50%%/\"x\"/$y\\z"'
+    assert service["EnvironmentFile"].startswith("-%h/")
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
@@ -63,6 +66,7 @@ def verified(text: str, folder: Path) -> str:
 LAUNCHD_KEYS: dict[str, type] = {
     "Label": str,
     "ProgramArguments": list,
+    "EnvironmentVariables": dict,
     "RunAtLoad": bool,
     "KeepAlive": dict,
     "ThrottleInterval": int,
@@ -81,6 +85,7 @@ def test_launchd_knows_every_key() -> None:
     assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
     assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
     assert agent["Umask"] == 0o077
+    assert agent["EnvironmentVariables"] == {"PATH": COMMAND.path}
     # Not in a folder that only the first start would make.
     assert agent["StandardOutPath"] == str(Path.home() / "Library/Logs/cellblock.log")
 
@@ -94,6 +99,8 @@ def test_the_plist_is_one() -> None:
 
 
 def test_without_a_configuration_none_is_named() -> None:
-    command = ServiceCommand(http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0)
+    command = ServiceCommand(
+        http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0, path="/bin"
+    )
     assert "--config" not in command.arguments
     assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]
