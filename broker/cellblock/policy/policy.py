@@ -53,7 +53,7 @@ class Policy:
             asked: The request's own.
 
         Raises:
-            InvalidRequest: The request's own is too large or too deep, or a JSON Schema of it cannot be checked against.
+            InvalidRequest: The request's own is too large or too deep, or a JSON Schema of it cannot be checked.
         """
         own = self._clients.get(principal, self._default)
         if asked is not None and not restricts(asked):
