@@ -26,6 +26,7 @@ from cellblock import (
     cli_schemas,
 )
 from cellblock.cli_log import logging_as_configured
+from cellblock.cli_options import default_file
 from cellblock.cli_parser import make_parser
 from cellblock.cli_run import UsageError
 from cellblock.errors import CellblockError, Fault
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parsed = make_parser().parse_args(arguments)
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
-        default = cli_config.default_file()
+        default = default_file()
         parsed.config = str(default) if default.is_file() else None
     commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "run": _run,
@@ -257,7 +258,7 @@ async def _config(parsed: argparse.Namespace) -> int:
 
 
 async def _import(parsed: argparse.Namespace) -> int:
-    cli_import.run(parsed, cli_config.default_file())
+    cli_import.run(parsed, default_file())
     return EXIT_OK
 
 

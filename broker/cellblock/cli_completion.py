@@ -11,6 +11,7 @@ from argcomplete.completers import SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
 from cellblock.cli_help import all_commands
+from cellblock.cli_options import default_file
 from cellblock.config_file.formats import normal
 from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
@@ -36,16 +37,20 @@ def complete(parser: argparse.ArgumentParser) -> None:
                 action.completer = servers  # type: ignore[attr-defined]
             elif action.dest in ("query", "tool"):
                 action.completer = SuppressCompleter()  # type: ignore[attr-defined]
+            elif action.type is int:
+                action.completer = nothing  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)
 
 
+def nothing(**_: Any) -> list[str]:
+    """For numbers: no file is one."""
+    return []
+
+
 def servers(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The servers of the configuration that the command line names; none when it cannot be read."""
-    config = getattr(parsed_args, "config", None)
-    if config is None:
-        return []
+    """The servers of the configuration that the command line means; none when it cannot be read."""
     try:
-        file = Path(config).expanduser()
+        file = Path(getattr(parsed_args, "config", None) or default_file()).expanduser()
         if not file.is_file() or file.stat().st_size > MAX_CONFIG_BYTES:
             return []
         raw: object = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)

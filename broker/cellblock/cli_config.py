@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
-from cellblock.cli_options import Commands, add_actions, add_common, add_json
+from cellblock.cli_options import Commands, add_actions, add_common, add_json, default_file
 from cellblock.errors import ConfigError
 from cellblock.terminal_text import json_text
 
@@ -34,11 +31,6 @@ def add_parsers(commands: Commands) -> None:
     )
     add_json(check)
     add_common(check)
-
-
-def default_file() -> Path:
-    """Where `cellblock import` writes, and all other commands look, when no file is named."""
-    return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
 
 
 def check(parsed: argparse.Namespace) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -234,6 +235,7 @@ def service(parsed: argparse.Namespace, settings: Settings) -> str:
         config=Path(parsed.config).expanduser().absolute() if parsed.config else None,
         state_dir=settings.state_dir.absolute(),
         drain_seconds=settings.cellblock.http.drain_ms // 1000,
+        path=os.environ.get("PATH", os.defpath),
     )
     launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
     return launchd_plist(command) if launchd else systemd_unit(command)

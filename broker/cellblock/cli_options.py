@@ -6,8 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TypeAlias
 
+import platformdirs
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # pyright: ignore[reportPrivateUsage]
 """What commands are added to."""
+
+
+def default_file() -> Path:
+    """Where `cellblock import` writes, and all other commands look, when no file is named."""
+    return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

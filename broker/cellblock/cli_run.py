@@ -28,6 +28,9 @@ LIMIT_OPTIONS: Final = {
 
 STDIN: Final = "-"
 
+GRANTEE: Final = "cli"
+"""Whose grants of `cellblock.policy` a run has."""
+
 
 class UsageError(Exception):
     """The arguments cannot be used; the text says why."""
@@ -72,6 +75,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
         CellblockError: As `Broker`.
     """
     from cellblock.daemon import Broker
+    from cellblock.execution.request import read_request
     from cellblock.policy.asking import Grantee
     from cellblock.progress import progress_on
     from cellblock.terminal_asking import asker_on
@@ -81,10 +85,18 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
     limits = {
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
+    wanted = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
+    broker = Broker(settings)
+    try:
+        # Before any server is started.
+        request = read_request({"code": code, **wanted}, settings.cellblock)
+        broker.policy.grants_of(GRANTEE, request.grants)
+    except InvalidRequest as error:
+        raise UsageError(str(error)) from None
     async with (
         logging_as_configured(settings),
         progress_on(sys.stderr) as progress,
-        Broker(settings) as broker,
+        broker,
     ):
         if progress is not None:
             broker.events.add(progress)
@@ -99,7 +111,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
                 requested_capabilities=parsed.require,
                 typecheck=parsed.typecheck,
                 grants=grants,
-                grantee=Grantee("cli", approver),
+                grantee=Grantee(GRANTEE, approver),
             )
         except InvalidRequest as error:
             raise UsageError(str(error)) from None

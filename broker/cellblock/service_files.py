@@ -13,6 +13,9 @@ STOP_MARGIN_SECONDS: Final = 20
 
 LABEL: Final = "cellblock"
 
+ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
+"""Read by the unit when it is there; `%h` is the home folder."""
+
 
 @dataclass(frozen=True)
 class ServiceCommand:
@@ -23,12 +26,14 @@ class ServiceCommand:
         config: The configuration file, absolute.
         state_dir: The state directory, absolute.
         drain_seconds: The bound of draining.
+        path: Where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
     """
 
     http: str
     config: Path | None
     state_dir: Path
     drain_seconds: int
+    path: str
 
     @property
     def arguments(self) -> list[str]:
@@ -55,6 +60,10 @@ StartLimitBurst=5
 [Service]
 Type=exec
 ExecStart={start}
+# Where upstream servers' programs are looked for, as in the shell that printed this.
+Environment={_systemd_assignment("PATH", command.path)}
+# Variables that the configuration refers to as ${{env:NAME}}, one NAME=value a line. Keep it to yourself: chmod 600.
+EnvironmentFile=-{ENVIRONMENT_FILE}
 # It notices a changed configuration by itself, too.
 ExecReload=kill -HUP $MAINPID
 Restart=on-failure
@@ -87,10 +96,12 @@ WantedBy=default.target
 
 def launchd_plist(command: ServiceCommand) -> str:
     """An agent for `~/Library/LaunchAgents/cellblock.plist`."""
-    log = str(command.state_dir / "logs" / "daemon.log")
+    # launchd makes no folders, and this one every user has.
+    log = str(Path.home() / "Library" / "Logs" / "cellblock.log")
     settings = {
         "Label": LABEL,
         "ProgramArguments": command.arguments,
+        "EnvironmentVariables": {"PATH": command.path},
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,
@@ -107,6 +118,12 @@ def launchd_plist(command: ServiceCommand) -> str:
     )
     head, _, rest = text.partition("<plist")
     return f"{head}{note}<plist{rest}"
+
+
+def _systemd_assignment(name: str, value: str) -> str:
+    """For Environment=, where `$` stands for itself already."""
+    value = value.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{name}={value}"'
 
 
 def _systemd_word(word: str) -> str:

@@ -4,6 +4,7 @@ both generations of the protocol."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import mcp_types as types
 import pytest
 
 from asking_client import Asked, always, asking, connect, over_http, stdio
-from http_daemon import Daemon, daemon
+from http_daemon import TOOL, Daemon, daemon
 from support import ledger, plain_server, until, within, write_config
 
 SECTION: dict[str, Any] = {
@@ -146,6 +147,36 @@ async def test_a_user_who_is_not_there(fronts: Fronts, front: str, mode: str) ->
             response = await asked.run(GIVE, limits={"timeoutMs": 2_000})
             assert response["result"]["code"] == "APPROVAL_TIMEOUT", response
     assert fronts.calls(front, "give") == before
+
+
+@pytest.mark.parametrize(("front", "mode"), [(front, mode) for front, mode in FRONTS if front != "stdio"])
+async def test_a_client_that_leaves_while_its_user_is_asked(fronts: Fronts, front: str, mode: str) -> None:
+    """The call is not made, and its run does not stay: where the client would come back, until that time is over."""
+    before = fronts.calls(front, "give")
+
+    async def shown(number: int) -> None:
+        async with asyncio.timeout(60):
+            while True:
+                state = await fronts.running.ask("GET", "/dashboard/state", headers=fronts.running.auth)
+                if len(json.loads(state.body)["live"]) == number:
+                    return
+                await asyncio.sleep(0.3)
+
+    async with fronts.client(front, mode) as asked:
+        asked.answer = never
+        call = asyncio.create_task(asked.client.call_tool(TOOL, {"code": GIVE}))
+        await asked.until(lambda: asked.questions)
+        await shown(1)
+        call.cancel()
+        await asyncio.wait([call])
+    await shown(0)
+    assert fronts.calls(front, "give") == before
+
+
+async def never(_: str) -> str:
+    """A user who does not answer."""
+    await asyncio.Event().wait()
+    return "accept"
 
 
 async def test_a_client_that_refuses_to_ask(fronts: Fronts) -> None:

@@ -62,6 +62,19 @@ async def test_a_login_a_status_a_call_and_a_logout(tmp_path: Path) -> None:
         assert without_tokens(place, *said)
 
 
+async def test_a_server_of_the_newest_revision_alone(tmp_path: Path) -> None:
+    """It refuses the greeting of the others before it looks for a token."""
+    async with world(tmp_path, "--modern-only") as place:
+        done = await place.run("auth", "login", "notes")
+        assert done.code == 0, done.err
+        script = tmp_path / "script.js"
+        script.write_text(
+            'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
+        )
+        run = await place.run("run", str(script))
+        assert (run.code, json.loads(run.out)["result"]) == (0, "ada"), run
+
+
 async def test_consent_that_is_denied(tmp_path: Path) -> None:
     async with world(tmp_path) as place:
         done = await place.run("auth", "login", "notes", habit="deny")

@@ -1,10 +1,11 @@
-"""Completion: what bash is given works in a real bash, and asks this program."""
+"""Completion: what bash, zsh and fish are given works in each of them, where it is installed, and asks this program."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,10 @@ def printed(shell: str) -> str:
     return done.stdout
 
 
-def completed(line: str, folder: Path) -> list[str]:
-    """What a real bash offers at the end of a line, by the function that the script has registered."""
-    script = folder / "completion.bash"
-    if not script.exists():
-        script.write_text(printed("bash"))
+def by_bash(line: str, folder: Path) -> str:
+    """What bash offers at the end of a line, by the function that the script has registered."""
     driver = f"""
-        source {script}
+        source {folder / "completion"}
         COMP_LINE={line!r}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9
         read -ra COMP_WORDS <<< "$COMP_LINE"
         [[ "$COMP_LINE" == *" " ]] && COMP_WORDS+=("")
@@ -32,37 +30,93 @@ def completed(line: str, folder: Path) -> list[str]:
         spec=$(complete -p cellblock)
         [[ $spec =~ -F\\ ([^ ]+) ]]
         "${{BASH_REMATCH[1]}}" cellblock "${{COMP_WORDS[COMP_CWORD]}}" ""
-        printf '%s\\n' "${{COMPREPLY[@]}}"
+        printf '%s\n' "${{COMPREPLY[@]}}"
     """
+    return run(["bash", "--norc", "-c", driver], folder)
+
+
+def by_fish(line: str, folder: Path) -> str:
+    """What fish offers; it writes an explanation behind a tab."""
+    offered = run(["fish", "-c", f"source {folder / 'completion'}; complete -C {line!r}"], folder)
+    return "\n".join(row.partition("\t")[0] for row in offered.splitlines())
+
+
+def by_zsh(line: str, folder: Path) -> str:
+    """What an interactive zsh offers when the tab key is pressed: all that its completion system is given to add.
+
+    It sits in a terminal of its own, because its line editor does without one nothing.
+    """
+    functions, offered = folder / "functions", folder / "offered"
+    functions.mkdir(exist_ok=True)
+    shutil.copy(folder / "completion", functions / "_cellblock")
+    (folder / ".zshrc").write_text(f"""
+        fpath=({functions} $fpath)
+        autoload -Uz compinit; compinit -u -D
+        compadd() {{
+            if [[ ${{@[1,(i)(-|--)]}} != *-(O|A|D)\\ * ]]; then
+                typeset -a found; builtin compadd -A found "$@"; print -rl -- $found >> {offered}
+            fi
+            builtin compadd "$@"
+        }}
+        zle-line-init() {{ BUFFER={line!r}; CURSOR=$#BUFFER; zle complete-word; exit }}
+        zle -N zle-line-init
+    """)
+    terminal = "zmodload zsh/zpty; zpty z zsh -i; while zpty -t z; do zpty -r -t z said; sleep 0.05; done"
+    run(["zsh", "-f", "-c", terminal], folder)
+    return offered.read_text() if offered.exists() else ""
+
+
+def run(command: list[str], folder: Path) -> str:
     done = subprocess.run(
-        [shutil.which("bash") or "bash", "--norc", "-c", driver],
-        env={"PATH": f"{CELLBLOCK.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)},
+        command,
+        env={
+            "PATH": f"{CELLBLOCK.parent}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "ZDOTDIR": str(folder),
+        },
         cwd=folder,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    return sorted(word.strip() for word in done.stdout.splitlines() if word.strip())
+    return done.stdout
 
 
+SHELLS = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
         ("cellblock co", ["completion", "config", "connect"]),
         ("cellblock run --time", ["--timeout-ms"]),
+        ("cellblock run --timeout-ms ", []),
+        ("cellblock run scr", ["script.js"]),
         ("cellblock serve --profile ", ["default", "extended"]),
         ("cellblock import --from v", ["vscode"]),
         ("cellblock approve --config cellblock.json ", ["files", "wiki"]),
         ("cellblock approve --config missing.json ", []),
+        ("cellblock approve ", ["usual"]),
         ("cellblock search --config cellblock.json --server w", ["wiki"]),
     ],
 )
-def test_what_bash_offers(line: str, offered: list[str], tmp_path: Path) -> None:
-    write_config(
-        tmp_path, {"files": {"command": "x"}, "wiki": {"url": "http://x", "headers": {"K": "${NOT_SET}"}}}
+def test_what_a_shell_offers(shell: str, line: str, offered: list[str], tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} on this machine")
+    servers = {"files": {"command": "x"}, "wiki": {"url": "http://x", "headers": {"K": "${NOT_SET}"}}}
+    write_config(tmp_path, servers)
+    usual = tmp_path / (
+        "Library/Application Support/cellblock" if sys.platform == "darwin" else ".config/cellblock"
     )
-    found = [word for word in completed(line, tmp_path) if not word.startswith("-") or "--" in line[-8:]]
+    usual.mkdir(parents=True)
+    write_config(usual, {"usual": {"command": "x"}})
+    (tmp_path / "script.js").touch()
+    (tmp_path / "completion").write_text(printed(shell))
+    words = {word.strip() for word in SHELLS[shell](line, tmp_path).splitlines()} - {""}
+    found = sorted(word for word in words if not word.startswith("-") or "--" in line[-8:])
     assert found == offered
 
 

@@ -125,20 +125,85 @@ async def test_it_completes_a_run(connection: Connection) -> None:
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
-async def test_progress_is_sent_for_its_token(tmp_path: Path) -> None:
-    """Seen on the pipe, because the inspector prints none."""
-    connection = Connection("stdio", "legacy", tmp_path, None)
-    wire = tmp_path / "wire.jsonl"
-    piped = f"{shlex.join(connection.command)} | tee {shlex.quote(str(wire))}"
-    code = "await new Promise((done) => setTimeout(done, 1000)); globalThis.__codemode_result__ = 'slow';"
-    token = ["--tool-metadata", "progressToken=by-hand"]
-    result = await connection.ask(*call(code), *token, command=["sh", "-c", piped])
-    assert result["structuredContent"]["result"] == "slow"
-    messages = [json.loads(line) for line in wire.read_text().splitlines()]
+SLOW = "await new Promise((done) => setTimeout(done, 1000)); globalThis.__codemode_result__ = 'slow';"
+TOKEN = ["--tool-metadata", "progressToken=by-hand"]
+
+
+def check_progress(messages: list[dict[str, Any]]) -> None:
+    """What the server has sent has progress for the token in it."""
     told = [message["params"] for message in messages if message.get("method") == "notifications/progress"]
     assert len(told) >= 2
     assert {report["progressToken"] for report in told} == {"by-hand"}
     assert all("0 tool calls" in report["message"] for report in told)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_progress_is_sent_for_its_token(tmp_path: Path, era: str) -> None:
+    """Seen on the pipe, because the inspector prints none."""
+    connection = Connection("stdio", era, tmp_path, None)
+    wire = tmp_path / "wire.jsonl"
+    piped = f"{shlex.join(connection.command)} | tee {shlex.quote(str(wire))}"
+    result = await connection.ask(*call(SLOW), *TOKEN, command=["sh", "-c", piped])
+    assert result["structuredContent"]["result"] == "slow"
+    check_progress([json.loads(line) for line in wire.read_text().splitlines()])
+
+
+@contextlib.asynccontextmanager
+async def tapped() -> AsyncGenerator[Tap]:
+    """A port of the loopback that passes everything on, and keeps what the server sends."""
+    tap = Tap()
+    server = await asyncio.start_server(tap.serve, "127.0.0.1", 0)
+    tap.port = server.sockets[0].getsockname()[1]
+    try:
+        yield tap
+    finally:
+        server.close()
+        for task in tap.tasks:
+            task.cancel()
+        await asyncio.gather(*tap.tasks, return_exceptions=True)
+
+
+class Tap:
+    """Between a client and a server."""
+
+    def __init__(self) -> None:
+        self.port = self.behind = 0
+        self.heard = bytearray()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.behind)
+        for pair in ((reader, up_writer, None), (up_reader, writer, self.heard)):
+            self.tasks.add(asyncio.create_task(self._relay(*pair)))
+
+    async def _relay(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, copy: bytearray | None
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65536):
+                if copy is not None:
+                    copy += data
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    def events(self) -> list[dict[str, Any]]:
+        """The messages in the streams that the server has sent."""
+        lines = bytes(self.heard).decode().split("\r\n")
+        return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_progress_is_sent_over_http_too(tmp_path: Path, era: str) -> None:
+    async with tapped() as tap:
+        ours = {"allowed_hosts": [f"127.0.0.1:{tap.port}"]}
+        async with daemon(tmp_path, http=ours, frontend=OFTEN) as running:
+            tap.behind = running.port
+            connection = Connection("http", era, tmp_path, running)
+            connection.target[3] = f"http://127.0.0.1:{tap.port}/mcp"
+            result = await connection.ask(*call(SLOW), *TOKEN)
+    assert result["structuredContent"]["result"] == "slow"
+    check_progress(tap.events())
 
 
 @pytest.mark.parametrize(("front", "era"), CONNECTIONS)

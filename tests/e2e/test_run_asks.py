@@ -105,9 +105,12 @@ async def test_grants_narrow_a_run(tmp_path: Path, how: str) -> None:
         ("{not json", "--grants: this is no JSON"),
         ('{"tols": []}', "tols"),
         ('{"budgets": {"plain.*": -1}}', "budgets"),
+        ('{"arguments": {"plain.*": {"type": "sting"}}}', "plain.*"),
+        ('{"arguments": {"plain.*": {"$ref": "https://evil.example/schema"}}}', "remote references"),
     ],
 )
 async def test_grants_that_cannot_be_used_run_nothing(tmp_path: Path, grants: str, said: str) -> None:
     code, out, err = await run(*command(tmp_path, "--grants", grants))
     assert (code, out) == (2, "")
     assert said in err and len(err.splitlines()) == 1, err
+    assert not (tmp_path / "s").exists(), "nothing was started for it"

@@ -59,7 +59,7 @@ class Authority:
                 client_secret=secret,
                 token_endpoint_auth_method="client_secret_basic",
                 grant_types=["client_credentials"],
-                scope=SCOPE,
+                scope=parsed.client_scope,
             )
 
     def note(self, event: str, **more: Any) -> None:
@@ -220,6 +220,8 @@ class Authority:
             return JSONResponse({"error": "invalid_client", "error_description": f"not {secret}"}, 401)
         self.note("client credentials", resource=form.get("resource"), scope=form.get("scope"))
         scopes = str(form.get("scope") or SCOPE).split()
+        if not set(scopes) <= set((client.scope or "").split()):
+            return JSONResponse({"error": "invalid_scope", "error_description": f"not {secret}"}, 400)
         token = self.grant(
             client_id, scopes, str(form.get("resource")), secrets.token_hex(8), renewable=False
         )

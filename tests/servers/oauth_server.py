@@ -4,8 +4,8 @@ Made of the SDK's own authorization server parts (PKCE, redirect URIs, client au
 checked by them) over a real store of clients, codes and tokens. Consent is asked on a page of its own with two links,
 `allow` and `deny`. Writes `ISSUER_PORT MCP_PORT` as its first line on stdout.
 
-Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--no-registration] [--wrong-issuer]
-[--client ID:SECRET] [--metadata-ca FILE] [--ledger FILE] [--slow-token MS]``.
+Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--modern-only] [--no-registration]
+[--wrong-issuer] [--client ID:SECRET] [--client-scope SCOPES] [--metadata-ca FILE] [--ledger FILE] [--slow-token MS]``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mcp.server.auth.settings import ClientRegistrationOptions, RevocationOption
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -147,7 +148,7 @@ def protected_app(authority: Authority, parsed: argparse.Namespace) -> Starlette
 
     if parsed.transport == "http":
         app = server.streamable_http_app()
-        inner = guarded(app)
+        inner = modern(guarded(app)) if parsed.modern_only else guarded(app)
         lifespan = app.router.lifespan_context
         return Starlette(routes=[*routes, Mount("/", app=inner)], lifespan=lambda _: lifespan(app))
     transport = SseServerTransport("/messages/")
@@ -197,6 +198,26 @@ def scoped(app: ASGIApp) -> ASGIApp:
     return check
 
 
+def modern(app: ASGIApp) -> ASGIApp:
+    """Refuses revisions with sessions, before it looks at any token."""
+
+    async def check(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            version = Request(scope).headers.get("mcp-protocol-version")
+            if version not in MODERN_PROTOCOL_VERSIONS:
+                error = {
+                    "code": types.UNSUPPORTED_PROTOCOL_VERSION,
+                    "message": "Unsupported protocol version",
+                }
+                data = {"supported": [*MODERN_PROTOCOL_VERSIONS], "requested": version}
+                body = {"jsonrpc": "2.0", "id": None, "error": {**error, "data": data}}
+                await JSONResponse(body, 400)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return check
+
+
 def listener() -> socket.socket:
     """A free loopback port that listens already."""
     made = socket.socket()
@@ -210,9 +231,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--life", type=float, default=600.0, help="of an access token, in seconds")
     parser.add_argument("--transport", choices=("http", "sse"), default="http")
+    parser.add_argument("--modern-only", action="store_true", help="speak no revision with sessions (http)")
     parser.add_argument("--no-registration", action="store_true")
     parser.add_argument("--wrong-issuer", action="store_true")
     parser.add_argument("--client", metavar="ID:SECRET", help="a client for the grant client_credentials")
+    parser.add_argument("--client-scope", metavar="SCOPES", default=SCOPE, help="what it may have")
     parser.add_argument("--metadata-ca", type=Path, metavar="FILE", help="take client id metadata documents")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="where events are written")
     parser.add_argument("--slow-token", type=float, default=0, metavar="MS", help="pause of each renewal")

@@ -45,6 +45,10 @@ _HINTS = {
 }
 
 
+_SHOULD_BE = "Input should be "
+"""How most of pydantic's messages begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """A request that is well-formed, with its limits resolved."""
@@ -92,5 +96,7 @@ def _refusal(error: ValidationError) -> InvalidRequest:
     if first["type"] == "missing":
         return InvalidRequest(f"`{field}` is missing.", hint=_HINTS[field])
     where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Input should be ")
-    return InvalidRequest(f"`{where}` is not {message}.", hint=_HINTS.get(field, "Correct the request."))
+    message, hint = first["msg"], _HINTS.get(field, "Correct the request.")
+    if message.startswith(_SHOULD_BE):
+        return InvalidRequest(f"`{where}` is not {message.removeprefix(_SHOULD_BE)}.", hint=hint)
+    return InvalidRequest(f"`{where}` cannot be used: {message.removeprefix('Value error, ')}.", hint=hint)

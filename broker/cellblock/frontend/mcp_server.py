@@ -189,7 +189,7 @@ def make_server(
         on_call_tool=call_tool,
         on_list_resources=list_resources,
         on_read_resource=read_resource,
-        on_list_resource_templates=outputs.templates if outputs else None,
+        on_list_resource_templates=outputs.templates if outputs else no_templates,
         on_subscriptions_listen=changes.listen,
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
@@ -203,6 +203,13 @@ def make_server(
 
         server.middleware.append(with_trace_context)
     return server
+
+
+async def no_templates(
+    _context: Context, _params: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    """Handles `resources/templates/list` where there are none: who has resources is asked for templates, too."""
+    return types.ListResourceTemplatesResult(resource_templates=[])
 
 
 async def serve_stdio(service: RunService, *, version: str) -> None:

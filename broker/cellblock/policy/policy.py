@@ -53,14 +53,14 @@ class Policy:
             asked: The request's own.
 
         Raises:
-            InvalidRequest: The request's own is too large, or a JSON Schema of it cannot be checked against.
+            InvalidRequest: The request's own is too large or too deep, or a JSON Schema of it cannot be checked.
         """
         own = self._clients.get(principal, self._default)
         if asked is not None and not restricts(asked):
             asked = None
         if own is None and asked is None:
             return None
-        text = asked.model_dump_json() if asked is not None else ""
+        text = _as_text(asked)
         if len(text) > MAX_ASKED_CHARS:
             raise InvalidRequest(
                 f"`grants` has {len(text)} characters as JSON, over {MAX_ASKED_CHARS}.",
@@ -78,6 +78,18 @@ class Policy:
         if len(self._grants) > KEPT_GRANTS:
             self._grants.popitem(last=False)
         return grants
+
+
+def _as_text(asked: Grant | None) -> str:
+    if asked is None:
+        return ""
+    try:
+        return asked.model_dump_json()
+    except ValueError:
+        raise InvalidRequest(
+            "`grants` cannot be written as JSON: it is nested too deep, or a text in it is no Unicode.",
+            hint="Give simpler schemas, and texts without lone surrogates.",
+        ) from None
 
 
 def claimed_name(name: str) -> str:

@@ -96,6 +96,14 @@ class BoundedConnection(H11Protocol):
         self._stop_stall_check()
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP is refused as the gate refuses: a bare status."""
+        headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
+        self.transport.write(self.conn.send(response) or b"")
+        self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
+
     def pause_writing(self) -> None:
         """The peer is behind."""
         super().pause_writing()

@@ -1,9 +1,9 @@
 """Everything that a request must pass before the SDK sees it. What is refused is refused with a bare status: no body
 of the request, no version, nothing about the inside is in the answer.
 
-The order: who it was meant for (`Host`), which page sent it (`Origin`), who sends it (bearer token), how often, how
-much. The first two are what stops a hostile web page: its `Origin` is not ours, and after DNS rebinding its `Host`
-is not ours either (MCP specification, transports, security warning).
+The order: who it was meant for (`Host`), which page sent it (`Origin`, `Sec-Fetch-Site`), who sends it (bearer token),
+how often, how much. The first two are what stops a hostile web page: its `Origin` is not ours, and after DNS rebinding
+its `Host` is not ours either (MCP specification, transports, security warning).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ VERSION_HEADER: Final = b"mcp-protocol-version"
 
 FETCH_SITE_HEADER: Final = b"sec-fetch-site"
 OWN_SITES: Final = (None, b"same-origin", b"none")
-"""Who may have a page fetched, as browsers say it: our own page, or the person; nobody else's page."""
+"""Who may have something fetched without an Origin, as browsers say it: our own page, or the person; nobody else's
+page. The dashboard is for these alone, whatever their Origin."""
 
 READ: Final = frozenset(
     (
@@ -174,6 +175,9 @@ class Gate:
                 raise Refused(403)
             origin = headers.get(b"origin")
             if origin is not None and origin not in self._origins:
+                raise Refused(403)
+            # An image or a script of a page brings no Origin, and would learn whether a daemon is here.
+            if origin is None and headers.get(FETCH_SITE_HEADER) not in OWN_SITES:
                 raise Refused(403)
             path = scope["path"]
             if path in (LIVE_PATH, READY_PATH) or path in self._public:

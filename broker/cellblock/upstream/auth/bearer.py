@@ -1,4 +1,4 @@
-"""Puts an access token on every request to one upstream server, and gets a new one when it is refused."""
+"""Puts an access token on every request to one upstream server, and gets a new one when it is refused or too narrow."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ class TokenSource(Protocol):
         """What the server itself says of the last token: None that it is good."""
         ...
 
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        """A token to try instead of `used`, which does not reach far enough; None when only a person could grant it."""
+        ...
+
     async def lacks(self, scopes: str | None) -> None:
         """The server says that the last token does not reach far enough; `scopes` are those that it names."""
         ...
@@ -43,7 +47,7 @@ class BearerAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Sends the request, with another token a second time if the first is refused."""
+        """Sends the request, with another token again if the first is refused, and once more if it is too narrow."""
         token = await self._tokens.token()
         if token is not None:
             request.headers["Authorization"] = f"Bearer {token}"
@@ -57,13 +61,22 @@ class BearerAuth(httpx2.Auth):
             if response.status_code == 401:
                 self._tokens.told("the server refuses a token that was just made for it")
                 return
-        if (
-            response.status_code == 403
-            and extract_field_from_www_auth(response, "error") == "insufficient_scope"
-        ):
+        if token is not None and _falls_short(response):
+            wider = await self._tokens.widened(token, _missing(response))
+            if wider is not None:
+                request.headers["Authorization"] = f"Bearer {wider}"
+                response = yield request
+        if _falls_short(response):
             await self._tokens.lacks(_missing(response))
         elif response.status_code < 400:
             self._tokens.told(None)
+
+
+def _falls_short(response: httpx2.Response) -> bool:
+    """Whether the token is good, and not for this (RFC 6750, section 3.1). The request was not carried out."""
+    return (
+        response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
+    )
 
 
 def _missing(refused: httpx2.Response) -> str | None:

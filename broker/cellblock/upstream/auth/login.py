@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -15,18 +14,17 @@ from typing import Any, Final
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from pydantic import AnyUrl
 
 from cellblock.config import ServerConfig, Settings
 from cellblock.errors import ConfigError
+from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.clients import kept_client, kept_record, may_ask, port_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
     MemoryStorage,
     check_endpoints,
     drive,
-    http_client,
     is_safe,
     known_error_in,
     revoke,
@@ -38,17 +36,8 @@ from cellblock.upstream.auth.store import LoginStore
 from cellblock.upstream.login import can_log_in
 from cellblock.upstream.redaction import guard_loggers
 
-PROBE_VERSION: Final = "2025-06-18"
-"""Protocol revision of the request that asks for the challenge; from this one on tokens name their resource."""
-
 LOCK_BOUND_SECONDS: Final = 40.0
 """For another process that is renewing the login that is to be replaced."""
-
-CLIENT_NAME: Final = "Cellblock"
-"""How people see this client where they agree to the login."""
-
-
-_OF_ONE_MESSAGE: Final = ("content-length", "content-type", "host")
 
 MAX_TOLD_CHARS: Final = 300
 """Of an error's text."""
@@ -114,7 +103,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     guard_loggers()
     settings = place.settings.cellblock.auth
     exchange_bound = settings.token_timeout_ms / 1000
-    request, refused = await _challenge(place, exchange_bound)
+    request, refused = await challenge_of(place.name, place.config, exchange_bound)
     if refused is None:
         return f"{place.name} asks for no login."
     own = settings.of(place.name)
@@ -229,64 +218,6 @@ async def status_of(place: Place) -> dict[str, Any]:
 
 
 # ---- inside --------------------------------------------------------------------------------------
-
-
-async def _challenge(place: Place, bound: float) -> tuple[httpx2.Request, httpx2.Response | None]:
-    """A request without a token, and its refusal; None instead when the server does not refuse it."""
-    headers = {
-        **place.config.headers,
-        MCP_PROTOCOL_VERSION_HEADER: PROBE_VERSION,
-        "Accept": "application/json, text/event-stream",
-    }
-    if place.config.type == "sse":
-        request = httpx2.Request("GET", place.url, headers=headers)
-    else:
-        params = {
-            "protocolVersion": PROBE_VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": CLIENT_NAME, "version": "1"},
-        }
-        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        request = httpx2.Request("POST", place.url, headers=headers, json=body)
-    greeting = request
-    try:
-        async with http_client(bound) as http:
-            response = await _status_of(http, request)
-            if response.status_code == 200 and request.method == "POST":
-                # Some servers greet everybody, and refuse who wants to know their tools.
-                request, response = await _second_question(http, request, response)
-    except httpx2.HTTPError as error:
-        raise LoginError(
-            f"{place.name} cannot be reached: {type(error).__name__}.", hint="Check its url."
-        ) from None
-    if response.status_code == 401:
-        return request, httpx2.Response(401, headers=response.headers, request=request)
-    if response.status_code < 400 or request is not greeting or response.status_code == 405:
-        return request, None
-    raise LoginError(f"{place.name} answers with HTTP {response.status_code}.", hint="Check its url.")
-
-
-async def _status_of(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    # An event stream that is not refused would never end: only its status and headers matter.
-    response = await http.send(request, stream=True)
-    await response.aclose()
-    return response
-
-
-async def _second_question(
-    http: httpx2.AsyncClient, greeting: httpx2.Request, greeted: httpx2.Response
-) -> tuple[httpx2.Request, httpx2.Response]:
-    headers = {name: value for name, value in greeting.headers.items() if name.lower() not in _OF_ONE_MESSAGE}
-    session = greeted.headers.get("mcp-session-id")
-    if session is not None:
-        headers["mcp-session-id"] = session
-    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-    request = httpx2.Request("POST", greeting.url, headers=headers, json=body)
-    response = await _status_of(http, request)
-    if session is not None:
-        with contextlib.suppress(httpx2.HTTPError):
-            await _status_of(http, httpx2.Request("DELETE", greeting.url, headers=headers))
-    return request, response
 
 
 async def _listen(

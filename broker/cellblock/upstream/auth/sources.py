@@ -39,6 +39,12 @@ LOCK_GRACE_SECONDS: Final = 10.0
 SCOPE_BOUND_SECONDS: Final = 5.0
 """For noting which scopes are missing, while a call waits to fail."""
 
+MAX_STEP_UP_SCOPES: Final = 32
+"""Scopes that one server's refusals may add to a token: it could name others without end."""
+
+PASSING_ERRORS: Final = ("server_error", "temporarily_unavailable")
+"""Of an authorization server that may grant the same another time."""
+
 OnSecrets = Callable[[list[str]], None]
 
 
@@ -56,6 +62,10 @@ class _Source:
     def told(self, problem: str | None) -> None:
         """What the server says of the last token."""
         self.problem = problem
+
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        """None: nobody is asked for more without a person."""
+        return None
 
     async def lacks(self, scopes: str | None) -> None:
         """The server says that the last token does not reach far enough."""
@@ -239,16 +249,32 @@ class OwnCredentials(_Source):
         self._tokens: OAuthToken | None = None
         self._renew_at = float("inf")
         self._challenge: tuple[httpx2.Request, httpx2.Response] | None = None
+        self._more: list[str] = []
+        self._tried: set[str] = set()
 
     def stamp(self) -> Stamp | None:
         """Nothing of it is kept."""
         return None
 
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        """A token with these scopes, too, asked for once: what this client may have is for its authorization server to
+        say, and no person's consent."""
+        if scopes is None or self._challenge is None:
+            return None
+        if self._renewing is not None:
+            await asyncio.shield(self._renewing)
+        more = [scope for scope in scopes.split() if scope not in self._tried]
+        if more and len(self._tried) + len(more) <= MAX_STEP_UP_SCOPES:
+            return await self._once(lambda: self._step_up(more))
+        # Another call may have got it meanwhile.
+        return self._tokens.access_token if self._tokens and self._tokens.access_token != used else None
+
     async def lacks(self, scopes: str | None) -> None:
-        """What to ask for is in the configuration alone."""
+        """Says where more can be had."""
         await super().lacks(scopes)
-        if scopes is not None:
-            self.hint = f"add {scopes} to cellblock.auth.servers.{self._server}.scopes"
+        self.hint = (
+            f"have {self._client.issuer} grant {scopes or 'more'} to the client {self._client.client_id}"
+        )
 
     async def token(self) -> str | None:
         """The access token, renewed before its end."""
@@ -268,6 +294,25 @@ class OwnCredentials(_Source):
         challenge = httpx2.Response(401, headers=_challenge_headers(refused), request=place)
         self._challenge = place, challenge
         return await self._once(lambda: self._grant(place, challenge))
+
+    async def _step_up(self, more: list[str]) -> str | None:
+        assert self._challenge is not None
+        request, refused = self._challenge
+        before = self._more
+        self._more = [*before, *more]
+        try:
+            token = await self._grant(request, refused)
+        except BaseException as error:
+            self._more = before
+            said = known_error_in(str(error)) if isinstance(error, OAuthFlowError) else None
+            if said is None or said in PASSING_ERRORS:
+                raise
+            # Refused: the token that there is stays as good as it was.
+            self._tried.update(more)
+            return None
+        self._tried.update(more)
+        logger.info("upstream %s: a token with more scopes was granted", self._server)
+        return token
 
     async def _grant(self, request: httpx2.Request, refused: httpx2.Response) -> str | None:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
@@ -294,7 +339,7 @@ class OwnCredentials(_Source):
             self._client.client_auth_method,
             issuer=self._client.issuer,
         )
-        refused = with_scopes(refused, self._client.scopes)
+        refused = with_scopes(refused, [*self._client.scopes, *self._more])
         await drive(provider, request, refused, bound)
         tokens = storage.tokens
         if tokens is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import plistlib
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ COMMAND = ServiceCommand(
     config=Path('/home/a b/100% "x"/$HOME.json'),
     state_dir=Path("/home/a b/state"),
     drain_seconds=30,
+    path='/usr/bin:/home/a b/50%/"x"/$y\\z',
 )
 
 
@@ -32,16 +34,60 @@ def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
     assert Path(start.split(" ")[0]).is_file()
     assert " serve --http [::1]:7433 " in start
     assert r'"/home/a b/100%% \"x\"/$$HOME.json"' in start
+    assert service["Environment"] == r'"PATH=/usr/bin:/home/a b/50%%/\"x\"/$y\\z"'
+    assert service["EnvironmentFile"].startswith("-%h/")
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
 def test_systemd_understands_it(tmp_path: Path) -> None:
-    unit = tmp_path / "cellblock.service"
-    unit.write_text(systemd_unit(COMMAND))
+    assert verified(systemd_unit(COMMAND), tmp_path) == ""
+    # It is looked at: what is wrong would be said.
+    wrong = systemd_unit(COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
+    said = verified(wrong, tmp_path)
+    assert "OOMPolcy" in said and "kill mode" in said
+
+
+def verified(text: str, folder: Path) -> str:
+    """What systemd says of a unit; nothing when it is right."""
+    unit = folder / "cellblock.service"
+    unit.write_text(text)
+    # Without a runtime directory of the user it looks at nothing.
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--user", str(unit)], capture_output=True, text=True, timeout=30
+        ["systemd-analyze", "verify", "--user", "--man=no", str(unit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
-    assert str(unit) not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+LAUNCHD_KEYS: dict[str, type] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "EnvironmentVariables": dict,
+    "RunAtLoad": bool,
+    "KeepAlive": dict,
+    "ThrottleInterval": int,
+    "ExitTimeOut": int,
+    "ProcessType": str,
+    "Umask": int,
+    "StandardOutPath": str,
+    "StandardErrorPath": str,
+}
+"""Of launchd.plist(5), with their types: those that are used. launchd passes over a key that it does not know."""
+
+
+def test_launchd_knows_every_key() -> None:
+    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    assert {key: type(value) for key, value in agent.items()} == LAUNCHD_KEYS
+    assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
+    assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
+    assert agent["Umask"] == 0o077
+    assert agent["EnvironmentVariables"] == {"PATH": COMMAND.path}
+    # Not in a folder that only the first start would make.
+    assert agent["StandardOutPath"] == str(Path.home() / "Library/Logs/cellblock.log")
 
 
 def test_the_plist_is_one() -> None:
@@ -53,6 +99,8 @@ def test_the_plist_is_one() -> None:
 
 
 def test_without_a_configuration_none_is_named() -> None:
-    command = ServiceCommand(http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0)
+    command = ServiceCommand(
+        http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0, path="/bin"
+    )
     assert "--config" not in command.arguments
     assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]

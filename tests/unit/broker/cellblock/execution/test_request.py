@@ -48,6 +48,12 @@ def test_optional_fields(optional: dict[str, Any]) -> None:
         ({"code": "1", "requestedCapabilities": ["a", 1]}, "requestedCapabilities"),
         ({"code": "1", "requestedCapabilities": {"a": 1}}, "requestedCapabilities"),
         ({"code": "1", "script": "2"}, "unknown field 'script'"),
+        ({"code": "1", "grants": {"tools": [""]}}, "`grants.tools.0` cannot be used: a pattern has 1 to"),
+        (
+            {"code": "1", "grants": {"tools": ["a.b"] * 501}},
+            "`grants.tools` cannot be used: List should have",
+        ),
+        ({"code": "1", "grants": {"readOnly": 1}}, "`grants.readOnly` is not a valid boolean"),
         ({"code": "1", "requested_capabilities": []}, "unknown field 'requested_capabilities'"),
     ],
     ids=str,

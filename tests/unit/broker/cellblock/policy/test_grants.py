@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -229,3 +230,16 @@ def test_grants_of_a_request_that_are_too_large_are_refused() -> None:
     schema = {"enum": ["x" * 1_000] * 200}
     with pytest.raises(InvalidRequest, match="over 131072"):
         Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": schema}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Grant(tools=["\ud800.x"]),
+        Grant(arguments={"*": json.loads('{"not":' * 400 + "{}" + "}" * 400)}),
+    ],
+    ids=["a lone surrogate", "deep"],
+)
+def test_grants_of_a_request_that_have_no_json_are_refused(asked: Grant) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be written as JSON"):
+        Policy(PolicySettings()).grants_of("cli", asked)

@@ -9,10 +9,11 @@ from cellblock.upstream.auth.bearer import BearerAuth
 
 
 class Tokens:
-    """One token that is never renewed."""
+    """One token that is never renewed, and perhaps a wider one."""
 
-    def __init__(self) -> None:
+    def __init__(self, wider: str | None = None) -> None:
         self.said: list[str | None] = []
+        self.wider = wider
 
     async def token(self) -> str | None:
         return "secret"
@@ -24,6 +25,10 @@ class Tokens:
 
     def told(self, problem: str | None) -> None:
         self.said.append(problem)
+
+    async def widened(self, used: str, scopes: str | None) -> str | None:
+        assert used == "secret"
+        return self.wider
 
     async def lacks(self, scopes: str | None) -> None:
         self.said.append(f"lacks {scopes}")
@@ -58,3 +63,24 @@ async def test_scopes_in_other_characters_are_not_quoted(scope: str) -> None:
 async def test_another_refusal_says_nothing_of_the_login() -> None:
     assert await asked(403, "Bearer") == []
     assert await asked(200, "") == [None]
+
+
+@pytest.mark.parametrize(("reaches", "said"), [(True, [None]), (False, ["lacks a"])])
+async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str | None]) -> None:
+    tokens = Tokens("wider")
+    shown: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        shown.append(request.headers["Authorization"])
+        assert request.content == b"{}", "the whole request comes again"
+        if reaches and shown[-1] == "Bearer wider":
+            return httpx2.Response(200)
+        return httpx2.Response(
+            403, headers={"WWW-Authenticate": 'Bearer error="insufficient_scope", scope="a"'}
+        )
+
+    transport = httpx2.MockTransport(answer)
+    async with httpx2.AsyncClient(transport=transport, auth=BearerAuth(tokens), trust_env=False) as http:
+        await http.post("https://notes.example/mcp", content=b"{}")
+    assert shown == ["Bearer secret", "Bearer wider"]
+    assert tokens.said == said
