@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 from typing import NamedTuple
 
 from cellblock_worker import confinement
-from cellblock_worker.spawning import spawn
+from cellblock_worker.spawning import kill, reaped, spawn
 
 
 class Outcome(NamedTuple):
@@ -56,8 +53,7 @@ async def run_once(launch: confinement.Launch, bound: float, given: bytes = b"")
             output, complaints = await process.communicate(given)
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            kill(process, group=True)
+            await reaped(process)
     assert process.returncode is not None
     return Outcome(process.returncode, output, complaints)

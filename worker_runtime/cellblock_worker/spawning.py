@@ -8,9 +8,12 @@ import os
 import signal
 from asyncio.subprocess import Process
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Process", "spawn"]
+__all__ = ["Process", "kill", "reaped", "spawn"]
+
+REAP_BOUND_SECONDS: Final = 5.0
+"""From SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
 
 
 async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> Process:
@@ -33,19 +36,35 @@ async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> 
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
         # A callback: a second cancellation ends the wait below, but not the kill.
-        creating.add_done_callback(partial(_kill, start_new_session))
+        creating.add_done_callback(partial(_discard, start_new_session))
         await asyncio.wait([creating])
         if creating.exception() is None:
-            await creating.result().wait()
+            await reaped(creating.result())
         raise
 
 
-def _kill(whole_group: bool, creating: asyncio.Future[Process]) -> None:
-    if creating.cancelled() or creating.exception() is not None:
-        return
+def kill(process: Process, *, group: bool) -> None:
+    """SIGKILL to a process, or to the whole group that it leads, and the end of its input.
+
+    The input, because what has left the group by then, and holds the pipes open, may wait for it.
+    """
     with contextlib.suppress(ProcessLookupError):
-        process = creating.result()
-        if whole_group:
+        if group:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+    if process.stdin is not None and not process.stdin.is_closing():
+        # Not `close`, which would wait for what is not read yet.
+        process.stdin.transport.abort()
+
+
+async def reaped(process: Process) -> None:
+    """Waits for the end of a killed process and of its pipes, at most `REAP_BOUND_SECONDS`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REAP_BOUND_SECONDS):
+            await process.wait()
+
+
+def _discard(group: bool, creating: asyncio.Future[Process]) -> None:
+    if not creating.cancelled() and creating.exception() is None:
+        kill(creating.result(), group=group)

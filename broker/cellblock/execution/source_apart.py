@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
-from cellblock_worker.spawning import spawn
+from cellblock_worker.spawning import kill, reaped, spawn
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text
@@ -35,9 +35,6 @@ PROCESS_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
 
 AT_ONCE: Final = 2
 """Processes at a time; more scripts wait their turn."""
-
-REAP_BOUND_SECONDS: Final = 5.0
-"""From SIGKILL to the reaped process; it takes milliseconds."""
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that the process gets of the broker's environment."""
@@ -81,12 +78,9 @@ async def _find_apart(source: bytes) -> Imports:
         raise TooSlow(f"it cannot be parsed within {imports.PARSE_BOUND_SECONDS:g} s") from None
     finally:
         if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            kill(process, group=False)
             # Reaped here: a loop that closes before it would leave that to no one.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REAP_BOUND_SECONDS):
-                    await process.wait()
+            await reaped(process)
     if process.returncode != 0:
         raise TooComplex("its parser ran out of time or memory")
     return _decoded(json.loads(answer))

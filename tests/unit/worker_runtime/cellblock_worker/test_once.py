@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,8 @@ import pytest
 
 from cellblock_worker.confinement import Launch
 from cellblock_worker.once import run_once
+from cellblock_worker.spawning import REAP_BOUND_SECONDS
+from support import gone, until
 
 BOUND = 20.0
 
@@ -32,6 +35,21 @@ async def test_past_its_time_it_is_killed_with_what_it_has_started(tmp_path: Pat
     with pytest.raises(TimeoutError):
         await run_once(shell(f"echo $$ > {tmp_path}/pid; sleep 600 & wait"), 0.5)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_what_has_left_its_group_ends_with_its_input(tmp_path: Path) -> None:
+    # As a Deno does whose bubblewrap is killed before it has asked to die with it.
+    file = tmp_path / "pid"
+    child = f"setsid sh -c 'echo $$ > {file}.new; mv {file}.new {file}; sleep 0.5; exec cat' <&3 &"
+    running = asyncio.create_task(run_once(shell(f"exec 3<&0; {child} sleep 600"), BOUND, b"x" * (1 << 20)))
+    await until(file.exists, "a child")
+    left = psutil.Process(int(file.read_text()))
+    since = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert time.monotonic() - since < REAP_BOUND_SECONDS
+    await gone([left])
 
 
 async def test_a_cancelled_caller_leaves_none_behind(tmp_path: Path) -> None:

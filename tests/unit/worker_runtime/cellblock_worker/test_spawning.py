@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cellblock_worker.spawning import Process, spawn
+from cellblock_worker.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
 from support import gone
 
 BOUND = 20.0
@@ -41,24 +39,38 @@ async def test_what_cannot_be_started_says_so() -> None:
         await spawn("/no-such-program", stdin=PIPE)
 
 
-async def test_cancelled_at_any_step_it_ends_with_what_it_has_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "child",
+    ["sleep 600", "setsid cat <&3"],
+    ids=["in its group", "in a group of its own, at the end of its input"],
+)
+async def test_cancelled_at_any_step_it_ends_with_what_it_has_started(tmp_path: Path, child: str) -> None:
     cancelled = 0
     for steps in STEPS:
         file = tmp_path / str(steps)
         starting = asyncio.create_task(
-            spawn("/bin/sh", "-c", f"sleep 600 & echo $! > {file}; wait", stdout=PIPE, start_new_session=True)
+            spawn(
+                "/bin/sh",
+                "-c",
+                f"exec 3<&0; {child} & echo $! > {file}; wait",
+                stdin=PIPE,
+                stdout=PIPE,
+                start_new_session=True,
+            )
         )
         for _ in range(steps):
             await asyncio.sleep(0)
         # The loop is held: the shell starts its child, and the pipes stay as they are.
         time.sleep(A_SHELLS_START_SECONDS)  # noqa: ASYNC251
         starting.cancel()
+        since = time.monotonic()
         await ended(starting)
+        assert time.monotonic() - since < REAP_BOUND_SECONDS
         if starting.cancelled():
             cancelled += 1
         else:
-            os.killpg(starting.result().pid, signal.SIGKILL)
-            await starting.result().wait()
+            kill(starting.result(), group=True)
+            await reaped(starting.result())
     assert cancelled > 1
     children = pids_in(tmp_path)
     assert children
