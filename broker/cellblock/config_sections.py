@@ -79,7 +79,11 @@ class PoolSettings(Section):
     """Workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
-    """Workers kept booted and waiting; each costs about 8 MiB of private memory."""
+    """Workers kept booted and waiting; each costs about 9 MiB of private memory."""
+
+    max_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
+    """Workers kept booted, while runs come, in the five minutes after so many came at once; absent: twice `warm`. As
+    many as `warm` switches that off."""
 
     idle_warm: Annotated[int, Field(ge=0, le=1024)] | None = None
     """Workers kept booted when no run has come for `idle_after_ms`; absent: as many as `warm`. The first run after it

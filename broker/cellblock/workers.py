@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 import zmq
 
 from cellblock.config import Settings
+from cellblock.config_sections import PoolSettings
 from cellblock.errors import HostUnavailable
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
@@ -19,7 +19,8 @@ from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.socket_dir import SocketDir
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
-from cellblock_worker.host import HostConfig
+from cellblock_worker.host import HostConfig, boots_at_once
+from cellblock_worker.warm_target import MAX_WARM_SHARE
 
 HOST_START_BOUND_SECONDS: Final = 15.0
 """From starting the worker host to its `Hello`; it takes about 0.3 s."""
@@ -38,6 +39,11 @@ class Workers:
     pool: Pool
     host: LocalHost | None
     remote: CurveLink | None
+
+
+def most_warm(pool: PoolSettings) -> int:
+    """Workers that the local host keeps warm after a burst."""
+    return max(pool.warm, MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm)
 
 
 async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.AsyncExitStack) -> Workers:
@@ -82,9 +88,10 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
             identity=identity,
             capacity=section.pool.capacity,
             warm=section.pool.warm,
+            max_warm=most_warm(section.pool),
             idle_warm=section.pool.warm if section.pool.idle_warm is None else section.pool.idle_warm,
             idle_after_ms=section.pool.idle_after_ms,
-            boot_parallel=max(2, os.cpu_count() or 1),
+            boot_parallel=boots_at_once(),
             max_message_bytes=section.max_message_bytes,
             isolation=section.isolation,
             max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),

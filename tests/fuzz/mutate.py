@@ -75,7 +75,7 @@ def messages() -> list[protocol.Message]:
         protocol.Start(log_bytes=65536, message_bytes=2**24),
         protocol.Reply(id=200, ok=False),
         protocol.Hello(protocol=protocol.PROTOCOL_VERSION, pid=1, capacity=4, deno="deno", layers=["a", "b"]),
-        protocol.Status(warm=4, booting=0, running=1),
+        protocol.Status(warm=4, booting=0, running=1, wanted=1),
         protocol.Leased(wait_ms=0),
         protocol.Ended(reason="finished", wall_ms=1),
         protocol.Run(timeout_ms=1, cpu_ms=1, memory_bytes=1, log_bytes=1, message_bytes=1),

@@ -64,6 +64,9 @@ Kinds = Counter[str]
 STABLE_LOOKS = 100
 """Looks, 10 ms apart, that must agree: far longer than a boot."""
 
+NO_MORE_WARM = {"max_warm": 0}
+"""As many workers at rest after a burst as before it, so that they can be counted."""
+
 
 def descriptors(pid: int) -> Kinds:
     """The open descriptors of a process by kind."""
@@ -116,7 +119,7 @@ async def at_rest(broker: Broker) -> None:
 
 
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
+    async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=NO_MORE_WARM)) as broker:
         await broker.settled()
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
         await at_rest(broker)
@@ -144,7 +147,7 @@ async def test_start_and_stop_leave_no_process_and_no_descriptor(tmp_path: Path)
     mine: Kinds | None = None
     for _ in range(4):
         before = set(descendants(os.getpid()))
-        async with Broker(settings(tmp_path, {"plain": plain_server()})) as broker:
+        async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=NO_MORE_WARM)) as broker:
             await broker.settled()
             await within(broker.run("globalThis.__codemode_result__ = 1;"))
         assert set(descendants(os.getpid())) - before == set()

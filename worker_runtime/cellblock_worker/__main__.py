@@ -128,7 +128,7 @@ def main() -> int:
 def _enter_cgroup(config: HostConfig) -> cgroup.Membership:
     caps = cgroup.caps_for(
         capacity=config.capacity,
-        warm=config.warm,
+        warm=max(config.warm, config.max_warm),
         boot_parallel=config.boot_parallel,
         memory_bytes=config.max_old_space_mb * cgroup.MIB,
         total_bytes=config.total_memory_bytes,

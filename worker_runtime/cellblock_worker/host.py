@@ -54,6 +54,15 @@ STOP_BOUND_SECONDS: Final = 3.0
 """From the order to stop to the last reaped worker."""
 
 
+BOOTS_PER_CORE: Final = 2
+"""Workers that boot at the same time: half of a boot is waiting."""
+
+
+def boots_at_once() -> int:
+    """How many workers boot at the same time on this machine."""
+    return BOOTS_PER_CORE * (os.cpu_count() or 1)
+
+
 class HostConfig(BaseModel):
     """What the broker tells a host at its start, one JSON line on the host's stdin.
 
@@ -67,6 +76,7 @@ class HostConfig(BaseModel):
     identity: str = Field(pattern="^[0-9a-f]{32}$")
     capacity: int = Field(ge=1)
     warm: int = Field(ge=0)
+    max_warm: int = Field(default=0, ge=0)
     idle_warm: int = Field(default=1 << 16, ge=0)
     idle_after_ms: int = Field(default=60_000, ge=1)
     boot_parallel: int = Field(ge=1)
@@ -108,7 +118,11 @@ class Host:
         self._boot_failures = 0
         self._boot_not_before = 0.0
         self._target = WarmTarget(
-            config.warm, config.idle_warm, config.idle_after_ms / 1000, time.monotonic()
+            full=config.warm,
+            most=config.max_warm,
+            floor=config.idle_warm,
+            idle_after=config.idle_after_ms / 1000,
+            now=time.monotonic(),
         )
         self._stopping = False
         self._refill_timer: asyncio.TimerHandle | None = None
@@ -348,7 +362,12 @@ class Host:
     def _heartbeat(self) -> None:
         if self._stopping:
             return
-        status = protocol.Status(warm=len(self._warm), booting=self._booting, running=len(self._runs))
+        status = protocol.Status(
+            warm=len(self._warm),
+            booting=self._booting,
+            running=len(self._runs),
+            wanted=self._target.at(time.monotonic()),
+        )
         self._send(b"", status)
         self._shed()
         self._loop.call_later(STATUS_INTERVAL_SECONDS, self._heartbeat)

@@ -144,12 +144,13 @@ class Hello(Message):
 
 
 class Status(Message):
-    """How many workers a host has, sent on change and as the host's heartbeat."""
+    """How many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
     t: Literal["status"] = "status"
     warm: Annotated[int, Field(ge=0)]
     booting: Annotated[int, Field(ge=0)]
     running: Annotated[int, Field(ge=0)]
+    wanted: Annotated[int, Field(ge=0)]
 
 
 class Leased(Message):

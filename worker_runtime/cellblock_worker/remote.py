@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import resource
 import secrets
 import signal
@@ -26,10 +25,11 @@ from cellblock_worker.confinement import IsolationUnavailable, use_isolation
 from cellblock_worker.curve import DialKeys
 from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, check_tcp
-from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig, boots_at_once
 from cellblock_worker.keys import KeyFileError, parse_public_key, read_key_file
 from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.warm_target import MAX_WARM_SHARE
 from cellblock_worker.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")
@@ -206,7 +206,8 @@ def read_arguments(arguments: Sequence[str]) -> tuple[HostConfig, DialKeys]:
         identity="0" * 32,
         capacity=parsed.capacity,
         warm=parsed.warm,
-        boot_parallel=max(2, os.cpu_count() or 1),
+        max_warm=MAX_WARM_SHARE * parsed.warm,
+        boot_parallel=boots_at_once(),
         max_message_bytes=parsed.max_message_bytes,
         max_old_space_mb=parsed.max_memory_mb,
         isolation=parsed.isolation,

@@ -98,6 +98,11 @@ class Pool:
         return sum(host.status.warm for host in self._hosts.values() if host.status)
 
     @property
+    def warm_wanted(self) -> int:
+        """Workers that the hosts want to keep warm, as they last said."""
+        return sum(host.status.wanted for host in self._hosts.values() if host.status)
+
+    @property
     def capacity(self) -> int:
         """Places of all hosts."""
         return sum(host.capacity for host in self._hosts.values())

@@ -41,7 +41,7 @@ class BrokerFacts:
             "queued": pool.queued,
             "queueSize": self._settings.queue_size,
             "warm": pool.warm,
-            "warmWanted": self._settings.warm * len(hosts),
+            "warmWanted": pool.warm_wanted,
             "booting": pool.booting,
             "hostCount": len(hosts),
             "hosts": [

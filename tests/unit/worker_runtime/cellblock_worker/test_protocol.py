@@ -28,7 +28,7 @@ MESSAGES: list[Message] = [
     protocol.Start(log_bytes=0, message_bytes=1),
     protocol.Reply(id=MAX_CALL_ID, ok=False),
     protocol.Hello(protocol=1, pid=1, capacity=65535, deno="/deno", layers=["a", "b"]),
-    protocol.Status(warm=0, booting=1, running=2),
+    protocol.Status(warm=0, booting=1, running=2, wanted=1),
     protocol.Leased(wait_ms=0),
     protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
     protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),

@@ -44,7 +44,7 @@ sayings = st.one_of(
             (protocol.Ended(reason="finished"), b""),
             (protocol.Ended(reason="timeout"), b""),
             (protocol.Query(id=2, op="listServers"), b"[]"),
-            (protocol.Status(warm=1, booting=0, running=0), b""),
+            (protocol.Status(warm=1, booting=0, running=0, wanted=1), b""),
         ]
     ),
     st.tuples(st.integers(1, 4), st.sampled_from(TOOLS)),

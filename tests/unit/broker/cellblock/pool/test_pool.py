@@ -283,7 +283,7 @@ async def test_a_host_that_has_not_greeted_is_not_heard(make_world: MakeWorld) -
     world = make_world()
     host = await world.host(hold, identity=b"a")
     world.lose(host)
-    host.say(protocol.Status(warm=100, booting=0, running=0))
+    host.say(protocol.Status(warm=100, booting=0, running=0, wanted=1))
     await turns()
     assert world.pool.warm == 0 and world.pool.hosts == []
 
@@ -292,7 +292,7 @@ async def test_status_is_the_hosts_last_word_on_its_workers(make_world: MakeWorl
     world = make_world()
     host = await world.host(hold)
     for warm in (1, 3):
-        host.say(protocol.Status(warm=warm, booting=0, running=0))
+        host.say(protocol.Status(warm=warm, booting=0, running=0, wanted=1))
     await turns()
     assert world.pool.warm == 3
 
@@ -343,7 +343,7 @@ async def test_a_silent_host_is_failed_and_one_that_speaks_is_not(
     silent = await world.host(hold, identity=b"a")
     speaking = await world.host(hold, identity=b"b")
     await asyncio.sleep(0.1)
-    speaking.say(protocol.Status(warm=0, booting=0, running=0))
+    speaking.say(protocol.Status(warm=0, booting=0, running=0, wanted=1))
     await turns()
     world.pool.check_silence()
     assert [identity for identity, _ in world.failed] == [silent.identity]

@@ -31,7 +31,7 @@ HELLO = protocol.Hello(
     message_bytes=1 << 24,
     heap_mb=256,
 )
-STATUS = protocol.Status(warm=0, booting=0, running=0)
+STATUS = protocol.Status(warm=0, booting=0, running=0, wanted=1)
 
 
 class Ears:
