@@ -15,6 +15,10 @@ HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 
+KeyAlgorithm = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+
 MAX_SECRET_CHARS: Final = 16 * 1024
 """Read of a file with a client secret."""
 
@@ -34,10 +38,16 @@ class ServerAuthSettings(Section):
     client_secret: SecretStr | None = None
     client_secret_env: str | None = None
     client_secret_file: Path | None = None
-    """The client's secret: itself, or the environment variable or file that holds it. One of the three."""
+    """The client's secret: itself, or the environment variable or file that holds it. One of the three. With
+    `private_key_jwt` it is the client's private key (PEM)."""
 
-    client_auth_method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-    """How the secret is shown to the token endpoint."""
+    client_auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = (
+        "client_secret_basic"
+    )
+    """How the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
+
+    client_key_algorithm: KeyAlgorithm = "RS256"
+    """What the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
 
     client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
     """URL of a client id metadata document, used as the client id where the authorization server takes such."""
@@ -58,6 +68,8 @@ class ServerAuthSettings(Section):
             raise ValueError("a client secret needs `client_id`, and `issuer`: whom it may be shown to")
         if self.grant == "client_credentials" and not given:
             raise ValueError("the grant client_credentials needs `client_id`, `issuer` and a client secret")
+        if self.client_auth_method == "private_key_jwt" and self.grant != "client_credentials":
+            raise ValueError("private_key_jwt needs the grant client_credentials")
         if self.client_id is not None and self.client_metadata_url is not None:
             raise ValueError("`client_id` and `client_metadata_url` exclude each other")
         return self

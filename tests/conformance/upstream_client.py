@@ -58,6 +58,13 @@ def auth_section(scenario: str, context: dict[str, Any], url: str) -> dict[str, 
         own["client_id"] = context["client_id"]
     if "client_secret" in context:
         own |= {"client_secret": context["client_secret"], "issuer": issuer_of(url)}
+    if "private_key_pem" in context:
+        own |= {
+            "client_auth_method": "private_key_jwt",
+            "client_secret": context["private_key_pem"],
+            "client_key_algorithm": context.get("signing_algorithm", "RS256"),
+            "issuer": issuer_of(url),
+        }
     if "client-credentials" in scenario:
         own["grant"] = "client_credentials"
     if scenario == "auth/basic-cimd":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import jwt
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -52,6 +53,7 @@ class Authority:
         self.exact: dict[str, float] = {}
         self.used: dict[str, str] = {}
         self.ended: set[str] = set()
+        self.client_key = ""
         if parsed.client:
             client_id, _, secret = parsed.client.partition(":")
             self.clients[client_id] = OAuthClientInformationFull(
@@ -61,6 +63,33 @@ class Authority:
                 grant_types=["client_credentials"],
                 scope=parsed.client_scope,
             )
+
+        if parsed.client_key:
+            self.clients["signer"] = OAuthClientInformationFull(
+                client_id="signer",
+                token_endpoint_auth_method="private_key_jwt",
+                grant_types=["client_credentials"],
+                scope=parsed.client_scope,
+            )
+            self.client_key = parsed.client_key.read_text("ascii")
+
+    def asserted(self, assertion: str) -> str | None:
+        """Who has signed an assertion (RFC 7523, section 3); None when nobody that is known has."""
+        try:
+            options = {"require": ["exp", "iat", "iss", "sub", "aud", "jti"]}
+            claims = jwt.decode(
+                assertion,
+                self.client_key,
+                algorithms=["RS256", "ES256"],
+                audience=self.issuer,
+                issuer="signer",
+                options=options,
+            )
+        except jwt.PyJWTError as error:
+            self.note("assertion refused", why=type(error).__name__)
+            return None
+        self.note("assertion", algorithm=jwt.get_unverified_header(assertion)["alg"])
+        return str(claims["sub"])
 
     def note(self, event: str, **more: Any) -> None:
         """Adds a line to the ledger."""
@@ -209,15 +238,17 @@ class Authority:
         form = await request.form()
         if form.get("grant_type") != "client_credentials":
             return None
-        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        client_id, _, secret = base64.b64decode(credentials).decode().partition(":")
-        client = self.clients.get(client_id)
-        if (
-            scheme != "Basic"
-            or client is None
-            or not secrets.compare_digest(client.client_secret or "", secret)
-        ):
+        if "client_assertion" in form:
+            client_id, secret = self.asserted(str(form["client_assertion"])), ""
+            known = client_id is not None
+        else:
+            scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+            client_id, _, secret = base64.b64decode(credentials).decode().partition(":")
+            wanted = self.clients[client_id].client_secret or "" if client_id in self.clients else ""
+            known = scheme == "Basic" and wanted != "" and secrets.compare_digest(wanted, secret)
+        if not known or client_id is None:
             return JSONResponse({"error": "invalid_client", "error_description": f"not {secret}"}, 401)
+        client = self.clients[client_id]
         self.note("client credentials", resource=form.get("resource"), scope=form.get("scope"))
         scopes = str(form.get("scope") or SCOPE).split()
         if not set(scopes) <= set((client.scope or "").split()):

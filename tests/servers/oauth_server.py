@@ -5,7 +5,8 @@ checked by them) over a real store of clients, codes and tokens. Consent is aske
 `allow` and `deny`. Writes `ISSUER_PORT MCP_PORT` as its first line on stdout.
 
 Run as ``python oauth_server.py [--life SECONDS] [--transport http|sse] [--modern-only] [--no-registration]
-[--wrong-issuer] [--client ID:SECRET] [--client-scope SCOPES] [--metadata-ca FILE] [--ledger FILE] [--slow-token MS]``.
+[--wrong-issuer] [--client ID:SECRET] [--client-key FILE] [--client-scope SCOPES] [--metadata-ca FILE] [--ledger FILE]
+[--slow-token MS]``.
 """
 
 from __future__ import annotations
@@ -235,6 +236,9 @@ async def main() -> None:
     parser.add_argument("--no-registration", action="store_true")
     parser.add_argument("--wrong-issuer", action="store_true")
     parser.add_argument("--client", metavar="ID:SECRET", help="a client for the grant client_credentials")
+    parser.add_argument(
+        "--client-key", type=Path, metavar="FILE", help="the public key of a client that signs"
+    )
     parser.add_argument("--client-scope", metavar="SCOPES", default=SCOPE, help="what it may have")
     parser.add_argument("--metadata-ca", type=Path, metavar="FILE", help="take client id metadata documents")
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="where events are written")

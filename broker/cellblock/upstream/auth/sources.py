@@ -18,7 +18,6 @@ from cellblock.errors import CellblockError
 from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
     MemoryStorage,
-    check_endpoints,
     drive,
     is_safe,
     known_error_in,
@@ -315,32 +314,18 @@ class OwnCredentials(_Source):
         return token
 
     async def _grant(self, request: httpx2.Request, refused: httpx2.Response) -> str | None:
-        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+        from cellblock.upstream.auth.own_client import own_provider
 
         if not is_safe(self._url):
             raise LoginError("the server is reached without TLS, and no token is sent so", hint=self.hint)
         secret = self._client.secret()
-        if secret is None or self._client.client_id is None or self._client.issuer is None:
+        if secret is None:
             raise LoginError("the configuration holds no client credentials", hint=self.hint)
         self._on_secrets([secret])
         storage = MemoryStorage()
-        bound = self._bound
-
-        class Checked(ClientCredentialsOAuthProvider):
-            async def _perform_authorization(self) -> httpx2.Request:
-                check_endpoints(self.context.oauth_metadata)
-                return await super()._perform_authorization()
-
-        provider = Checked(
-            self._url,
-            storage,
-            self._client.client_id,
-            secret,
-            self._client.client_auth_method,
-            issuer=self._client.issuer,
-        )
+        provider = own_provider(self._url, storage, self._client, secret, self.hint)
         refused = with_scopes(refused, [*self._client.scopes, *self._more])
-        await drive(provider, request, refused, bound)
+        await drive(provider, request, refused, self._bound)
         tokens = storage.tokens
         if tokens is None:
             raise LoginError("no token was granted", hint=self.hint)

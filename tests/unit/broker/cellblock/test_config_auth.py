@@ -23,6 +23,7 @@ def parsed(**cellblock: Any) -> Settings:
     ("own", "told"),
     [
         ({"client_secret": "s", "client_secret_env": "S", **CLIENT}, "give one of"),
+        ({"client_secret": "s", "client_auth_method": "private_key_jwt", **CLIENT}, "needs the grant"),
         ({"client_secret": "s", "client_id": "c"}, "needs `client_id`, and `issuer`"),
         ({"grant": "client_credentials", **CLIENT}, "a client secret"),
         ({"client_id": "c", "client_metadata_url": "https://x.example/c.json"}, "exclude each other"),

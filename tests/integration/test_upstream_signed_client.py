@@ -1,0 +1,126 @@
+"""Client credentials with a private key: it signs an assertion for each token and is shown to nobody (RFC 7523)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from cellblock import Broker
+from oauth_world import World, world
+from support import succeeded, within
+
+WHOAMI = """
+    import { whoami } from "@codemode/servers/notes";
+    globalThis.__codemode_result__ = await whoami({});
+"""
+
+Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+def written(folder: Path, key: Key) -> tuple[Path, Path]:
+    """The private key and the public one, each as a file."""
+    private, public = folder / "private.pem", folder / "public.pem"
+    private.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    return private, public
+
+
+def rsa_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def auth(private: Path, **changes: Any) -> dict[str, Any]:
+    own = {
+        "grant": "client_credentials",
+        "client_auth_method": "private_key_jwt",
+        "client_id": "signer",
+        "client_secret_file": str(private),
+        "issuer": "ISSUER",
+        "scopes": ["notes"],
+        **changes,
+    }
+    return {"servers": {"notes": own}}
+
+
+async def why_not(place: World) -> str:
+    async with Broker(place.settings) as broker:
+        await within(broker.settled())
+        return broker.catalog.unavailable["notes"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "key"),
+    [("RS256", rsa_key()), ("ES256", ec.generate_private_key(ec.SECP256R1()))],
+    ids=["RS256", "ES256"],
+)
+async def test_a_key_signs_for_each_token(
+    tmp_path: Path, algorithm: str, key: Key, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    private, public = written(tmp_path, key)
+    own = auth(private, client_key_algorithm=algorithm)
+    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+        async with Broker(place.settings) as broker:
+            await within(broker.settled())
+            assert succeeded(await within(broker.run(WHOAMI))) == "ada"
+        assert place.events("assertion") == [{"event": "assertion", "algorithm": algorithm}]
+        (granted,) = place.events("client credentials")
+        assert (granted["resource"], granted["scope"]) == (place.url, "notes")
+        assert not list(place.state.glob("auth/*.json")), "nothing is kept"
+    line = private.read_text("ascii").splitlines()[1]
+    assert caplog.text and line not in caplog.text
+
+
+async def test_another_key_is_refused(tmp_path: Path) -> None:
+    _, public = written(tmp_path, rsa_key())
+    other = tmp_path / "other"
+    other.mkdir()
+    private, _ = written(other, rsa_key())
+    async with world(tmp_path, "--client-key", str(public), auth=auth(private)) as place:
+        refused = await why_not(place)
+        assert "no token was granted (invalid_client); correct cellblock.auth.servers.notes" in refused
+        assert place.events("assertion refused")[0]["why"] == "InvalidSignatureError"
+
+
+@pytest.mark.parametrize(
+    ("content", "algorithm"),
+    [
+        ("no key", "RS256"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----", "RS256"),
+        (None, "ES256"),
+    ],
+    ids=["no PEM", "a broken PEM", "of another algorithm"],
+)
+async def test_a_key_that_cannot_sign_is_said_and_not_shown(
+    tmp_path: Path, content: str | None, algorithm: str
+) -> None:
+    private, public = written(tmp_path, rsa_key())
+    if content is not None:
+        private.write_text(content, "ascii")
+    own = auth(private, client_key_algorithm=algorithm)
+    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+        refused = await why_not(place)
+        assert f"the client's private key cannot sign with {algorithm}" in refused
+        assert "cellblock.auth.servers.notes" in refused
+        assert place.events("assertion") == place.events("assertion refused") == []
+
+
+async def test_the_key_signs_for_its_issuer_only(tmp_path: Path) -> None:
+    private, public = written(tmp_path, rsa_key())
+    own = auth(private, issuer="https://login.example/")
+    async with world(tmp_path, "--client-key", str(public), auth=own) as place:
+        assert "no token was granted" in await why_not(place)
+        assert place.events("assertion") == place.events("assertion refused") == []
