@@ -27,7 +27,7 @@ HOLD = """
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     """A broker whose workers may have less together than each alone."""
-    pool = {"warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
+    pool = {"warm": 1, "max_warm": 1, "capacity": 4, "total_memory_bytes": TOTAL_BYTES}
     async with Broker(settings(tmp_path, pool=pool)) as started:
         [hello] = started.hosts
         if not any(text.startswith("cgroup") and "memory" in text for text in hello.layers):
