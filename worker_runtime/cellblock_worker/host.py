@@ -67,6 +67,7 @@ class HostConfig(BaseModel):
     """What the broker tells a host at its start, one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
+    `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
     """
 
