@@ -139,6 +139,9 @@ class CellblockSettings(Section):
     state_dir: Path | None = None
     """Where logs and stores live; the platform's state directory when absent."""
 
+    ignored_server_keys: list[str] = Field(default_factory=list[str])
+    """Keys in the entries of servers that another program reads, beside those that are known to be another client's."""
+
     tools: list[str] = Field(default_factory=list[str])
     """What becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or single
     functions (`package.module:function`)."""
@@ -158,7 +161,7 @@ class CellblockSettings(Section):
 class ServerConfig(BaseModel):
     """One entry of `mcpServers`: a command to start, or a URL to connect to."""
 
-    # Clients put keys of their own beside the standard ones; `entry_problems` tells slips of the pen from them.
+    # Clients put keys of their own beside the standard ones; `entry_problems` knows them.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: str | None = None
@@ -265,22 +268,22 @@ class Settings(BaseModel):
         """The same settings with another state directory, or unchanged for None."""
         if path is None:
             return self
-        section = self.cellblock.model_copy(update={"state_dir": path})
-        return self.model_copy(update={"cellblock": section})
+        return self._with(state_dir=path)
 
     def for_service(self) -> Settings:
         """The same settings with an audit log, unless they say otherwise: others use the daemon."""
         if self.cellblock.audit.enabled is not None:
             return self
-        audit = self.cellblock.audit.model_copy(update={"enabled": True})
-        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update={"audit": audit})})
+        return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """The same settings with another front-end profile, or unchanged for None."""
         if profile is None:
             return self
-        frontend = self.cellblock.frontend.model_copy(update={"profile": profile})
-        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update={"frontend": frontend})})
+        return self._with(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
+
+    def _with(self, **changed: Any) -> Settings:
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:

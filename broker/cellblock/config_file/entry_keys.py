@@ -36,6 +36,10 @@ FOREIGN_KEYS: Final = frozenset(
 """Keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of ours."""
 
 
+IGNORED_KEY: Final = "ignored_server_keys"
+"""The setting that names further keys of other programs."""
+
+
 def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
     """The keys of an entry that are near misses of known ones, each with the one that was probably meant."""
     found: dict[str, str] = {}
@@ -64,20 +68,23 @@ def slip_hint(meant: str) -> str:
 def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
     """What is wrong with the keys of the servers' entries.
 
-    Slips are errors: what they were to say would be left unsaid. Any other key is a warning at most, since an editor
-    that has learnt a new one must not stop Cellblock.
+    Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
+    reads one names it in `cellblock.ignored_server_keys`.
 
     Args:
         made: The configuration.
         known: The keys that Cellblock reads.
     """
     found: list[Problem] = []
+    ignored = _ignored(made)
     for name, said in made.entries().items():
         if not isinstance(said, dict):
             continue
         entry = cast("dict[str, Any]", said)
         wrong = slips(entry, known)
         for key in entry:
+            if key in ignored:
+                continue
             path = (*made.origins.get(name, (SERVERS_KEY, name)), key)
             if key in wrong:
                 found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
@@ -85,12 +92,22 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
                 message, hint = "this file of variables is not read", "Put its variables under env."
                 found.append(Problem(path, message, hint, "warning", at_key=True))
             elif not _is_other(key, known):
-                message, hint = "unknown key, which is left alone", f"Keys here: {', '.join(known)}."
-                found.append(Problem(path, message, hint, "warning", at_key=True))
+                hint = (
+                    f"Keys here: {', '.join(known)}. If another program reads it, name it in "
+                    f"cellblock.{IGNORED_KEY}; notes begin with _ or //."
+                )
+                found.append(Problem(path, "unknown key", hint, at_key=True))
     return found
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _ignored(made: Normal) -> frozenset[str]:
+    """The keys that the configuration itself says are another program's. Read before the section is validated."""
+    section = made.section
+    said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
+    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
 
 
 def _is_other(key: str, known: Sequence[str]) -> bool:

@@ -148,18 +148,18 @@ def test_a_disabled_servers_url_may_refer_to_what_is_not_there(tmp_path: Path) -
     assert check_config(file).ok
 
 
-def test_an_editors_new_key_is_a_warning_and_stops_nothing(tmp_path: Path) -> None:
+def test_an_editors_new_key_is_an_error_until_it_is_named(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
-    file.write_text(
-        '{"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}}'
-    )
+    servers = '"mcpServers": {"a": {"command": "x", "learntIn2027": {}, "alwaysAllow": [], "_args": []}}'
+    file.write_text(f"{{{servers}}}")
     (problem,) = check_config(file).problems
     assert (problem.severity, problem.place, problem.position) == (
-        "warning",
+        "error",
         "mcpServers.a.learntIn2027",
         (1, 39),
     )
-    assert check_config(file).ok and load_settings(file).servers["a"].command == "x"
+    file.write_text(f'{{{servers}, "cellblock": {{"ignored_server_keys": ["learntIn2027"]}}}}')
+    assert check_config(file).problems == [] and load_settings(file).servers["a"].command == "x"
 
 
 def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:

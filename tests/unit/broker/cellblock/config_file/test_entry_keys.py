@@ -53,14 +53,36 @@ def test_no_key_of_ours_or_of_an_editor_is_a_near_miss(key: str) -> None:
     assert problems_of(**{"command": "x", key: None}) == []
 
 
-def test_a_file_of_variables_is_told_and_other_keys_are_warnings() -> None:
+def test_a_file_of_variables_is_a_warning() -> None:
     assert problems_of(command="x", envFile=".env") == [
         ("warning", "mcpServers.a.envFile", "Put its variables under env.")
     ]
+    parse_settings({"mcpServers": {"a": {"command": "x", "envFile": ".env"}}})
+
+
+def test_a_key_that_nobody_is_known_to_read_is_an_error() -> None:
     ((severity, place, hint),) = problems_of(command="x", learntIn2027=True)
-    assert (severity, place) == ("warning", "mcpServers.a.learntIn2027")
+    assert (severity, place) == ("error", "mcpServers.a.learntIn2027")
     assert hint.startswith("Keys here: command, args, ")
-    parse_settings({"mcpServers": {"a": {"command": "x", "envFile": ".env", "learntIn2027": True}}})
+    assert "cellblock.ignored_server_keys" in hint
+    with pytest.raises(ConfigProblems, match="learntIn2027: unknown key"):
+        parse_settings({"mcpServers": {"a": {"command": "x", "learntIn2027": True}}})
+
+
+@pytest.mark.parametrize("key", ["learntIn2027", "argss"])
+def test_a_key_that_the_configuration_says_is_another_programs_is_left_alone(key: str) -> None:
+    raw = {
+        "mcpServers": {"a": {"command": "x", key: True}},
+        "cellblock": {"ignored_server_keys": ["other", key]},
+    }
+    assert entry_problems(normal(raw), SERVER_KEYS) == []
+    assert [*parse_settings(raw).servers] == ["a"]
+
+
+def test_a_list_of_ignored_keys_that_is_none_is_told_by_its_own_place() -> None:
+    raw = {"mcpServers": {"a": {"command": "x"}}, "cellblock": {"ignored_server_keys": {"b": 1}}}
+    with pytest.raises(ConfigProblems, match=r"cellblock\.ignored_server_keys"):
+        parse_settings(raw)
 
 
 @pytest.mark.parametrize("key", ["_args", "//env", "$comment", "#command", "", "_comment"])
