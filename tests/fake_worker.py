@@ -28,6 +28,7 @@ from cellblock_worker.frames import FrameDecoder, encode_frame, pack_header
 
 decoder = FrameDecoder(1 << 30)
 waiting = []
+rehearsals = []
 
 def raw(data):
     while data:
@@ -50,6 +51,7 @@ def read():
         # The first frame of every worker, which has nothing to warm up here.
         if frame.header["t"] != "warm":
             return frame
+        rehearsals.append(frame.body)
 
 def hang():
     time.sleep(600)
@@ -63,7 +65,7 @@ class FakeWorkers:
         self._monkeypatch = monkeypatch
 
     def run(self, program: str) -> None:
-        """Workers run this Python program; `ready`, `read`, `frame`, `raw` and `hang` are there for it."""
+        """Workers run this Python program; `ready`, `read`, `frame`, `raw`, `hang`, `rehearsals` are for it."""
         text = PRELUDE.format(folders=SITE_FOLDERS) + textwrap.dedent(program)
         self.argv([sys.executable, "-I", "-S", "-c", text])
 

@@ -82,9 +82,9 @@ def script(code: str) -> bytes:
     return json.dumps({"main": main, "modules": {}, "refused": {}}).encode()
 
 
-async def booted(max_frame_bytes: int = 2 * MIB) -> tuple[Worker, Owner]:
+async def booted(max_frame_bytes: int = 2 * MIB, *, rehearse: bool = True) -> tuple[Worker, Owner]:
     owner = Owner()
-    made = Worker(owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128)
+    made = Worker(owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse)
     await owner.until("ready")
     assert made.state is State.WARM and made.was_ready
     return made, owner

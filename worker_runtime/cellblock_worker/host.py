@@ -341,6 +341,8 @@ class Host:
                 self,
                 max_frame_bytes=self._config.max_message_bytes,
                 max_old_space_mb=self._config.max_old_space_mb,
+                # A run that waits for this worker would wait for the rehearsal, too.
+                rehearse=not self._waiting,
             )
         except OSError as error:
             self._boot_failed(f"cannot spawn a worker: {error}")

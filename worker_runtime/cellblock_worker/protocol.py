@@ -100,9 +100,9 @@ class Failed(Message):
 
 
 class Warm(Message):
-    """The first frame of every worker, which answers with `Ready`: by then it has gone once along a run's way.
+    """The first frame of every worker, which answers with `Ready`.
 
-    Body: as that of `Start`, with a script of the host's own.
+    Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
 
     t: Literal["warm"] = "warm"

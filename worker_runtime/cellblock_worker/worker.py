@@ -20,7 +20,7 @@ from cellblock_worker.frames import (
     pack_header,
 )
 from cellblock_worker.log_budget import LogBudget
-from cellblock_worker.rehearsal import WARM_FRAME
+from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
@@ -64,12 +64,15 @@ class Worker:
         owner: The host.
         max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
         max_old_space_mb: V8's heap ceiling in MiB.
+        rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
 
     Raises:
         OSError: The process cannot be spawned.
     """
 
-    def __init__(self, owner: WorkerOwner, *, max_frame_bytes: int, max_old_space_mb: int) -> None:
+    def __init__(
+        self, owner: WorkerOwner, *, max_frame_bytes: int, max_old_space_mb: int, rehearse: bool = True
+    ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(max_frame_bytes + MAX_HEADER_BYTES)
@@ -105,7 +108,7 @@ class Worker:
             launch.close()
         self._inner_pid: int | None = None
         self._usage_reader: UsageReader | None = None
-        self._process.write(WARM_FRAME)
+        self._process.write(WARM_FRAME if rehearse else READY_FRAME)
         self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
 
     @property

@@ -157,11 +157,17 @@ const hook = {
 };
 world[BOOT_HOOK] = hook;
 
-/**
- * Goes along a run's whole way once, unheard, with a script of the host's own: so that V8 has compiled it and Deno has
- * read and imported once when a script comes. A worker that fails at it is none.
- */
+/** Says `ready`, after a rehearsal with the host's own script if it sent one. A worker that fails at it is none. */
 async function warmUp(body: Uint8Array): Promise<void> {
+  if (body.length > 0 && !(await rehearse(body))) return fail("exception", new Error("the rehearsal failed"));
+  send({ t: "ready", protocol: PROTOCOL_VERSION });
+}
+
+/**
+ * Goes along a run's whole way once, unheard: so that V8 has compiled it and Deno has read and imported once when a
+ * script comes.
+ */
+async function rehearse(body: Uint8Array): Promise<boolean> {
   goUnheard();
   const frame = encodeFrame({ t: "start", log_bytes: 1 << 16, message_bytes: 1 << 24 }, body);
   let rehearsed: Promise<void> | undefined;
@@ -171,11 +177,10 @@ async function warmUp(body: Uint8Array): Promise<void> {
   utf8(stringify(describeFailure(null)));
   const [first, second] = hearAgain();
   over = false;
-  if (first !== "log" || second !== "done") return fail("exception", new Error("the rehearsal failed"));
   limits = undefined;
   world.__codemode_result__ = undefined;
   world[BOOT_HOOK] = hook;
-  send({ t: "ready", protocol: PROTOCOL_VERSION });
+  return first === "log" && second === "done";
 }
 
 receive((message, body) => {

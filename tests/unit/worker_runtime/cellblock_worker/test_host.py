@@ -175,6 +175,25 @@ async def test_no_more_boots_at_once_than_allowed(start_host: StartHost, fake_wo
     assert max(status.booting for status in broker.of(protocol.Status)) == 2
 
 
+@pytest.mark.parametrize(("warm", "rehearsed"), [(1, b"True"), (0, b"False")])
+async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
+    warm: int, rehearsed: bytes, start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        frame(str(any(rehearsals)).encode(), t="done", ms=0)
+        hang()
+        """
+    )
+    _, broker = await start_host(warm=warm)
+    await broker.status(warm=warm, booting=0)
+    broker.say(RUN, b"token", b"1")
+    await broker.end_of(b"token")
+    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [rehearsed]
+
+
 async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
     _, broker = await start_host()
     code = base64.b64encode(b"console.log('hi'); globalThis.__codemode_result__ = 42").decode()

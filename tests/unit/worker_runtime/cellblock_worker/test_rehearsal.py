@@ -19,8 +19,12 @@ def module(source: str) -> str:
     return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
 
 
-async def test_a_run_sees_and_says_nothing_of_it() -> None:
-    made, owner = await booted()
+both = pytest.mark.parametrize("rehearse", [True, False])
+
+
+@both
+async def test_a_run_sees_and_says_nothing_of_it(rehearse: bool) -> None:
+    made, owner = await booted(rehearse=rehearse)
     assert owner.said == []
     code = """
         const names = Object.getOwnPropertyNames(globalThis);
@@ -37,8 +41,9 @@ async def test_a_run_sees_and_says_nothing_of_it() -> None:
     assert json.loads(body) == {"before": "undefined", "hook": []}
 
 
-async def test_the_first_call_of_a_run_has_the_first_number() -> None:
-    made, owner = await booted()
+@both
+async def test_the_first_call_of_a_run_has_the_first_number(rehearse: bool) -> None:
+    made, owner = await booted(rehearse=rehearse)
     server = module(
         'const made = globalThis["__cellblock_boot__"].server("real");export const f = made.tool("tool", "f", 1);'
     )
