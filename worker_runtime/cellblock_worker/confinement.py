@@ -15,6 +15,7 @@ import platform
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -102,13 +103,28 @@ class _Choice:
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
     deno_dir: str | None = None
+    host_has_network: bool = True
 
 
 _choice: Final = _Choice()
 
 
-def use_isolation(isolation: Isolation) -> None:
+def works_without_network() -> bool:
+    """Whether workers can be started as they are to be, from the empty network namespace that this process is in.
+
+    Raises:
+        OSError: This machine is at its end for now.
+    """
+    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR), own_network=False)
+    return found.prefix is not None
+
+
+def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
     """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
+
+    Args:
+        isolation: What is asked for.
+        has_network: False: this process is in an empty network namespace, from which workers have been tried.
 
     Raises:
         IsolationUnavailable: It is required, and cannot be had.
@@ -116,10 +132,12 @@ def use_isolation(isolation: Isolation) -> None:
             what it offers, and must not make a weaker choice.
     """
     _choice.wrapper, _choice.missing, _choice.deno_dir = None, (), None
+    _choice.host_has_network = has_network
     if isolation == "off":
         _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
         return
-    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR))
+    look = bubblewrap.try_out if has_network else partial(bubblewrap.find, own_network=False)
+    found = look(deno_binary(), str(BUNDLE_DIR))
     if found.prefix is None:
         if isolation == "required":
             raise IsolationUnavailable(found.reason)
@@ -296,6 +314,10 @@ def layers_in_force() -> list[str]:
         layers.append(
             "namespaces: user, pid, network, ipc, uts, mount; read-only root of Deno and its libraries; no capability"
         )
+        if not _choice.host_has_network:
+            layers.append(
+                "network: the worker host has none either; all its workers are in its empty namespace"
+            )
         if _choice.filtered:
             layers.append("seccomp: no sockets, tracing, mounting, keys, BPF, io_uring, modules")
     if _choice.cgroup is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from cellblock_worker import bubblewrap
 
-_OURS: Final = b"\0" + "\0".join(bubblewrap.NAMESPACES).encode() + b"\0"
+_OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
 
 
 def end_orphans() -> list[int]:
