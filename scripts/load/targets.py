@@ -178,12 +178,17 @@ class Targets:
     async def _weight(self, front: fronts.Embedded) -> list[Verdict]:
         """5. What a worker, the host and the broker weigh."""
         await asyncio.sleep(2.0)
+        for _ in tree.workers():
+            # Those that a run waited for have rehearsed nothing: what is weighed is what a single client finds.
+            await front.run(TRIVIAL)
+            await asyncio.sleep(REST_SECONDS)
+        await asyncio.sleep(1.0)
         warm = tree.workers()
         memory = statistics.median(tree.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
         boots = [tree.cpu_seconds(pid) for pid in warm]
         bare = await self._bare.cpu_seconds(20 if self._quick else 60)
         pair = (tree.private_bytes(os.getpid()) + tree.private_bytes(front.pid)) / MIB
-        said = f"{statistics.mean(boots) * 1000:.0f} ms against {bare * 1000:.0f} ms (10 ms clock ticks)"
+        said = f"{statistics.mean(boots) * 1000:.0f} ms against {bare * 1000:.0f} ms"
         return [
             Verdict(
                 "5a",

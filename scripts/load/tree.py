@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from cellblock_worker.usage import read_usage
+
 
 def busy_seconds() -> float:
     """CPU seconds that the whole machine has been busy; the difference of two is what a load cost, and the noise."""
@@ -54,7 +56,6 @@ def workers(pid: int | None = None) -> list[int]:
 def cpu_seconds(pid: int) -> float:
     """CPU time of one live process, without its children; 0.0 when it is gone."""
     try:
-        times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
+        return read_usage(pid).cpu_seconds
+    except OSError:
         return 0.0
-    return float(times.user + times.system)
