@@ -186,7 +186,7 @@ class Targets:
         warm = tree.workers()
         memory = statistics.median(tree.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
         boots = [tree.cpu_seconds(pid) for pid in warm]
-        bare = await self._bare.cpu_seconds(20 if self._quick else 60)
+        bare = await self._bare.cpu_seconds(20 if self._quick else 60, rest=REST_SECONDS)
         pair = (tree.private_bytes(os.getpid()) + tree.private_bytes(front.pid)) / MIB
         said = f"{statistics.mean(boots) * 1000:.0f} ms against {bare * 1000:.0f} ms"
         return [

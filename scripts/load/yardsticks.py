@@ -40,8 +40,8 @@ class BareDeno:
         out, _ = await process.communicate()
         assert out.strip() == b"1"
 
-    async def cpu_seconds(self, count: int) -> float:
-        """CPU seconds of one process, over `count` of them."""
+    async def cpu_seconds(self, count: int, *, rest: float) -> float:
+        """CPU seconds of one process, over `count` of them with `rest` seconds before each: cold caches cost too."""
 
         def children() -> float:
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -49,6 +49,7 @@ class BareDeno:
 
         before = children()
         for _ in range(count):
+            await asyncio.sleep(rest)
             await self()
         return (children() - before) / count
 
