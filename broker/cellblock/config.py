@@ -266,9 +266,7 @@ class Settings(BaseModel):
 
     def with_state_dir(self, path: Path | None) -> Settings:
         """The same settings with another state directory, or unchanged for None."""
-        if path is None:
-            return self
-        return self._with(state_dir=path)
+        return self if path is None else self._with(state_dir=path)
 
     def for_service(self) -> Settings:
         """The same settings with an audit log, unless they say otherwise: others use the daemon."""
