@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ is killed, an upstream server when it sees the end of its stdin."""
 REST_SAMPLES: Final = 60
 REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PROCESS: Final = re.compile(r"^/proc/\d+/")
 
 Kinds = Counter[str]
 
@@ -86,7 +88,7 @@ def descriptors(pid: int) -> Kinds:
         for entry in (Path("/proc") / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
                 target = str(entry.readlink())
-                kinds[target.partition(":")[0] if ":" in target else target] += 1
+                kinds[_PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)] += 1
     return kinds
 
 
