@@ -46,7 +46,8 @@ class UsageReader:
     can be read when no descriptor is left.
 
     Args:
-        pid: The process, which is not reaped before the owner has heard of its end.
+        pid: The process. `read` looks at this very one, even when its pid has gone to another; `cpu_seconds` goes by
+            the pid, and its caller ends with the process.
 
     Raises:
         OSError: It is gone, or no descriptor is left. Of a process that is gone later, so does every look.

@@ -95,7 +95,7 @@ def test_it_sees_less_than_a_tick_and_threads_that_are_gone() -> None:
     reader.close()
 
 
-def test_a_process_that_is_gone_is_an_error_whoever_has_its_pid() -> None:
+def test_a_process_that_is_gone_is_an_error() -> None:
     with started("input()") as process:
         reader = UsageReader(process.pid)
         process.kill()
