@@ -89,7 +89,8 @@ def test_it_sees_less_than_a_tick_and_threads_that_are_gone() -> None:
     worker = threading.Thread(target=lambda: sum(range(50_000)))
     worker.start()
     worker.join()
-    own, seen = time.process_time() - own, reader.cpu_seconds() - before
+    seen = reader.cpu_seconds() - before
+    own = time.process_time() - own
     assert 0 < seen <= own
     assert own - seen < 0.005
     reader.close()
