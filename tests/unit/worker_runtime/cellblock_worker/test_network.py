@@ -115,6 +115,24 @@ def test_a_process_with_threads_stays() -> None:
     assert said == ["False", "True"]
 
 
+def test_what_fails_after_the_trial_is_no_answer_but_an_error(possible: None) -> None:
+    said = say(
+        """
+        unshare, parent = network._unshare, os.getpid()
+        def fails_here():
+            if os.getpid() == parent:
+                raise OSError(28, "no namespace left")
+            unshare()
+        network._unshare = fails_here
+        try:
+            network.leave("ipc:///tmp/x", lambda: True)
+        except OSError as error:
+            print(error.errno)
+        """
+    )
+    assert said == ["28"]
+
+
 def test_a_trial_that_does_not_end_is_ended() -> None:
     said = say(
         """

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cellblock_worker import usage
 from cellblock_worker.usage import UsageReader, read_usage
 
 BOUND = 20.0
@@ -73,13 +74,13 @@ def test_one_reader_sees_a_process_compute() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 def test_it_agrees_with_what_others_say() -> None:
-    usage = read_usage(os.getpid())
-    assert usage.peak_bytes >= psutil.Process().memory_info().rss * 0.9
+    found = read_usage(os.getpid())
+    assert found.peak_bytes >= psutil.Process().memory_info().rss * 0.9
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
     (said,) = (line for line in lines if line.startswith("VmData:"))
-    assert abs(usage.data_bytes - int(said.split()[1]) * 1024) < 16 * MIB
+    assert abs(found.data_bytes - int(said.split()[1]) * 1024) < 16 * MIB
     spent = resource.getrusage(resource.RUSAGE_SELF)
-    assert abs(usage.cpu_seconds - spent.ru_utime - spent.ru_stime) < 0.5
+    assert abs(found.cpu_seconds - spent.ru_utime - spent.ru_stime) < 0.5
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the system says what it likes")
@@ -94,6 +95,18 @@ def test_it_sees_less_than_a_tick_and_threads_that_are_gone() -> None:
     assert 0 < seen <= own
     assert own - seen < 0.005
     reader.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere there is no other way")
+def test_without_such_a_clock_it_knows_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+    exact = read_usage(os.getpid())
+    monkeypatch.setattr(usage, "_HAS_CLOCK", False)
+    coarse = read_usage(os.getpid())
+    assert 0.05 < coarse.cpu_seconds < exact.cpu_seconds + 0.1
+    assert abs(coarse.data_bytes - exact.data_bytes) < 16 * MIB
 
 
 def test_a_process_that_is_gone_is_an_error() -> None:
@@ -115,8 +128,8 @@ def test_a_zombie_has_used_time_and_holds_nothing() -> None:
     with started("pass") as process:
         reader = UsageReader(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        usage = reader.read()
-        assert usage.cpu_seconds >= 0 and (usage.peak_bytes, usage.data_bytes) == (0, 0)
+        found = reader.read()
+        assert found.cpu_seconds >= 0 and (found.peak_bytes, found.data_bytes) == (0, 0)
         reader.close()
 
 
