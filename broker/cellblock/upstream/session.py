@@ -102,6 +102,7 @@ class UpstreamSession:
         self._refusal: int | None = None
         self._cut: str | None = None
         self._ready_at: float | None = None
+        self._closing = False
 
     def start(self) -> None:
         """Starts the task that owns the session."""
@@ -109,6 +110,9 @@ class UpstreamSession:
 
     async def close(self) -> None:
         """Ends the session and its process within `CLOSE_BOUND_SECONDS`."""
+        # The order is kept beside the cancellation, which a connection that fails in that moment turns into its error.
+        self._closing = True
+        self._ended.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=CLOSE_BOUND_SECONDS)
@@ -201,6 +205,8 @@ class UpstreamSession:
                 why = self._cut or self._why(error)
             finally:
                 self._client = None
+            if self._closing:
+                return
             if self._refusal is not None and (why == failures.HTTP_REFUSED or self._config.type == "sse"):
                 why = f"the server refused the connection: HTTP {self._refusal}"
                 if self._login is not None and self._refusal in (401, 403):
@@ -276,9 +282,10 @@ class UpstreamSession:
                         self._fresh.set()
         finally:
             self._fresh.set()
+            ended.set()
             over.cancel()
             listening.cancel()
-            await asyncio.wait([listening])
+            await asyncio.wait([listening], timeout=CLOSE_BOUND_SECONDS)
 
     async def _listen(self, client: Client) -> None:
         """Asks for the stream of changes where there is one (MCP 2026-07-28); older servers announce unasked."""
@@ -294,6 +301,8 @@ class UpstreamSession:
                         self._note_change()
             except (MCPError, SubscriptionLost) as error:
                 logger.info("upstream %s: its stream of changes ended: %s", self.name, self._why(error))
+            if self._ended.is_set():
+                return
             await asyncio.sleep(RELISTEN_SECONDS)
 
     async def _refresh(self, client: Client) -> None:
