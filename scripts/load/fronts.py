@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from cellblock import Broker
 from cellblock.config import load_settings
+from load.plain_http import PlainClient
 from load.scenarios import Scenario, configuration
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
@@ -55,11 +56,41 @@ class Embedded:
         return response.as_json()
 
 
-class Served:
-    """A daemon behind an MCP client of the SDK. `nothing` calls a tool of the SDK alone, the same way."""
+class Plain:
+    """Both servers of a `Served` behind clients that cost next to nothing themselves."""
 
-    def __init__(self, name: str, client: Client, pid: int, raw: Client) -> None:
-        self.name, self.pid, self._client, self._raw = name, pid, client, raw
+    def __init__(self, ours: PlainClient, raw: PlainClient) -> None:
+        self._ours, self._raw = ours, raw
+
+    def renew(self) -> None:
+        """Before some calls after a while without any."""
+        self._ours.renew()
+        self._raw.renew()
+
+    async def run(self, scenario: Scenario) -> Mapping[str, Any]:
+        """As `Front.run`."""
+        return await self._ours.call("codemode.run", arguments_of(scenario))
+
+    async def nothing(self) -> None:
+        """As `Served.nothing`."""
+        await self._raw.call("nothing", {})
+
+
+class Served:
+    """A daemon behind an MCP client of the SDK. `nothing` calls a tool of the SDK alone, the same way.
+
+    `plain` does both without the SDK's client, where that can be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        pid: int,
+        raw: Client,
+        plain: Plain | None = None,
+    ) -> None:
+        self.name, self.pid, self.plain, self._client, self._raw = name, pid, plain, client, raw
 
     async def nothing(self) -> None:
         """One call of a tool that does nothing, of a server without Cellblock."""
@@ -67,9 +98,13 @@ class Served:
 
     async def run(self, scenario: Scenario, *, client: str = CLIENT) -> Mapping[str, Any]:
         """As `Front.run`; who the client is, the session says."""
-        arguments = {"code": scenario.code, "limits": scenario.limits}
-        result = await self._client.call_tool("codemode.run", arguments)
+        result = await self._client.call_tool("codemode.run", arguments_of(scenario))
         return cast("Mapping[str, Any]", result.structured_content or {})
+
+
+def arguments_of(scenario: Scenario) -> dict[str, Any]:
+    """Of `codemode.run`."""
+    return {"code": scenario.code, "limits": scenario.limits}
 
 
 def write_config(folder: Path, **pool: Any) -> Path:
@@ -116,7 +151,11 @@ async def over_http(folder: Path) -> AsyncGenerator[Served]:
         Client(f"http://127.0.0.1:{ours}/mcp") as client,
         Client(f"http://127.0.0.1:{theirs}/mcp") as raw,
     ):
-        yield Served("serve --http", client, pid, raw)
+        with (
+            contextlib.closing(PlainClient(ours)) as plain,
+            contextlib.closing(PlainClient(theirs)) as plain_raw,
+        ):
+            yield Served("serve --http", client, pid, raw, Plain(plain, plain_raw))
 
 
 FRONTS: Final = {"embedded": embedded, "stdio": over_stdio, "http": over_http}

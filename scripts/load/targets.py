@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -275,13 +276,27 @@ class Targets:
         ]
 
 
-async def front_cost(front: fronts.Served, embedded: fronts.Embedded, *, count: int) -> Verdict:
-    """4. What a front-end adds to the embedding API, in turns, beside a call of the SDK's own that does nothing."""
-    ours, theirs, raw = Outcome(), Outcome(), Outcome()
+async def front_cost(front: fronts.Served, embedded: fronts.Embedded, *, count: int) -> list[Verdict]:
+    """4. What a front-end adds to the embedding API, in turns, beside a call of the SDK's own that does nothing; with
+    the SDK's client, and where it can be with one that costs next to nothing itself."""
+    outcomes = [Outcome() for _ in range(5)]
     for _ in range(max(1, count // 20)):
-        await spaced(lambda: front.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=ours)
-        await spaced(lambda: embedded.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=theirs)
-        await spaced(front.nothing, count=20, pause=REST_SECONDS, outcome=raw)
-    a, b, c = (outcome.latencies.at(50) for outcome in (ours, theirs, raw))
-    said = f"{a:.2f} ms and {b:.2f} ms; the SDK alone takes {c:.2f} ms for a tool that does nothing"
-    return Verdict("4", f"{front.name} over the embedding API, p50", a - b, 4.0, "ms", said)
+        turns: list[Callable[[], Awaitable[Any]]] = [
+            lambda: front.run(TRIVIAL),
+            lambda: embedded.run(TRIVIAL),
+            front.nothing,
+        ]
+        if (plain := front.plain) is not None:
+            turns += [partial(plain.run, TRIVIAL), plain.nothing]
+        for work, outcome in zip(turns, outcomes, strict=False):
+            if plain is not None:
+                plain.renew()
+            await spaced(work, count=20, pause=REST_SECONDS, outcome=outcome)
+    a, b, c, d, e = (outcome.latencies.at(50) for outcome in outcomes)
+    what, tool = f"{front.name} over the embedding API, p50", "for a tool that does nothing"
+    said = f"{a:.2f} ms and {b:.2f} ms; the SDK alone takes {c:.2f} ms {tool}"
+    found = [Verdict("4", what, a - b, 4.0, "ms", said)]
+    if front.plain is not None:
+        said = f"{d:.2f} ms and {b:.2f} ms; the SDK's server takes {e:.2f} ms {tool}"
+        found.append(Verdict("4", f"{what}, plain client", d - b, 4.0, "ms", said))
+    return found
