@@ -32,6 +32,10 @@ BOOT_BOUND_SECONDS: Final = 10.0
 EXIT_BOUND_SECONDS: Final = 2.0
 """From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
 
+FAREWELL_SECONDS: Final = 0.005
+"""From the end of a settled run to SIGKILL: the kernel needs a core for 2 ms to tear a process down, and on kernels
+that do not preempt themselves the answer would wait for that on its way."""
+
 
 class WorkerOwner(Protocol):
     """What a worker tells the host that owns it."""
@@ -192,14 +196,17 @@ class Worker:
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
     def _finish(self, raw_header: bytes, body: bytes) -> None:
-        """The script has settled: its outcome and its end go out together, and the worker is killed."""
+        """The script has settled: its outcome and its end go out together, and soon the worker is killed.
+
+        Nothing that it still says is heard, and what it was given stays bounded as before.
+        """
         self.state = advance(self.state, Event.KILL)
         self._reason = "finished"
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._owner.worker_says(self, raw_header, body)
         self._tell_end(usage)
-        self._process.kill()
+        self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
 
     # ---- what the process tells ----------------------------------------------------------------------
 
