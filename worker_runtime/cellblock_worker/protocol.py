@@ -175,7 +175,7 @@ EndReason = Literal[
 
 
 class Ended(Message):
-    """The last message of a run: its worker has been killed. Body: what the worker last wrote to stderr, UTF-8."""
+    """The last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8."""
 
     t: Literal["ended"] = "ended"
     reason: EndReason

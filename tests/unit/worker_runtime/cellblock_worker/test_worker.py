@@ -37,6 +37,22 @@ async def test_the_process_is_gone_after_its_run() -> None:
     assert made.state is State.GONE
 
 
+async def test_a_settled_worker_is_killed_after_its_answer_and_not_heard_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "FAREWELL_SECONDS", 1.5)
+    made, owner = await booted()
+    process = psutil.Process(made.pid)
+    late = "setTimeout(() => { for (;;) console.log('too late'); }, 1000);"
+    made.lease(b"token", make_run(), script(f"console.log('in time'); {late}"))
+    await owner.until("ended")
+    assert process.is_running() and made.state is State.ENDING
+    await owner.until("gone")
+    assert not process.is_running()
+    assert owner.logs == [("log", "in time")]
+    assert owner.events == ["ready", "says", "says", "ended", "gone"]
+
+
 async def test_a_warm_worker_is_killed_without_an_ended() -> None:
     made, owner = await booted()
     made.kill("host_stopping")
