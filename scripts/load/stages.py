@@ -141,5 +141,5 @@ async def of_worker(count: int) -> dict[str, float]:
         "spawn (host's loop held)": median("spawn", "spawned"),
         "boot (spawn to ready)": median("spawn", "ready"),
         "run without the wire": median("lease", "said"),
-        "kill to reaped": median("ended", "gone"),
+        "end to reaped": median("ended", "gone"),
     }
