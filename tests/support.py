@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -20,6 +20,12 @@ CELLBLOCK = Path(sys.executable).parent / "cellblock"
 
 WAIT_BOUND_SECONDS = 20.0
 """Longest wait for something that takes well under a second on a quiet machine."""
+
+STEADY_SECONDS = 0.3
+"""How long processes must be the same to count as the ones that stay: a worker outlives its run by a few
+milliseconds, and a boot takes 30."""
+
+_T = TypeVar("_T")
 
 Entry = dict[str, Any]
 
@@ -66,6 +72,22 @@ async def until(
     while not holds():
         assert time.monotonic() < deadline, f"not within {bound:g} s: {what}"
         await asyncio.sleep(pause)
+
+
+async def steady(look: Callable[[], _T], what: str) -> _T:
+    """What `look` gives once it has given the same for `STEADY_SECONDS`: no worker is booted or ended meanwhile."""
+    seen = [look()]
+    since = time.monotonic()
+
+    def stays() -> bool:
+        nonlocal since
+        if (found := look()) != seen[-1]:
+            seen.append(found)
+            since = time.monotonic()
+        return time.monotonic() > since + STEADY_SECONDS
+
+    await until(stays, what)
+    return seen[-1]
 
 
 async def within(work: Awaitable[Any], bound: float = WAIT_BOUND_SECONDS) -> Any:

@@ -24,6 +24,7 @@ from support import (
     gone,
     ledger,
     plain_server,
+    steady,
     until,
     within,
     workers_of,
@@ -175,7 +176,7 @@ async def test_an_invalid_request_is_refused_before_a_worker_is_used(
 ) -> None:
     """Section 3.2: an error result that names the field and says what to do; the warm workers stay."""
     await until(lambda: len(workers_of(served.host.pid)) >= 4, "a full pool")
-    before = {worker.pid for worker in workers_of(served.host.pid)}
+    before = await steady(lambda: {worker.pid for worker in workers_of(served.host.pid)}, "the same workers")
     result = await within(served.client.call_tool(TOOL, arguments))
     assert result.is_error
     (block,) = result.content

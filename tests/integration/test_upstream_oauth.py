@@ -23,7 +23,7 @@ from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
 from certificates import certificate
 from oauth_world import World, world
-from support import descendants, succeeded, until, warmed, within
+from support import descendants, steady, succeeded, until, warmed, within
 
 WHOAMI = (
     'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
@@ -99,7 +99,8 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
 
             assert broker.host_pid is not None
             await warmed(broker, 1)
-            host = [psutil.Process(broker.host_pid), *descendants(broker.host_pid)]
+            pid = broker.host_pid
+            host = [psutil.Process(pid), *await steady(lambda: descendants(pid), "the same processes")]
             texts = [" ".join(process.cmdline()) + json.dumps(process.environ()) for process in host]
         texts += [json.dumps(leaked), json.dumps(error), *records]
         texts += [
