@@ -80,10 +80,23 @@ async def test_a_dead_compiler_is_replaced(checker: TypeChecker, check: Check, n
     await gone(processes)
 
 
+async def stop(process: psutil.Process) -> None:
+    """SIGSTOP, and until each thread has taken it: on a busy machine one of them may answer first."""
+    process.suspend()
+    threads = Path(f"/proc/{process.pid}/task")
+
+    def all_stopped() -> bool:
+        # Where there is no /proc, nobody can say; elsewhere there is at least one thread.
+        told = [(thread / "stat").read_text() for thread in threads.glob("*")]
+        return {text.rpartition(")")[2].split()[0] for text in told} <= {"T"}
+
+    await until(all_stopped, "every thread of the compiler is stopped")
+
+
 async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker, check: Check) -> None:
     await check("1;")
     processes = compilers(checker)
-    os.kill(processes[-1].pid, signal.SIGSTOP)
+    await stop(processes[-1])
     checked = await check(WRONG, bound_seconds=0.3)
     assert checked.faults == ()
     assert "0.3 s" in (checked.gave_up or "")
@@ -94,7 +107,7 @@ async def test_a_compiler_that_hangs_is_killed_at_the_bound(checker: TypeChecker
 async def test_a_caller_that_is_cancelled_leaves_no_work_behind(checker: TypeChecker, check: Check) -> None:
     await check("1;")
     processes = compilers(checker)
-    os.kill(processes[-1].pid, signal.SIGSTOP)
+    await stop(processes[-1])
     caller = asyncio.ensure_future(check(WRONG))
     await asyncio.sleep(0.05)
     caller.cancel()
