@@ -10,7 +10,7 @@ from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.upstream.session import CLOSE_BOUND_SECONDS, State, UpstreamSession
 
 MOMENTS = 200
-"""One in thirty or so meets the moment in which a connection fails."""
+"""Enough that some meet the moment in which a connection fails."""
 
 
 async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(tmp_path: Path) -> None:
