@@ -198,7 +198,7 @@ class Worker:
     def _finish(self, raw_header: bytes, body: bytes) -> None:
         """The script has settled: its outcome and its end go out together, and soon the worker is killed.
 
-        Nothing that it still says is heard, and what it was given stays bounded as before.
+        Nothing that it still says is heard, and the kernel's limits stay on it.
         """
         self.state = advance(self.state, Event.KILL)
         self._reason = "finished"
