@@ -130,16 +130,33 @@ def descendants(pid: int) -> list[psutil.Process]:
     return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """A process's arguments; none when it has ended, which any process may do between two looks at it."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def told_to(process: psutil.Process) -> list[str]:
+    """A process's environment and command line; nothing for one that has ended."""
+    try:
+        return [json.dumps(process.environ()), " ".join(process.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def name_of(process: psutil.Process) -> str:
+    """The name of a process's program; nothing when it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def workers_of(host_pid: int) -> list[psutil.Process]:
     """The Deno processes of a worker host, without the bubblewrap that watches over each."""
-    return [process for process in descendants(host_pid) if _is_deno(process)]
-
-
-def _is_deno(process: psutil.Process) -> bool:
-    try:
-        return process.name() == "deno"
-    except psutil.Error:
-        return False
+    return [process for process in descendants(host_pid) if name_of(process) == "deno"]
 
 
 async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
@@ -159,7 +176,4 @@ async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None
 
 
 def _shown(process: psutil.Process) -> str:
-    try:
-        return f"{process.pid} {' '.join(process.cmdline())[:120]}"
-    except psutil.Error:
-        return str(process.pid)
+    return f"{process.pid} {' '.join(command_line(process))[:120]}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from mcp import MCPError
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, run, value
-from support import descendants, plain_server, settings, steady, succeeded, until, within
+from support import command_line, plain_server, settings, steady, succeeded, until, within, workers_of
 
 REFUSED: dict[str, dict[str, Any]] = {
     "no code": {},
@@ -40,15 +39,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 def workers() -> set[int]:
     """Process ids of the Deno processes of the agent's Cellblock."""
-    served = [process for process in descendants(os.getpid()) if "serve" in process.cmdline()]
-    found: set[int] = set()
-    for process in {child for server in served for child in server.children(recursive=True)}:
-        try:
-            if process.name() == "deno":
-                found.add(process.pid)
-        except psutil.NoSuchProcess:
-            continue
-    return found
+    # Not all descendants: between fork and exec the children of a daemon carry its command line.
+    served = [child for child in psutil.Process().children() if "serve" in command_line(child)]
+    return {worker.pid for server in served for worker in workers_of(server.pid)}
 
 
 @pytest.mark.clause("2.1")

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from mcp_types import CallToolResult
 
 from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
-from support import WAIT_BOUND_SECONDS, alive, ledger, until, within
+from support import WAIT_BOUND_SECONDS, alive, command_line, ledger, until, within
 
 MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'
@@ -44,7 +44,9 @@ def recorded(served: Daemon, key: str, value: str) -> int:
 
 def host_of(served: Daemon) -> int:
     (host,) = [
-        child for child in served.family()[0].children() if "cellblock_worker" in " ".join(child.cmdline())
+        child
+        for child in served.family()[0].children()
+        if "cellblock_worker" in " ".join(command_line(child))
     ]
     return host.pid
 

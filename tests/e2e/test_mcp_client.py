@@ -20,6 +20,7 @@ from mcp_types import CallToolResult, TextContent
 from support import (
     CELLBLOCK,
     alive,
+    command_line,
     descendants,
     gone,
     ledger,
@@ -52,7 +53,7 @@ class Served:
         """The worker host behind the server."""
         # Not the host's own children: between fork and exec they carry its command line.
         children = self.process.children()
-        (host,) = [child for child in children if "cellblock_worker" in child.cmdline()]
+        (host,) = [child for child in children if "cellblock_worker" in command_line(child)]
         return host
 
 

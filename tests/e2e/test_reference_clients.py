@@ -27,6 +27,7 @@ from support import (
     CELLBLOCK,
     Entry,
     alive,
+    command_line,
     descendants,
     gone,
     ledger,
@@ -123,7 +124,7 @@ class Driven:
     def workers(self) -> list[psutil.Process]:
         """The Deno processes behind the server."""
         below = descendants(self.daemon.process.pid if self.daemon else self.process.pid)
-        hosts = [child for child in below if "cellblock_worker" in child.cmdline()]
+        hosts = [child for child in below if "cellblock_worker" in command_line(child)]
         return workers_of(hosts[0].pid) if hosts else []
 
     def recorded(self, key: str, value: str) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support import CELLBLOCK, descendants, gone, until, within, write_config
+from support import CELLBLOCK, command_line, descendants, gone, until, within, write_config
 
 STUBBORN = """
 import json, signal, sys, time
@@ -57,7 +57,7 @@ async def test_a_server_that_ignores_the_end_of_its_input_dies_with_a_killed_bro
 
         def stubborn() -> list[psutil.Process]:
             return [
-                child for child in descendants(process.pid) if child.cmdline()[1:] == ["-I", str(program)]
+                child for child in descendants(process.pid) if command_line(child)[1:] == ["-I", str(program)]
             ]
 
         await until(stubborn, "the server's process")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from fixtures_servers import node_entry
 from support import (
     CELLBLOCK,
     alive,
+    command_line,
     descendants,
     error_of,
     gone,
@@ -84,9 +86,12 @@ async def busiest(broker: Broker) -> psutil.Process:
 
     def clear() -> bool:
         nonlocal ranked
-        times = [(sum(worker.cpu_times()[:2]), worker) for worker in workers_of(host_of(broker).pid)]
+        times: list[tuple[float, psutil.Process]] = []
+        for worker in workers_of(host_of(broker).pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times.append((sum(worker.cpu_times()[:2]), worker))
         ranked = sorted(times, key=lambda pair: pair[0])
-        return len(ranked) == 1 or ranked[-1][0] > ranked[-2][0] + 0.1
+        return len(ranked) == 1 or (len(ranked) > 1 and ranked[-1][0] > ranked[-2][0] + 0.1)
 
     await until(clear, "one worker that is busier than the others")
     return ranked[-1][1]
@@ -286,12 +291,7 @@ async def all_of(pid: int, *parts: str) -> list[psutil.Process]:
     def complete() -> bool:
         nonlocal found
         found = descendants(pid)
-        lines: list[str] = []
-        for process in found:
-            try:
-                lines.append(" ".join(process.cmdline()))
-            except psutil.Error:
-                return False
+        lines = [" ".join(command_line(process)) for process in found]
         return all(any(part in line for line in lines) for part in parts)
 
     await until(complete, f"processes {parts}")

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from cellblock import Broker, tool
 from cellblock.errors import InvalidRequest
 from cellblock.typecheck import compiler
-from support import descendants, error_of, gone, settings, succeeded, until, within, write_config
+from support import descendants, error_of, gone, name_of, settings, succeeded, until, within, write_config
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
@@ -86,7 +86,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory, recorder: Recorder) -
 
 def compilers() -> list[psutil.Process]:
     """The compilers that this process has started."""
-    return [process for process in descendants(psutil.Process().pid) if process.name() == "tsc"]
+    return [process for process in descendants(psutil.Process().pid) if name_of(process) == "tsc"]
 
 
 async def test_a_run_that_succeeds_starts_no_compiler(broker: Broker, recorder: Recorder) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from support import error_of, gone, ledger, plain_server, settings, succeeded, until, within
+from support import command_line, error_of, gone, ledger, plain_server, settings, succeeded, until, within
 
 CALL_BOUND_MS = 1000
 
@@ -219,6 +219,6 @@ async def test_closing_the_broker_ends_the_servers(tmp_path: Path) -> None:
     async with Broker(settings(tmp_path / "state", servers)) as broker:
         await broker.settled()
         children = set(psutil.Process().children(recursive=True)) - before
-        assert any("plain_server" in " ".join(child.cmdline()) for child in children)
+        assert any("plain_server" in " ".join(command_line(child)) for child in children)
     await gone(children)
     assert time.monotonic() - started < 15

@@ -23,7 +23,7 @@ from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
 from certificates import certificate
 from oauth_world import World, world
-from support import descendants, steady, succeeded, until, warmed, within
+from support import descendants, steady, succeeded, told_to, until, warmed, within
 
 WHOAMI = (
     'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
@@ -101,7 +101,7 @@ async def test_a_token_is_renewed_before_and_after_its_end_and_the_end_is_told(
             await warmed(broker, 1)
             pid = broker.host_pid
             host = [psutil.Process(pid), *await steady(lambda: descendants(pid), "the same processes")]
-            texts = [" ".join(process.cmdline()) + json.dumps(process.environ()) for process in host]
+            texts = [text for process in host for text in told_to(process)]
         texts += [json.dumps(leaked), json.dumps(error), *records]
         texts += [
             file.read_bytes().decode("utf-8", "replace")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from support import SERVERS, descendants, settings, warmed, within
+from support import SERVERS, descendants, settings, told_to, warmed, within
 
 CANARIES = {
     "env": "canary-env-5b1d",
@@ -136,15 +136,6 @@ async def broker(folder: Path, http_port: int, records: list[str]) -> AsyncItera
 def quoted(text: str) -> list[str]:
     """Which canaries are in the text."""
     return [name for name, canary in CANARIES.items() if canary in text]
-
-
-def told_to(process: psutil.Process) -> Iterator[str]:
-    """A process's environment and command line; nothing for one that has ended."""
-    try:
-        yield json.dumps(process.environ())
-        yield " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return
 
 
 def contents_of(folder: Path) -> dict[str, str]:

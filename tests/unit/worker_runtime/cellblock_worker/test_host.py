@@ -21,6 +21,7 @@ from cellblock_worker.frames import pack_header, unpack_header
 from cellblock_worker.host import Host, HostConfig
 from cellblock_worker.loop_socket import LoopSocket
 from fake_worker import FakeWorkers
+from support import name_of
 
 BOUND = 20.0
 IDENTITY = "ab" * 16
@@ -127,7 +128,7 @@ async def start_host(
         async with asyncio.timeout(BOUND):
             await host.stop()
         broker.socket.close()
-    assert [child for child in psutil.Process().children() if child.name() == "deno"] == []
+    assert [child for child in psutil.Process().children() if name_of(child) == "deno"] == []
 
 
 RUN = protocol.Run(
