@@ -57,8 +57,8 @@ class _Owner:
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
         pass
 
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
-        pass
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
+        return False
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         self.ended = ended

@@ -24,6 +24,7 @@ class Owner:
         self.ended: list[tuple[protocol.Ended, bytes]] = []
         self.events: list[str] = []
         self.computed: list[float] = []
+        self.others = False
         self._changed = asyncio.Event()
 
     def worker_ready(self, worker: Worker) -> None:
@@ -33,9 +34,10 @@ class Owner:
         self.said.append((unpack_header(raw_header), body))
         self._note("says")
 
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         self.computed.append(cpu_seconds)
         self._note("computes")
+        return self.others
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         self.ended.append((ended, stderr))

@@ -90,8 +90,9 @@ class _Owner:
         """Said something."""
         self.mark("said")
 
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
-        """Has computed for long."""
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
+        """Has computed for long; there is nobody to give way to."""
+        return False
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """Its run is over."""

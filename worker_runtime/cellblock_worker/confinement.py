@@ -64,10 +64,6 @@ CPU_BACKSTOP_SECONDS: Final = 1
 OOM_SCORE_ADJ: Final = 1000
 """When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
 
-LONG_RUN_NICE: Final = 5
-"""Added to the nice value of a run that has computed for long: a third of a short run's share of a busy core. With less
-it would starve beside other programs of the machine."""
-
 _LINUX: Final = lifetime.LINUX
 
 
@@ -277,21 +273,6 @@ def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
     _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
     return True
-
-
-def yield_to_others(pid: int) -> None:
-    """Lowers the priority of a process that has computed for a while; it stays lowered.
-
-    `pid`'s first thread is where V8 runs scripts. Where sessions are scheduled as groups (sched(7), autogroup), the
-    group's nice value counts, not the thread's.
-    """
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, pid) + LONG_RUN_NICE, 19))
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/{pid}/autogroup", "wb", buffering=0) as file,  # noqa: PTH123
-    ):
-        file.write(str(LONG_RUN_NICE).encode())
 
 
 def _lower(pid: int, limit: int, soft: int, hard: int) -> None:

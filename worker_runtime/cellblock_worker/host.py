@@ -217,9 +217,11 @@ class Host:
         """A message of a run, relayed as it is."""
         self._relay(worker.token, raw_header, body)
 
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
         """What a run has used counts before its end: its client may have begun others meanwhile."""
-        self._waiting.used(worker.lane, cpu_seconds, time.monotonic())
+        now = time.monotonic()
+        self._waiting.used(worker.lane, cpu_seconds, now)
+        return self._waiting.gives_way(worker.lane, now)
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """A run is over."""
@@ -299,7 +301,7 @@ class Host:
             self._runs[token] = worker
             now = time.monotonic()
             wait_ms = int((now - since) * 1000)
-            worker.lease(token, run, body, yields=self._waiting.gives_way(run.lane, now))
+            worker.lease(token, run, body, gives_way=self._waiting.gives_way(run.lane, now))
             # After it: the script is on its way while the broker wakes for this.
             self._send(token, protocol.Leased(wait_ms=wait_ms))
 

@@ -77,12 +77,16 @@ class Turns:
             del self._used[next(iter(self._used))]
 
     def gives_way(self, lane: int, now: float) -> bool:
-        """Whether a client has used much lately, and is not the only one that has used anything."""
+        """Whether a client has used much lately, and there is one beside it that has used something, but not much."""
         if not self._is_heavy(lane, now):
             return False
         # The latest is last.
-        latest = next((at for other, (_, at) in reversed(self._used.items()) if other != lane), None)
-        return latest is not None and now - latest < OTHERS_SECONDS
+        for other, (_, at) in reversed(self._used.items()):
+            if now - at >= OTHERS_SECONDS:
+                return False
+            if not self._is_heavy(other, now):
+                return True
+        return False
 
     def _is_heavy(self, lane: int, now: float) -> bool:
         return self._use(lane, now) >= HEAVY_CPU_SECONDS

@@ -21,6 +21,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
+from cellblock_worker.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE, Scheduling
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
@@ -48,8 +49,11 @@ class WorkerOwner(Protocol):
         """A message of the run, checked and within its caps, to be relayed."""
         ...
 
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> None:
-        """A long run has used so much CPU time more; what a run uses after the last such message is in its end."""
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
+        """A long run has used so much CPU time more; what a run uses after the last such message is in its end.
+
+        Gives whether it is to give way to the runs of others from now on.
+        """
         ...
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
@@ -92,7 +96,7 @@ class Worker:
         self._detail = ""
         self._last_usage: Usage | None = None
         self._told_end = False
-        self._yields = False
+        self._scheduling: Scheduling | None = None
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
@@ -135,8 +139,8 @@ class Worker:
         """Why it ended, as far as it is known; empty until then."""
         return self._detail
 
-    def lease(self, token: bytes, run: protocol.Run, body: bytes, *, yields: bool = False) -> None:
-        """Gives the warm worker its one run; its clock starts here. `yields`: others' runs go first from its start."""
+    def lease(self, token: bytes, run: protocol.Run, body: bytes, *, gives_way: bool = False) -> None:
+        """Gives the warm worker its one run; its clock starts here. `gives_way`: others' runs go first."""
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run = token, run
         self._logs = LogBudget(run.log_bytes)
@@ -166,8 +170,9 @@ class Worker:
             kill=self.kill,
             computes=self._computes,
         )
-        if yields:
-            self._yield()
+        self._scheduling = Scheduling(self.pid)
+        if gives_way:
+            self._give_way(True)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -315,13 +320,16 @@ class Worker:
         self._timers.clear()
 
     def _computes(self, cpu_seconds: float) -> None:
-        self._yield()
-        self._owner.worker_computes(self, cpu_seconds)
+        if self._scheduling is not None:
+            self._scheduling.lower(LONG_RUN_NICE)
+        self._give_way(self._owner.worker_computes(self, cpu_seconds))
 
-    def _yield(self) -> None:
-        if not self._yields:
-            self._yields = True
-            confinement.yield_to_others(self.pid)
+    def _give_way(self, others: bool) -> None:
+        """Others' runs go first from now on; `others`: there are some just now, so that a core is left to them."""
+        if self._scheduling is not None:
+            if others:
+                self._scheduling.lower(GIVE_WAY_NICE)
+            self._scheduling.leave_a_core(others)
 
     def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
         killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)

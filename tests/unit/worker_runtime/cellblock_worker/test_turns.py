@@ -16,7 +16,7 @@ from cellblock_worker.turns import (
     Waiting,
 )
 
-NOISY, QUIET = 1, 2
+NOISY, QUIET, OTHER = 1, 2, 3
 
 
 def run_of(lane: int, name: bytes = b"run", since: float = 0.0) -> Waiting:
@@ -134,6 +134,16 @@ def test_a_heavy_client_gives_way_only_while_there_are_others() -> None:
     assert not turns.gives_way(QUIET, 1.0)
     assert turns.gives_way(NOISY, 0.9 + OTHERS_SECONDS)
     assert not turns.gives_way(NOISY, 1.0 + OTHERS_SECONDS)
+
+
+def test_heavy_clients_among_themselves_give_way_to_nobody() -> None:
+    turns = Turns()
+    turns.used(NOISY, 50.0, 0.0)
+    turns.used(OTHER, 50.0, 0.0)
+    assert not turns.gives_way(NOISY, 0.0) and not turns.gives_way(OTHER, 0.0)
+    turns.used(QUIET, 0.001, 0.0)
+    turns.used(NOISY, 50.0, 0.0)
+    assert turns.gives_way(NOISY, 0.0) and turns.gives_way(OTHER, 0.0)
 
 
 def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
-from cellblock_worker import confinement, protocol
+from cellblock_worker import protocol
+from cellblock_worker.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE
 from cellblock_worker.use_watch import LONG_RUN_CPU_SECONDS
 from cellblock_worker.worker_states import State
 from worker_owner import booted, make_run, script
+
+
+def cores_of(pid: int) -> list[set[int]]:
+    """The cores that a process's threads may use: each different set once."""
+    found = {
+        frozenset(os.sched_getaffinity(int(thread.name))) for thread in Path(f"/proc/{pid}/task").iterdir()
+    }
+    return [set(cores) for cores in found]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -28,8 +38,9 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     async with asyncio.timeout(30):
         while os.getpriority(os.PRIO_PROCESS, computing.pid) == before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert os.getpriority(os.PRIO_PROCESS, computing.pid) == min(before + confinement.LONG_RUN_NICE, 19)
+    assert os.getpriority(os.PRIO_PROCESS, computing.pid) == min(before + LONG_RUN_NICE, 19)
     assert os.getpriority(os.PRIO_PROCESS, waiting.pid) == before
+    assert cores_of(computing.pid) == [os.sched_getaffinity(0)]
     await computer.until("computes")
     assert sum(computer.computed) == computing.cpu_told >= LONG_RUN_CPU_SECONDS
     assert waiter.computed == [] and waiting.cpu_told == 0
@@ -39,18 +50,40 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at another process's priority")
-async def test_a_run_may_yield_from_its_start() -> None:
+async def test_a_run_may_give_way_from_its_start() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    if before == 19:
-        pytest.skip("nothing has less priority than this")
+    cores = os.sched_getaffinity(0)
+    if before == 19 or len(cores) == 1:
+        pytest.skip("nothing has less priority than this, or there is one core only")
     made, owner = await booted()
+    assert cores_of(made.pid) == [cores]
     made.lease(
         b"token",
         make_run(timeout_ms=60_000),
         script("await new Promise(() => {}, setTimeout(() => {}, 1e8))"),
-        yields=True,
+        gives_way=True,
     )
-    assert os.getpriority(os.PRIO_PROCESS, made.pid) == min(before + confinement.LONG_RUN_NICE, 19)
+    assert os.getpriority(os.PRIO_PROCESS, made.pid) == min(before + GIVE_WAY_NICE, 19)
+    assert cores_of(made.pid) == [cores - {min(cores)}]
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at another process's priority")
+async def test_a_run_leaves_a_core_to_others_while_there_are_some() -> None:
+    """All its threads, and whichever it starts meanwhile."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("there is one core only")
+    made, owner = await booted()
+    owner.others = True
+    made.lease(b"token", make_run(timeout_ms=60_000, cpu_ms=60_000), script("for(;;){}"))
+    async with asyncio.timeout(30):
+        while cores_of(made.pid) != [cores - {min(cores)}]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        owner.others = False
+        while cores_of(made.pid) != [cores]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     made.kill("cancelled")
     assert (await owner.end()).reason == "cancelled"
 

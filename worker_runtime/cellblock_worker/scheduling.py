@@ -1,0 +1,63 @@
+"""How a worker shares the machine's cores with others: its nice value, and the cores it may use.
+
+Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
+worker that has broken out could undo all of it but the nice value. What the machine refuses is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Final
+
+from cellblock_worker import lifetime
+
+LONG_RUN_NICE: Final = 5
+"""Nice value, over the host's, of a run that has computed for long: a third of a short run's share of a busy core. With
+less it would starve beside other programs of the machine."""
+
+GIVE_WAY_NICE: Final = 10
+"""The same for a run whose client gives way to others: a tenth."""
+
+
+class Scheduling:
+    """Of one booted worker.
+
+    Args:
+        pid: Its process id. The first thread is where V8 runs scripts.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._nice = 0
+        self._leaves_a_core = False
+
+    def lower(self, nice: int) -> None:
+        """Lowers the priority to this nice value over the host's, if it is higher. Only root could raise it again."""
+        if nice <= self._nice or not lifetime.LINUX:
+            return
+        more, self._nice = nice - self._nice, nice
+        with contextlib.suppress(OSError):
+            os.setpriority(
+                os.PRIO_PROCESS, self._pid, min(os.getpriority(os.PRIO_PROCESS, self._pid) + more, 19)
+            )
+        # Where sessions are scheduled as groups (sched(7), autogroup), the group's nice value counts, not the thread's.
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{self._pid}/autogroup", "wb", buffering=0) as file,  # noqa: PTH123
+        ):
+            file.write(str(nice).encode())
+
+    def leave_a_core(self, leave: bool) -> None:
+        """Keeps the worker off one of the host's cores, always the same, or lets it use them all again."""
+        if leave == self._leaves_a_core or not lifetime.LINUX:
+            return
+        self._leaves_a_core = leave
+        cores = os.sched_getaffinity(0)
+        if leave and len(cores) > 1:
+            cores.discard(min(cores))
+        # Each thread has its own; those to come take after the one that makes them.
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{self._pid}/task"):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(int(thread), cores)
