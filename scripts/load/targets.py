@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from load import fronts, tree, yardsticks
+from load import calls, fronts, tree, yardsticks
 from load.drive import Outcome, closed, spaced
-from load.scenarios import LOCAL, PLAIN, TRIVIAL, Scenario
+from load.scenarios import TRIVIAL, Scenario
 
 MIB: Final = 1 << 20
 CORES: Final = os.cpu_count() or 1
@@ -27,26 +27,6 @@ BOOT_SECONDS: Final = 0.25
 """From a run to the end of its worker's replacement."""
 NEIGHBOURS: Final = 8
 
-CALL_TIMES: Final = """
-const times = [];
-for (let i = 0; i < 200; i++) { const at = performance.now(); await CALL; times.push(performance.now() - at); }
-times.sort((a, b) => a - b);
-globalThis.__codemode_result__ = { p50: times[100], p99: times[197] };
-"""
-PARALLEL_CALLS: Final = (
-    LOCAL
-    + """
-const times = [];
-const one = async () => {
-  const at = performance.now();
-  await local.nap({ ms: 20 });
-  times.push(performance.now() - at);
-};
-const started = performance.now();
-await Promise.all(Array.from({ length: 20 }, one));
-globalThis.__codemode_result__ = { total: performance.now() - started, slowest: Math.max(...times) };
-"""
-)
 CPU_BOMB: Final = Scenario("CPU bomb", "for (;;);", {"timeoutMs": 2000, "maxCpuMs": 1000}, fails=True)
 MEMORY_BOMB: Final = Scenario(
     "allocation bomb",
@@ -136,47 +116,23 @@ class Targets:
         ]
 
     async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
-        """3. Tool calls: in-process, over stdio beside the raw SDK, and twenty at once."""
-        local: list[float] = []
-        stdio: list[float] = []
-        raw: list[float] = []
-        parallel: list[float] = []
-        limits = {"maxToolCalls": 400, "timeoutMs": 20_000}
-        async with yardsticks.raw_sdk() as client:
-            for _ in range(3 if self._quick else 9):
-                code = LOCAL + CALL_TIMES.replace("CALL", "local.noop({})")
-                local.append((await self._result(front, Scenario("", code, limits)))["p50"])
-                code = PLAIN + CALL_TIMES.replace("CALL", "echo({})")
-                stdio.append((await self._result(front, Scenario("", code, limits)))["p50"])
-                times: list[float] = []
-                for _ in range(200):
-                    at = time.perf_counter()
-                    await client.call_tool("echo", {})
-                    times.append((time.perf_counter() - at) * 1000)
-                raw.append(statistics.median(times))
-                got = await self._result(front, Scenario("", PARALLEL_CALLS, limits))
-                parallel.append((got["total"] - 1.0) / got["slowest"])
-        ours, theirs = statistics.median(stdio), statistics.median(raw)
+        """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
+        found = await calls.measure(front, self._folder, rounds=3 if self._quick else 9)
         return [
-            Verdict("3a", "call of an in-process Python tool, p50", statistics.median(local), 0.5, "ms", ""),
-            Verdict(
-                "3b",
-                "call of a stdio server / raw SDK call",
-                ours / theirs,
-                1.5,
-                "",
-                f"{ours:.2f} ms / {theirs:.2f} ms",
+            Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.5, "ms", ""),
+            *(
+                Verdict(
+                    "3b",
+                    f"call of a stdio server / raw SDK call, {what}",
+                    one.ours / one.raw,
+                    1.5,
+                    "",
+                    f"{one.ours:.2f} ms / {one.raw:.2f} ms",
+                )
+                for what, one in (("a plain server", found.plain), ("a server of the SDK", found.sdk))
             ),
-            Verdict(
-                "3c", "(20 calls at once - 1 ms) / the slowest", statistics.median(parallel), 1.3, "", ""
-            ),
+            Verdict("3c", "(20 calls at once - 1 ms) / the slowest", found.parallel, 1.3, "", ""),
         ]
-
-    async def _result(self, front: fronts.Embedded, scenario: Scenario) -> dict[str, Any]:
-        response = await front.run(scenario)
-        if not isinstance(response.get("result"), dict):
-            raise TypeError(f"the measuring script failed: {response.get('diagnostics')}")
-        return response["result"]
 
     async def _weight(self, front: fronts.Embedded) -> list[Verdict]:
         """5. What a worker, the host and the broker weigh."""

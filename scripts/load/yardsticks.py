@@ -14,8 +14,6 @@ from pathlib import Path
 import deno
 from mcp import Client, StdioServerParameters, stdio_client
 
-from load.scenarios import PLAIN_SERVER
-
 BARE_SCRIPT = "globalThis.__codemode_result__ = 1;\nconsole.log(globalThis.__codemode_result__);\n"
 
 
@@ -55,9 +53,9 @@ class BareDeno:
 
 
 @contextlib.asynccontextmanager
-async def raw_sdk() -> AsyncGenerator[Client]:
-    """The SDK's own client at the same stdio server that the scripts call."""
-    parameters = StdioServerParameters(command=sys.executable, args=["-I", str(PLAIN_SERVER)])
+async def raw_sdk(*server: str) -> AsyncGenerator[Client]:
+    """The SDK's own client at a stdio server in Python, given as its arguments."""
+    parameters = StdioServerParameters(command=sys.executable, args=list(server))
     async with Client(stdio_client(parameters)) as client:
         yield client
 
