@@ -216,7 +216,8 @@ class Targets:
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
         """7. A quiet client beside noisy ones at their caps."""
-        count = max(20, self._samples // 4)
+        # The p99 of a hundred runs would be its slowest.
+        count = self._samples * 3 // 4
         alone = await spaced(lambda: front.run(TRIVIAL, client="quiet"), count=count, pause=REST_SECONDS)
         over = asyncio.Event()
 
