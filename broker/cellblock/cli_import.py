@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -76,7 +77,8 @@ def run(parsed: argparse.Namespace, default: Path) -> None:
     search = find_servers(Places(Path.home(), project), parsed.clients or [*CLIENTS])
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
         raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
-    plan = make_plan(search.servers, target.servers, copy_secrets=parsed.copy_secrets)
+    planned = partial(make_plan, search.servers, target.servers, ignored=target.ignored)
+    plan = planned(copy_secrets=parsed.copy_secrets)
     paint = Painter(sys.stdout)
     if not parsed.json:
         sys.stdout.write(_as_text(search, plan, target.path, paint))
@@ -93,7 +95,7 @@ def run(parsed: argparse.Namespace, default: Path) -> None:
                 sys.stdout.write("Nothing was written.\n")
                 return
             if plan.secrets and _agreed(_question(plan)):
-                plan = make_plan(search.servers, target.servers, copy_secrets=True)
+                plan = planned(copy_secrets=True)
         copy, written = target.add(plan.added), True
     if parsed.json:
         sys.stdout.write(_as_json(search, plan, target.path, written, copy))

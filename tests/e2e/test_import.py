@@ -234,3 +234,16 @@ def test_files_that_are_not_to_be_written(home: Path) -> None:
     (home / "c.json").write_text("{")
     broken = run_import(home, "--yes", "--config", str(home / "c.json"))
     assert broken.returncode == 2 and (home / "c.json").read_text() == "{"
+
+
+def test_a_key_that_the_file_says_is_anothers_is_no_slip(home: Path) -> None:
+    client = home / ".cursor/mcp.json"
+    client.write_text(json.dumps({"mcpServers": {"slow": {"command": "slow", "argss": "fast"}}}))
+    file = home / ".config/cellblock/cellblock.json"
+    file.parent.mkdir(parents=True)
+    for ignored, fate in (([], "unusable"), (["argss"], "added")):
+        file.write_text(json.dumps({"cellblock": {"ignored_server_keys": ignored}}))
+        done = run_import(home, "--yes", "--json", "--from", "cursor")
+        assert done.returncode == 0, done.stderr
+        assert fates(json.loads(done.stdout)) == {("cursor", "slow"): fate}
+    assert json.loads(file.read_text())["mcpServers"]["slow"] == {"command": "slow"}

@@ -60,6 +60,13 @@ def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyP
     }
 
 
+def ignored_keys(made: Normal) -> frozenset[str]:
+    """The keys that the configuration itself says are another program's. Read before the section is validated."""
+    section = made.section
+    said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
+    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
+
+
 def slip_hint(meant: str) -> str:
     """What to do about a slip."""
     return f"Did you mean {meant}? Rename it, or take it out."
@@ -76,7 +83,7 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
         known: The keys that Cellblock reads.
     """
     found: list[Problem] = []
-    ignored = _ignored(made)
+    ignored = ignored_keys(made)
     for name, said in made.entries().items():
         if not isinstance(said, dict):
             continue
@@ -101,13 +108,6 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-def _ignored(made: Normal) -> frozenset[str]:
-    """The keys that the configuration itself says are another program's. Read before the section is validated."""
-    section = made.section
-    said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
-    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
 
 
 def _is_other(key: str, known: Sequence[str]) -> bool:

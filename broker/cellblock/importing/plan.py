@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, cast
@@ -87,19 +87,26 @@ class Plan:
         return len(self.needed.keys() - self.inputs)
 
 
-def make_plan(found: Sequence[Found], present: Mapping[str, Any], *, copy_secrets: bool) -> Plan:
+def make_plan(
+    found: Sequence[Found],
+    present: Mapping[str, Any],
+    *,
+    copy_secrets: bool,
+    ignored: Collection[str] = (),
+) -> Plan:
     """What to do with each server that was found.
 
     Args:
         found: The servers; of one name the first is taken.
         present: The entries that the configuration has already.
         copy_secrets: Whether values that look like secrets are written as they are.
+        ignored: Keys that the configuration says are another program's: none of them counts as a slip.
     """
     plan = Plan()
     secrets = Secrets()
     taken: dict[str, tuple[Mapping[str, Any], str]] = {}
     for server in found:
-        plan.steps.append(_step(server, present, taken, secrets, plan, copy_secrets))
+        plan.steps.append(_step(server, present, taken, secrets, plan, copy_secrets, ignored))
     return plan
 
 
@@ -145,6 +152,7 @@ def _step(
     secrets: Secrets,
     plan: Plan,
     copy_secrets: bool,
+    ignored: Collection[str],
 ) -> Step:
     said: object = server.entry
     if not isinstance(said, dict):
@@ -153,7 +161,8 @@ def _step(
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
     for key, meant in slips(raw, SERVER_KEYS).items():
-        return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
+        if key not in ignored:
+            return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
     entry = _ours(raw, server)
     try:
         ServerConfig.model_validate(entry)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cellblock.config import parse_source, read_source
+from cellblock.config_file.entry_keys import ignored_keys
 from cellblock.config_file.formats import SERVERS_KEY, normal
 from cellblock.config_file.problems import Source
 from cellblock.errors import ConfigError
@@ -44,6 +45,11 @@ class Target:
     def servers(self) -> dict[str, Any]:
         """The entries that are there already."""
         return normal(self._raw).entries()
+
+    @property
+    def ignored(self) -> frozenset[str]:
+        """The keys of entries that the file says are another program's."""
+        return ignored_keys(normal(self._raw))
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> Path | None:
         """Writes the file with further servers.

@@ -26,3 +26,5 @@ def test_a_slip_is_not_imported_and_editors_keys_are_left_behind() -> None:
     )
     assert (well.fate, well.entry) == ("added", {"command": "x"})
     parse_settings({"mcpServers": {"well": well.entry}})
+    ignoring, _ = make_plan(servers, {}, copy_secrets=False, ignored=["argss"]).steps
+    assert (ignoring.fate, ignoring.entry) == ("added", {"command": "x"})
