@@ -34,7 +34,7 @@ class Scheduling:
 
     def lower(self, nice: int) -> None:
         """Lowers the priority to this nice value over the host's, if it is higher. Only root could raise it again."""
-        if nice <= self._nice or not lifetime.LINUX:
+        if nice <= self._nice:
             return
         more, self._nice = nice - self._nice, nice
         with contextlib.suppress(OSError):
