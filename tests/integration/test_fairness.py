@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 
+import pytest
+
 from cellblock import Broker, RunResponse, tool
-from support import error_of, settings, succeeded, until, within
+from support import error_of, settings, succeeded, until, within, workers_of
 
 PLACES = 2
 NOISY_QUEUE = 200
@@ -61,3 +65,35 @@ async def test_a_quiet_client_waits_for_one_run_of_a_noisy_one_not_for_its_queue
         await until(lambda: pool.queued == 0 and pool.running == 0, "nothing is left of cancelled runs")
         assert pool._admission.clients == 0
         assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there are no cores to be kept off")
+async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("there is one core only")
+    others = cores - {min(cores)}
+    limits = {"timeoutMs": 60_000, "maxCpuMs": 60_000}
+    async with Broker(settings(tmp_path, pool={"warm": 2, "max_warm": 2})) as broker:
+
+        def kept_off() -> set[int]:
+            assert broker.host_pid is not None
+            found: set[int] = set()
+            for worker in workers_of(broker.host_pid):
+                try:
+                    found |= {worker.pid} if os.sched_getaffinity(worker.pid) == others else set()
+                except ProcessLookupError:
+                    continue
+            return found
+
+        alone = asyncio.create_task(broker.run("for (;;);", client="heavy", limits=limits))
+        await asyncio.sleep(1.2)
+        assert kept_off() == set(), "nobody is there to leave it to"
+        succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="light")))
+        await until(lambda: len(kept_off()) == 1, "the run that computes is kept off a core")
+        waits = "await new Promise(() => setTimeout(() => 0, 1e9));"
+        next_one = asyncio.create_task(broker.run(waits, client="heavy", limits=limits))
+        await until(lambda: len(kept_off()) == 2, "its client's next run is so from its start")
+        for run in (alone, next_one):
+            run.cancel()
+        await asyncio.wait([alone, next_one], timeout=20)

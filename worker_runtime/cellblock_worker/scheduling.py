@@ -32,8 +32,18 @@ class Scheduling:
         self._nice = 0
         self._leaves_a_core = False
 
-    def lower(self, nice: int) -> None:
-        """Lowers the priority to this nice value over the host's, if it is higher. Only root could raise it again."""
+    def long_run(self) -> None:
+        """Its run has computed for long: short ones go first."""
+        self._lower(LONG_RUN_NICE)
+
+    def give_way(self, others: bool) -> None:
+        """Others go first, if there are any now. When there are none, the core is given back, the priority not."""
+        if others:
+            self._lower(GIVE_WAY_NICE)
+        self._leave_a_core(others)
+
+    def _lower(self, nice: int) -> None:
+        # Only root could raise it again.
         if nice <= self._nice:
             return
         more, self._nice = nice - self._nice, nice
@@ -48,13 +58,13 @@ class Scheduling:
         ):
             file.write(str(nice).encode())
 
-    def leave_a_core(self, leave: bool) -> None:
-        """Keeps the worker off one of the host's cores, always the same, or lets it use them all again."""
+    def _leave_a_core(self, leave: bool) -> None:
         if leave == self._leaves_a_core or not lifetime.LINUX:
             return
         self._leaves_a_core = leave
         cores = os.sched_getaffinity(0)
         if leave and len(cores) > 1:
+            # The same for all.
             cores.discard(min(cores))
         # Each thread has its own; those to come take after the one that makes them.
         with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
-from cellblock_worker.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE, Scheduling
+from cellblock_worker.scheduling import Scheduling
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
@@ -96,7 +96,6 @@ class Worker:
         self._detail = ""
         self._last_usage: Usage | None = None
         self._told_end = False
-        self._scheduling: Scheduling | None = None
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
@@ -161,6 +160,7 @@ class Worker:
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
+        scheduling = Scheduling(self.pid)
         self._watch = UseWatch(
             self._usage,
             run,
@@ -168,11 +168,10 @@ class Worker:
             memory=self._memory,
             kernel_limits=kernel_limits,
             kill=self.kill,
-            computes=self._computes,
+            computes=partial(self._computes, scheduling),
         )
-        self._scheduling = Scheduling(self.pid)
         if gives_way:
-            self._give_way(True)
+            scheduling.give_way(True)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -319,17 +318,9 @@ class Worker:
             timer.cancel()
         self._timers.clear()
 
-    def _computes(self, cpu_seconds: float) -> None:
-        if self._scheduling is not None:
-            self._scheduling.lower(LONG_RUN_NICE)
-        self._give_way(self._owner.worker_computes(self, cpu_seconds))
-
-    def _give_way(self, others: bool) -> None:
-        """Others' runs go first from now on; `others`: there are some just now, so that a core is left to them."""
-        if self._scheduling is not None:
-            if others:
-                self._scheduling.lower(GIVE_WAY_NICE)
-            self._scheduling.leave_a_core(others)
+    def _computes(self, scheduling: Scheduling, cpu_seconds: float) -> None:
+        scheduling.long_run()
+        scheduling.give_way(self._owner.worker_computes(self, cpu_seconds))
 
     def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
         killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
