@@ -108,6 +108,10 @@ class PoolSettings(Section):
     queue_wait_ms: Positive = 30_000
     """Longest wait for a place, in milliseconds; then the run is refused."""
 
+    realtime: bool = False
+    """Whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
+    On Linux, with CAP_SYS_NICE or a limit on real-time priority of at least 2."""
+
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers one. When
     absent: capacity × `limits.max_memory_bytes.maximum`, 64 MiB for each worker beside, and 256 MiB."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.socket_dir import SocketDir
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
+from cellblock_worker import realtime
 from cellblock_worker.host import HostConfig, boots_at_once
 from cellblock_worker.warm_target import MAX_WARM_SHARE
 
@@ -30,6 +32,8 @@ SILENCE_CHECK_SECONDS: Final = 1.0
 SOCKET_NAME: Final = "hosts.sock"
 
 MIB: Final = 1024 * 1024
+
+logger = logging.getLogger("cellblock.pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
             boot_parallel=boots_at_once(),
             max_message_bytes=section.max_message_bytes,
             isolation=section.isolation,
+            realtime=section.pool.realtime,
             max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
             total_memory_bytes=section.pool.total_memory_bytes,
         )
@@ -115,6 +120,11 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
         remote = listen_for_hosts(section, pool)
         stack.callback(remote.close)
         pool.use(remote)
+    if section.pool.realtime:
+        claim = realtime.Claim(realtime.loop_threads())
+        stack.callback(claim.give_back)
+        if claim.refused:
+            logger.warning("pool.realtime has no effect: %s", claim.refused)
     return Workers(pool, host if section.hosts.local else None, remote)
 
 

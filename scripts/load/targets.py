@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from load import calls, fronts, tree, yardsticks
+from load import calls, fronts, neighbours, tree, yardsticks
 from load.drive import Outcome, closed, spaced
-from load.scenarios import TRIVIAL, Scenario
+from load.scenarios import TRIVIAL
 
 MIB: Final = 1 << 20
 CORES: Final = os.cpu_count() or 1
@@ -25,15 +25,6 @@ IDLE_SECONDS: Final = 10.0
 REFILL_SECONDS: Final = 2.0
 BOOT_SECONDS: Final = 0.25
 """From a run to the end of its worker's replacement."""
-NEIGHBOURS: Final = 8
-
-CPU_BOMB: Final = Scenario("CPU bomb", "for (;;);", {"timeoutMs": 2000, "maxCpuMs": 1000}, fails=True)
-MEMORY_BOMB: Final = Scenario(
-    "allocation bomb",
-    "const kept = []; for (;;) kept.push(new Uint8Array(1 << 20).fill(7));",
-    {"timeoutMs": 2000},
-    fails=True,
-)
 
 Say = Callable[[str], None]
 
@@ -215,29 +206,24 @@ class Targets:
         return sum(tree.cpu_seconds(pid) for pid in (os.getpid(), front.pid, *tree.workers()))
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
-        """7. A quiet client beside noisy ones at their caps."""
+        """7. A quiet client beside noisy ones at their caps, as it is and with real-time priority."""
         # The p99 of a hundred runs would be its slowest.
         count = self._samples * 3 // 4
-        alone = await spaced(lambda: front.run(TRIVIAL, client="quiet"), count=count, pause=REST_SECONDS)
-        over = asyncio.Event()
+        found = [_beside(await neighbours.quiet_p99(front, count=count, pause=REST_SECONDS), "")]
+        folder = self._folder / "realtime"
+        folder.mkdir()
+        if figures := await neighbours.quiet_p99_in_realtime(folder, count=count, pause=REST_SECONDS):
+            found.append(_beside(figures, ", with pool.realtime"))
+        else:
+            self._say("this machine grants no real-time priority: nothing to measure with pool.realtime")
+        return found
 
-        async def noise(number: int) -> None:
-            bomb = CPU_BOMB if number % 2 else MEMORY_BOMB
-            while not over.is_set():
-                await front.run(bomb, client=f"noisy {number}")
 
-        tasks = [asyncio.create_task(noise(number)) for number in range(NEIGHBOURS)]
-        await asyncio.sleep(1.0)
-        beside = await spaced(lambda: front.run(TRIVIAL, client="quiet"), count=count, pause=REST_SECONDS)
-        over.set()
-        await asyncio.wait(tasks, timeout=30.0)
-        a, b = beside.latencies, alone.latencies
-        said = f"{a.at(99):.1f} ms beside {NEIGHBOURS} noisy ones, {b.at(99):.1f} ms alone"
-        return [
-            Verdict(
-                "7", "p99 of a quiet client beside noisy ones / alone", a.at(99) / b.at(99), 2.0, "", said
-            )
-        ]
+def _beside(figures: tuple[float, float], how: str) -> Verdict:
+    alone, beside = figures
+    what = f"p99 of a quiet client beside noisy ones / alone{how}"
+    said = f"{beside:.1f} ms beside {neighbours.NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
+    return Verdict("7", what, beside / alone, 2.0, "", said)
 
 
 async def front_cost(front: fronts.Served, embedded: fronts.Embedded, *, count: int) -> list[Verdict]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from cellblock import Broker, RunResponse, tool
-from support import error_of, settings, succeeded, until, within, workers_of
+from cellblock_worker.realtime import threads_of
+from support import error_of, settings, steady, succeeded, until, within, workers_of
 
 PLACES = 2
 NOISY_QUEUE = 200
@@ -97,3 +100,52 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
         for run in (alone, next_one):
             run.cancel()
         await asyncio.wait([alone, next_one], timeout=20)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
+async def test_with_pool_realtime_a_brief_clients_next_run_goes_first_and_nothing_else_keeps_it(
+    tmp_path: Path,
+) -> None:
+    def policies(pid: int) -> set[int]:
+        return {os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK for thread in threads_of(pid)}
+
+    async with Broker(settings(tmp_path, pool={"warm": 2, "max_warm": 2, "realtime": True})) as broker:
+        assert broker.host_pid is not None
+        if any("real-time" in missing for missing in broker.hosts[0].missing):
+            pytest.skip("this machine grants no real-time priority")
+        assert os.SCHED_RR in policies(broker.host_pid)
+        assert os.sched_getscheduler(0) & os.SCHED_RR
+        warm = await steady(
+            lambda: {process.pid for process in workers_of(broker.host_pid or 0)}, "two are warm"
+        )
+        assert [policies(pid) for pid in warm] == [{os.SCHED_OTHER}] * 2
+
+        async def seen_first(client: str) -> bool:
+            """Whether the worker of a run that computes is seen with the priority, and without it later."""
+            limits = {"timeoutMs": 60_000, "maxCpuMs": 60_000}
+            run = asyncio.create_task(broker.run("for (;;);", client=client, limits=limits))
+            seen = False
+            deadline = time.monotonic() + 0.5
+            while time.monotonic() < deadline:
+                for pid in warm:
+                    with contextlib.suppress(OSError):
+                        seen = seen or os.SCHED_RR in policies(pid)
+                await asyncio.sleep(0.001)
+            for pid in warm:
+                with contextlib.suppress(OSError):
+                    assert policies(pid) == {os.SCHED_OTHER}
+            run.cancel()
+            await asyncio.wait([run], timeout=20)
+            return seen
+
+        assert not await seen_first("unknown")
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="brief"))) == 1
+        warm = await steady(
+            lambda: {process.pid for process in workers_of(broker.host_pid or 0)}, "two are warm"
+        )
+        assert await seen_first("brief")
+        warm = await steady(
+            lambda: {process.pid for process in workers_of(broker.host_pid or 0)}, "two are warm"
+        )
+        assert not await seen_first("brief"), "its last run was a long one"
+    assert not os.sched_getscheduler(0) & os.SCHED_RR, "the broker gives it back"

@@ -219,6 +219,14 @@ try:
     libc = ctypes.CDLL(None, use_errno=True)
     print("refused" if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
     print("refused" if libc.ptrace(0, 0, 0, 0) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
+    try:
+        os.sched_setaffinity(0, os.sched_getaffinity(0))
+    except PermissionError:
+        print("refused")
+    try:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    except PermissionError:
+        print("refused")
 except OSError:
     print("error")
 """
@@ -238,6 +246,6 @@ def test_the_filter_refuses_sockets_and_leaves_socket_pairs() -> None:
         )
     finally:
         os.close(filter_fd)
-    assert done.stdout.split() == ["refused"] * 5, done.stderr
+    assert done.stdout.split() == ["refused"] * 7, done.stderr
     # The same calls are fine outside, so it is the filter that refuses.
     socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close()

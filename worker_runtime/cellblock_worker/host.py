@@ -14,11 +14,11 @@ from typing import Final, Literal
 import zmq
 from pydantic import BaseModel, ConfigDict, Field
 
-from cellblock_worker import confinement, protocol
+from cellblock_worker import confinement, protocol, realtime
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
-from cellblock_worker.turns import Turns, Waiting
+from cellblock_worker.turns import BRIEF_CPU_SECONDS, Turns, Waiting
 from cellblock_worker.warm_target import WarmTarget
 from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
@@ -69,6 +69,7 @@ class HostConfig(BaseModel):
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
     `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
     `total_memory_bytes` caps all workers and the host together where there are cgroups; None computes it.
+    With `realtime` the host and the first moments of light clients' runs have real-time priority (see `realtime`).
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -85,6 +86,7 @@ class HostConfig(BaseModel):
     max_old_space_mb: int = Field(ge=16)
     total_memory_bytes: int | None = Field(default=None, ge=1)
     isolation: confinement.Isolation = "auto"
+    realtime: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 
 
@@ -145,6 +147,8 @@ class Host:
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
             on_message=self._on_broker_parts,
         )
+        # After the socket, which has started ZeroMQ's threads.
+        self._claim = realtime.Claim(realtime.loop_threads() if config.realtime else ())
 
     def warm_up(self) -> None:
         """Begins to warm workers."""
@@ -167,7 +171,7 @@ class Host:
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
             layers=confinement.layers_in_force(),
-            missing=confinement.layers_missing(),
+            missing=confinement.layers_missing() + ([self._claim.refused] if self._claim.refused else []),
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
         )
@@ -191,6 +195,7 @@ class Host:
                     await self._all_gone.wait()
         self._socket.close(linger_ms=FAREWELL_MS)
         self._wire.close()
+        self._claim.give_back()
         self.stopped.set()
 
     def _on_wire(self, event: zmq.Event, _value: int) -> None:
@@ -226,7 +231,9 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """A run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.used(worker.lane, ended.cpu_ms / 1000 - worker.cpu_told, time.monotonic())
+        cpu_seconds = ended.cpu_ms / 1000
+        brief = cpu_seconds <= BRIEF_CPU_SECONDS
+        self._waiting.used(worker.lane, cpu_seconds - worker.cpu_told, time.monotonic(), brief=brief)
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:
@@ -301,7 +308,9 @@ class Host:
             self._runs[token] = worker
             now = time.monotonic()
             wait_ms = int((now - since) * 1000)
-            worker.lease(token, run, body, gives_way=self._waiting.gives_way(run.lane, now))
+            goes_first = self._claim.held and self._waiting.goes_first(run.lane, now)
+            gives_way = self._waiting.gives_way(run.lane, now)
+            worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
             # After it: the script is on its way while the broker wakes for this.
             self._send(token, protocol.Leased(wait_ms=wait_ms))
 

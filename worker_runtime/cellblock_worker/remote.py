@@ -180,6 +180,11 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="at least the broker's limits.max_memory_bytes.maximum (default 256)",
     )
+    parser.add_argument(
+        "--realtime",
+        action="store_true",
+        help="brief runs go first (see pool.realtime of the broker)",
+    )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="warning")
     return parser
 
@@ -211,6 +216,7 @@ def read_arguments(arguments: Sequence[str]) -> tuple[HostConfig, DialKeys]:
         max_message_bytes=parsed.max_message_bytes,
         max_old_space_mb=parsed.max_memory_mb,
         isolation=parsed.isolation,
+        realtime=parsed.realtime,
         log_level=parsed.log_level,
     )
     return config, keys

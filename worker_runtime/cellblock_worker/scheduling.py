@@ -1,7 +1,7 @@
-"""How a worker shares the machine's cores with others: its nice value, and the cores it may use.
+"""How a worker shares the machine's cores with others: its priority, and the cores it may use.
 
 Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
-worker that has broken out could undo all of it but the nice value. What the machine refuses is left out.
+worker that has broken out could undo some of it where there is no seccomp filter. What the machine refuses is left out.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import Final
 
-from cellblock_worker import lifetime
+from cellblock_worker import lifetime, realtime
 
 LONG_RUN_NICE: Final = 5
 """Nice value, over the host's, of a run that has computed for long: a third of a short run's share of a busy core. With
@@ -18,6 +18,9 @@ less it would starve beside other programs of the machine."""
 
 GIVE_WAY_NICE: Final = 10
 """The same for a run whose client gives way to others: a tenth."""
+
+GO_FIRST_SECONDS: Final = 0.01
+"""How long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""
 
 
 class Scheduling:
@@ -32,6 +35,14 @@ class Scheduling:
         self._nice = 0
         self._leaves_a_core = False
 
+    def go_first(self) -> None:
+        """For `GO_FIRST_SECONDS`, which the caller counts, its run goes before everything else."""
+        self._set_realtime(realtime.RUN_PRIORITY)
+
+    def take_turns(self) -> None:
+        """From here on it takes turns with everything else."""
+        self._set_realtime(0)
+
     def long_run(self) -> None:
         """Its run has computed for long: short ones go first."""
         self._lower(LONG_RUN_NICE)
@@ -41,6 +52,12 @@ class Scheduling:
         if others:
             self._lower(GIVE_WAY_NICE)
         self._leave_a_core(others)
+
+    def _set_realtime(self, priority: int) -> None:
+        with contextlib.suppress(OSError):
+            for thread in realtime.threads_of(self._pid):
+                with contextlib.suppress(OSError):
+                    realtime.set_priority(thread, priority)
 
     def _lower(self, nice: int) -> None:
         # Only root could raise it again.
@@ -68,6 +85,6 @@ class Scheduling:
             cores.discard(min(cores))
         # Each thread has its own; those to come take after the one that makes them.
         with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{self._pid}/task"):  # noqa: PTH208
+            for thread in realtime.threads_of(self._pid):
                 with contextlib.suppress(OSError):
-                    os.sched_setaffinity(int(thread), cores)
+                    os.sched_setaffinity(thread, cores)

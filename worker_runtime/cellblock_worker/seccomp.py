@@ -2,7 +2,8 @@
 
 A deny-list: Deno, V8 and tokio change what they use from release to release, and a worker that dies of a new harmless
 call helps nobody. What is refused is the kernel's attack surface for a process that has taken over its V8: making
-sockets, tracing, mounting, namespaces, keys, BPF, io_uring, modules. `socketpair` stays, tokio needs it.
+sockets, tracing, mounting, namespaces, keys, BPF, io_uring, modules; and undoing how it is scheduled. `socketpair`
+stays, tokio needs it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,10 @@ _REFUSED: Final[dict[str, tuple[int, int]]] = {
     "acct": (163, 89),
     "quotactl": (179, 60),
     "personality": (135, 92),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
     "fanotify_init": (300, 262),
     "mknod": (133, -1),
     "mknodat": (259, 33),

@@ -25,6 +25,9 @@ OTHERS_SECONDS: Final = 10.0
 GIVE_WAY_SECONDS: Final = 4.0
 """Longest that a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
+BRIEF_CPU_SECONDS: Final = 0.01
+"""A client whose last run has used no more CPU time is expected to be as brief again."""
+
 LANES_KEPT: Final = 256
 """Clients of which the use is remembered; the one longest out of use is forgotten."""
 
@@ -38,12 +41,23 @@ class Waiting(NamedTuple):
     since: float
 
 
+class _Use(NamedTuple):
+    """What a client has used: CPU seconds as remembered at a time, and whether its last run was a brief one."""
+
+    cpu_seconds: float
+    at: float
+    brief: bool
+
+
+_NOTHING: Final = _Use(0.0, float("-inf"), False)
+
+
 @dataclass(slots=True)
 class Turns:
     """The waiting runs of one host."""
 
     _waiting: list[Waiting] = field(default_factory=list[Waiting])
-    _used: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+    _used: dict[int, _Use] = field(default_factory=dict[int, _Use])
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -68,20 +82,25 @@ class Turns:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def used(self, lane: int, cpu_seconds: float, now: float) -> None:
-        """A run of a client (`protocol.Run.lane`) has used so much CPU time."""
+    def used(self, lane: int, cpu_seconds: float, now: float, *, brief: bool = False) -> None:
+        """A run of a client (`protocol.Run.lane`) has used so much CPU time; `brief`: that was all, and little."""
         use = max(0.0, self._use(lane, now) + cpu_seconds)
         self._used.pop(lane, None)
-        self._used[lane] = (use, now)
+        self._used[lane] = _Use(use, now, brief)
         if len(self._used) > LANES_KEPT:
             del self._used[next(iter(self._used))]
+
+    def goes_first(self, lane: int, now: float) -> bool:
+        """Whether a client's next run is expected to be brief: its last one was, and it has not used much lately."""
+        last = self._used.get(lane, _NOTHING)
+        return last.brief and now - last.at < OTHERS_SECONDS and not self._is_heavy(lane, now)
 
     def gives_way(self, lane: int, now: float) -> bool:
         """Whether a client has used much lately, and there is one beside it that has used something, but not much."""
         if not self._is_heavy(lane, now):
             return False
         # The latest is last.
-        for other, (_, at) in reversed(self._used.items()):
+        for other, (_, at, _) in reversed(self._used.items()):
             if now - at >= OTHERS_SECONDS:
                 return False
             if not self._is_heavy(other, now):
@@ -116,5 +135,5 @@ class Turns:
         return self._use(waiting.run.lane, now) if self._is_heavy(waiting.run.lane, now) else 0.0
 
     def _use(self, lane: int, now: float) -> float:
-        use, at = self._used.get(lane, (0.0, now))
-        return use * 0.5 ** ((now - at) / HALF_LIFE_SECONDS)
+        last = self._used.get(lane, _NOTHING)
+        return last.cpu_seconds * 0.5 ** ((now - last.at) / HALF_LIFE_SECONDS)

@@ -21,7 +21,7 @@ from cellblock_worker.frames import (
 )
 from cellblock_worker.log_budget import LogBudget
 from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
-from cellblock_worker.scheduling import Scheduling
+from cellblock_worker.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
@@ -138,8 +138,19 @@ class Worker:
         """Why it ended, as far as it is known; empty until then."""
         return self._detail
 
-    def lease(self, token: bytes, run: protocol.Run, body: bytes, *, gives_way: bool = False) -> None:
-        """Gives the warm worker its one run; its clock starts here. `gives_way`: others' runs go first."""
+    def lease(
+        self,
+        token: bytes,
+        run: protocol.Run,
+        body: bytes,
+        *,
+        gives_way: bool = False,
+        goes_first: bool = False,
+    ) -> None:
+        """Gives the warm worker its one run; its clock starts here.
+
+        `gives_way`: others' runs go first. `goes_first`: its first moment goes before everything else.
+        """
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run = token, run
         self._logs = LogBudget(run.log_bytes)
@@ -172,6 +183,9 @@ class Worker:
         )
         if gives_way:
             scheduling.give_way(True)
+        elif goes_first:
+            scheduling.go_first()
+            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 

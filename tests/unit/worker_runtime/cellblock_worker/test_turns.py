@@ -151,3 +151,19 @@ def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
     turns.used(NOISY, HEAVY_CPU_SECONDS, 0.0)
     turns.used(QUIET, 0.001, HALF_LIFE_SECONDS)
     assert not turns.gives_way(NOISY, HALF_LIFE_SECONDS)
+
+
+def test_who_was_brief_and_light_lately_goes_first() -> None:
+    turns = Turns()
+    assert not turns.goes_first(QUIET, 0.0), "nothing is known of it"
+    turns.used(QUIET, 0.003, 0.0, brief=True)
+    assert turns.goes_first(QUIET, 1.0)
+    assert not turns.goes_first(QUIET, OTHERS_SECONDS), "too long ago"
+    turns.used(QUIET, 0.1, 2.0)
+    assert not turns.goes_first(QUIET, 2.0), "its last run was none of the brief"
+    turns.used(QUIET, 0.003, 3.0, brief=True)
+    assert turns.goes_first(QUIET, 3.0)
+    turns.used(QUIET, HEAVY_CPU_SECONDS, 4.0, brief=True)
+    assert not turns.goes_first(QUIET, 4.0), "brief runs add up"
+    assert turns.goes_first(QUIET, 4.0 + HALF_LIFE_SECONDS), "and are forgotten"
+    assert not turns.goes_first(OTHER, 4.0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
+import threading
 import time
 
 import psutil
 import pytest
 
-from cellblock_worker import worker
+from cellblock_worker import realtime, worker
+from cellblock_worker.scheduling import GO_FIRST_SECONDS
 from cellblock_worker.use_watch import UseWatch
 from cellblock_worker.worker_states import State
+from support import until
 from worker_owner import MIB, booted, make_run, run_one, script
 
 
@@ -171,3 +176,33 @@ async def test_a_lease_of_a_worker_that_has_just_died_ends_as_crashed() -> None:
     made.lease(b"token", make_run(), script("1"))
     ended = await owner.end()
     assert ended.reason == "crashed"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
+async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
+    own = realtime.Claim([threading.get_native_id()])
+    if not own.held:
+        pytest.skip("this machine grants no real-time priority")
+    try:
+        made, owner = await booted()
+        made.lease(b"token", make_run(), script("for (;;);"), goes_first=True)
+        leased = time.monotonic()
+        assert {os.sched_getscheduler(thread) & os.SCHED_RR for thread in realtime.threads_of(made.pid)} == {
+            os.SCHED_RR
+        }
+        assert os.sched_getparam(made.pid).sched_priority < os.sched_getparam(0).sched_priority
+        await until(
+            lambda: (
+                not any(
+                    os.sched_getscheduler(thread) & os.SCHED_RR for thread in realtime.threads_of(made.pid)
+                )
+            ),
+            "it takes turns with everything else",
+            bound=1.0,
+            pause=0.001,
+        )
+        assert time.monotonic() >= leased + GO_FIRST_SECONDS
+    finally:
+        own.give_back()
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"

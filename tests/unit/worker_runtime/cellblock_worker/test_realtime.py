@@ -1,0 +1,109 @@
+"""Real-time priority: for the threads that are named and nothing that they start, and given back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+import zmq
+
+from cellblock_worker import realtime
+from cellblock_worker.realtime import OWN_PRIORITY, Claim
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has it")
+
+FIRST = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+LIKE_OTHERS = (os.SCHED_OTHER, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK)
+
+
+def may_claim() -> bool:
+    claim = Claim([threading.get_native_id()])
+    claim.give_back()
+    return claim.refused is None
+
+
+granted = pytest.mark.skipif(not may_claim(), reason="this machine grants no real-time priority")
+
+
+def policy_in_a_thread() -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(os.sched_getscheduler(threading.get_native_id())))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+@granted
+def test_threads_go_first_and_hand_nothing_on_until_it_is_given_back() -> None:
+    mine = threading.get_native_id()
+    claim = Claim([mine])
+    try:
+        assert claim.held and claim.refused is None
+        assert os.sched_getscheduler(mine) == FIRST
+        assert os.sched_getparam(mine).sched_priority == OWN_PRIORITY
+        assert policy_in_a_thread() == os.SCHED_OTHER
+        tell = "import os; print(os.sched_getscheduler(0))"
+        child = subprocess.run([sys.executable, "-c", tell], capture_output=True, timeout=30, check=True)
+        assert int(child.stdout) == os.SCHED_OTHER
+    finally:
+        claim.give_back()
+    assert os.sched_getscheduler(mine) in LIKE_OTHERS
+    assert not claim.held
+
+
+@granted
+def test_the_threads_of_a_loop_are_its_own_and_those_of_zeromq() -> None:
+    over = threading.Event()
+    bystander = threading.Thread(target=over.wait)
+    bystander.start()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+    try:
+        context.socket(zmq.DEALER).close()
+        claim = Claim(realtime.loop_threads())
+        first = {thread for thread in realtime.threads_of() if os.sched_getscheduler(thread) == FIRST}
+        claim.give_back()
+        # An I/O thread and the reaper of sockets.
+        assert len(first) >= 3 and threading.get_native_id() in first
+        assert bystander.native_id not in first
+    finally:
+        over.set()
+        context.destroy()
+        bystander.join()
+
+
+def test_no_threads_is_no_claim_and_one_that_has_ended_is_passed_over() -> None:
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    assert thread.native_id is not None
+    for threads in ([], [thread.native_id]):
+        claim = Claim(threads)
+        assert not claim.held and claim.refused is None
+
+
+TRY = """
+import threading
+from cellblock_worker.realtime import Claim
+claim = Claim([threading.get_native_id()])
+print(claim.held, claim.refused)
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="needs setpriv (util-linux)"
+)
+def test_what_is_refused_says_what_it_takes() -> None:
+    without = (
+        ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "--"]
+        if os.geteuid() == 0
+        else ["prlimit", "--rtprio=0", "--"]
+    )
+    done = subprocess.run([*without, sys.executable, "-c", TRY], capture_output=True, text=True, timeout=30)
+    held, _, refused = done.stdout.strip().partition(" ")
+    assert held == "False", done.stderr
+    assert refused.startswith("real-time priority: Operation not permitted; it takes CAP_SYS_NICE")
+    assert "LimitRTPRIO=" in refused
