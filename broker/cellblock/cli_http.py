@@ -236,6 +236,7 @@ def service(parsed: argparse.Namespace, settings: Settings) -> str:
         state_dir=settings.state_dir.absolute(),
         drain_seconds=settings.cellblock.http.drain_ms // 1000,
         path=os.environ.get("PATH", os.defpath),
+        realtime=settings.cellblock.pool.realtime,
     )
     launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
     return launchd_plist(command) if launchd else systemd_unit(command)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cellblock_worker.realtime import OWN_PRIORITY
+
 STOP_MARGIN_SECONDS: Final = 20
 """Over the bound of draining: until workers and upstream servers are gone; it takes 1 s."""
 
@@ -15,6 +17,13 @@ LABEL: Final = "cellblock"
 
 ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
 """Read by the unit when it is there; `%h` is the home folder."""
+
+
+_WITHOUT_REALTIME: Final = "RestrictRealtime=yes"
+
+_WITH_REALTIME: Final = f"""\
+# For pool.realtime. A user's services get at most what user@.service has: set it there too (systemctl edit).
+LimitRTPRIO={OWN_PRIORITY}"""
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,7 @@ class ServiceCommand:
         state_dir: The state directory, absolute.
         drain_seconds: The bound of draining.
         path: Where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
+        realtime: Whether `pool.realtime` is asked for.
     """
 
     http: str
@@ -34,6 +44,7 @@ class ServiceCommand:
     state_dir: Path
     drain_seconds: int
     path: str
+    realtime: bool = False
 
     @property
     def arguments(self) -> list[str]:
@@ -47,6 +58,7 @@ class ServiceCommand:
 def systemd_unit(command: ServiceCommand) -> str:
     """A unit for `~/.config/systemd/user/cellblock.service`."""
     start = " ".join(_systemd_word(word) for word in command.arguments)
+    realtime = _WITH_REALTIME if command.realtime else _WITHOUT_REALTIME
     return f"""\
 # Put this into ~/.config/systemd/user/cellblock.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now cellblock
@@ -84,7 +96,7 @@ OOMPolicy=continue
 UMask=0077
 NoNewPrivileges=yes
 LockPersonality=yes
-RestrictRealtime=yes
+{realtime}
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 KeyringMode=private

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import random
 import sys
@@ -31,6 +30,7 @@ EPILOG = """examples:
   bash scripts/loadtest --quick                    about a minute
   bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 20 minutes
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
+  bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
   bash scripts/loadtest --only sweep --front http  the load through one way in
 """
 
@@ -53,6 +53,9 @@ def main() -> int:
     parser.add_argument("--name", default=f"load-{date.today().isoformat()}", help="base name of the files")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
     parser.add_argument(
+        "--result", type=Path, metavar="FILE", help="a JSON result to show and compare instead of measuring"
+    )
+    parser.add_argument(
         "--flat", type=int, metavar="N", help="runs for the memory curve (20000; 0 with --quick)"
     )
     parser.add_argument("--only", choices=["targets", "sweep", "stages"], help="measure one part")
@@ -63,8 +66,11 @@ def main() -> int:
         help="way in for the sweep; may be given again (embedded)",
     )
     options = parser.parse_args()
-    old = json.loads(options.compare.read_text("utf-8")) if options.compare else None
-    result = asyncio.run(_measure(options))
+    try:
+        old = report.read(options.compare) if options.compare else None
+        result = report.read(options.result) if options.result else asyncio.run(_measure(options))
+    except report.NoResult as error:
+        parser.error(str(error))
     text = report.markdown(result)
     print(text)
     if options.out:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import deno
 
@@ -20,6 +21,21 @@ Result = dict[str, Any]
 LOAD_COLUMNS = (
     "| runs/s | p50 ms | p90 ms | p99 ms | p99.9 ms | queue p99 ms | CPU ms/run | peak MiB | errors |"
 )
+
+
+class NoResult(ValueError):
+    """A file that is no result of this harness; the text says which and why."""
+
+
+def read(file: Path) -> Result:
+    """A result that was written before. Raises NoResult."""
+    try:
+        found: object = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise NoResult(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict) or not {"machine", "targets", "sweep", "open"} <= found.keys():
+        raise NoResult(f"{file} is no JSON result of scripts/loadtest")
+    return cast("Result", found)
 
 
 def machine() -> dict[str, Any]:
@@ -166,15 +182,29 @@ def compare(new: Result, old: Result) -> str:
             text.append(
                 _compared(f"target {row['target']}: {row['what']}", known["measured"], row["measured"])
             )
+    pairs: dict[str, list[float]] = {"p50": [], "p99": [], "runs/s": []}
     loads = {(row["front"], row["scenario"], row["clients"]): row for row in old["sweep"]}
     for row in new["sweep"]:
         known = loads.get((row["front"], row["scenario"], row["clients"]))
         if known is not None:
             label = f"{row['front']}, {row['scenario']}, {row['clients']} clients"
-            text.append(_compared(f"{label}: p50 ms", known["latency"]["p50_ms"], row["latency"]["p50_ms"]))
-            text.append(_compared(f"{label}: p99 ms", known["latency"]["p99_ms"], row["latency"]["p99_ms"]))
-            text.append(_compared(f"{label}: runs/s", known["per_second"], row["per_second"]))
+            for what, before_it, after in (
+                ("p50", known["latency"]["p50_ms"], row["latency"]["p50_ms"]),
+                ("p99", known["latency"]["p99_ms"], row["latency"]["p99_ms"]),
+                ("runs/s", known["per_second"], row["per_second"]),
+            ):
+                text.append(_compared(f"{label}: {what}", before_it, after))
+                pairs[what] += [after / before_it] if before_it else []
+    text += [""] + [_agreement(what, ratios) for what, ratios in pairs.items() if ratios]
     return "\n".join([*text, ""])
+
+
+def _agreement(what: str, ratios: list[float]) -> str:
+    close, near = (sum(1 / (1 + part) <= ratio <= 1 + part for ratio in ratios) for part in (0.1, 0.25))
+    return (
+        f"- {what}, {len(ratios)} loads: median ratio {statistics.median(ratios):.2f}, {min(ratios):.2f} to "
+        f"{max(ratios):.2f}; {close} within 10 %, {near} within 25 %"
+    )
 
 
 def _compared(label: str, old: float, new: float) -> str:

@@ -28,8 +28,8 @@ ZMQ_THREADS: Final = "ZMQbg"
 _LINUX: Final = sys.platform.startswith("linux")
 
 _FIX: Final = (
-    f"it takes CAP_SYS_NICE or a limit of {OWN_PRIORITY} on real-time priority (LimitRTPRIO= of a systemd unit, "
-    "rtprio in limits.conf)"
+    f"it takes CAP_SYS_NICE or a limit of {OWN_PRIORITY} on real-time priority (LimitRTPRIO= of a systemd unit "
+    "without RestrictRealtime=, rtprio in limits.conf)"
 )
 
 
