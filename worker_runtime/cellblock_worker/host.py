@@ -18,7 +18,7 @@ from cellblock_worker import confinement, protocol, realtime
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
-from cellblock_worker.turns import BRIEF_CPU_SECONDS, Turns, Waiting
+from cellblock_worker.turns import Turns, Waiting
 from cellblock_worker.warm_target import WarmTarget
 from cellblock_worker.wire_events import watch
 from cellblock_worker.worker import Worker
@@ -52,7 +52,6 @@ FAREWELL_MS: Final = 500
 
 STOP_BOUND_SECONDS: Final = 3.0
 """From the order to stop to the last reaped worker."""
-
 
 BOOTS_PER_CORE: Final = 2
 """Workers that boot at the same time: half of a boot is waiting."""
@@ -147,8 +146,7 @@ class Host:
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
             on_message=self._on_broker_parts,
         )
-        # After the socket, which has started ZeroMQ's threads.
-        self._claim = realtime.Claim(realtime.loop_threads() if config.realtime else ())
+        self._claim = realtime.Claim(())
 
     def warm_up(self) -> None:
         """Begins to warm workers."""
@@ -165,6 +163,9 @@ class Host:
 
     def greet(self) -> None:
         """Says hello, and from now on that it lives."""
+        if self._config.realtime:
+            # Not at the start: ZeroMQ's threads have their names only once they run.
+            self._claim = realtime.Claim(realtime.loop_threads())
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
@@ -231,9 +232,7 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """A run is over."""
         self._runs.pop(worker.token, None)
-        cpu_seconds = ended.cpu_ms / 1000
-        brief = cpu_seconds <= BRIEF_CPU_SECONDS
-        self._waiting.used(worker.lane, cpu_seconds - worker.cpu_told, time.monotonic(), brief=brief)
+        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_told, time.monotonic())
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:

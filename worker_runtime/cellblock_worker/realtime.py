@@ -89,7 +89,7 @@ def threads_of(pid: int | None = None) -> list[int]:
 
 
 def loop_threads() -> list[int]:
-    """The calling thread, which runs the event loop, and ZeroMQ's own in this process."""
+    """The calling thread, which runs the event loop, and ZeroMQ's own in this process, once they run."""
     found = [threading.get_native_id()]
     if _LINUX:
         for thread in threads_of():

@@ -82,8 +82,15 @@ class Turns:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def used(self, lane: int, cpu_seconds: float, now: float, *, brief: bool = False) -> None:
-        """A run of a client (`protocol.Run.lane`) has used so much CPU time; `brief`: that was all, and little."""
+    def used(self, lane: int, cpu_seconds: float, now: float) -> None:
+        """A run of a client (`protocol.Run.lane`) has used so much CPU time more, and goes on."""
+        self._remember(lane, cpu_seconds, now, brief=False)
+
+    def ended(self, lane: int, cpu_seconds: float, told: float, now: float) -> None:
+        """A run of a client is over: the CPU time that it has used in all, and how much of that `used` has told."""
+        self._remember(lane, cpu_seconds - told, now, brief=cpu_seconds <= BRIEF_CPU_SECONDS)
+
+    def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
         use = max(0.0, self._use(lane, now) + cpu_seconds)
         self._used.pop(lane, None)
         self._used[lane] = _Use(use, now, brief)

@@ -13,6 +13,7 @@ import zmq
 
 from cellblock_worker import realtime
 from cellblock_worker.realtime import OWN_PRIORITY, Claim
+from support import until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has it")
 
@@ -56,17 +57,18 @@ def test_threads_go_first_and_hand_nothing_on_until_it_is_given_back() -> None:
 
 
 @granted
-def test_the_threads_of_a_loop_are_its_own_and_those_of_zeromq() -> None:
+async def test_the_threads_of_a_loop_are_its_own_and_those_of_zeromq() -> None:
     over = threading.Event()
     bystander = threading.Thread(target=over.wait)
     bystander.start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
     try:
         context.socket(zmq.DEALER).close()
+        # An I/O thread and the reaper of sockets.
+        await until(lambda: len(realtime.loop_threads()) >= 3, "ZeroMQ's threads run")
         claim = Claim(realtime.loop_threads())
         first = {thread for thread in realtime.threads_of() if os.sched_getscheduler(thread) == FIRST}
         claim.give_back()
-        # An I/O thread and the reaper of sockets.
         assert len(first) >= 3 and threading.get_native_id() in first
         assert bystander.native_id not in first
     finally:
@@ -75,12 +77,14 @@ def test_the_threads_of_a_loop_are_its_own_and_those_of_zeromq() -> None:
         bystander.join()
 
 
-def test_no_threads_is_no_claim_and_one_that_has_ended_is_passed_over() -> None:
+async def test_no_threads_is_no_claim_and_one_that_has_ended_is_passed_over() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
-    assert thread.native_id is not None
-    for threads in ([], [thread.native_id]):
+    ended = thread.native_id
+    assert ended is not None
+    await until(lambda: ended not in realtime.threads_of(), "the kernel has no such thread any more")
+    for threads in ([], [ended]):
         claim = Claim(threads)
         assert not claim.held and claim.refused is None
 

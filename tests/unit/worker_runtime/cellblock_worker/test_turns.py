@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cellblock_worker import protocol
 from cellblock_worker.turns import (
+    BRIEF_CPU_SECONDS,
     GIVE_WAY_SECONDS,
     HALF_LIFE_SECONDS,
     HEAVY_CPU_SECONDS,
@@ -156,14 +157,17 @@ def test_a_client_that_has_become_light_gives_way_to_nobody() -> None:
 def test_who_was_brief_and_light_lately_goes_first() -> None:
     turns = Turns()
     assert not turns.goes_first(QUIET, 0.0), "nothing is known of it"
-    turns.used(QUIET, 0.003, 0.0, brief=True)
+    turns.ended(QUIET, 0.003, 0.0, 0.0)
     assert turns.goes_first(QUIET, 1.0)
     assert not turns.goes_first(QUIET, OTHERS_SECONDS), "too long ago"
     turns.used(QUIET, 0.1, 2.0)
-    assert not turns.goes_first(QUIET, 2.0), "its last run was none of the brief"
-    turns.used(QUIET, 0.003, 3.0, brief=True)
+    assert not turns.goes_first(QUIET, 2.0), "one is not brief, and goes on"
+    turns.ended(QUIET, 0.105, 0.1, 2.0)
+    assert not turns.goes_first(QUIET, 2.0), "its last run was none of the brief, however little came last"
+    turns.ended(QUIET, 0.003, 0.0, 3.0)
     assert turns.goes_first(QUIET, 3.0)
-    turns.used(QUIET, HEAVY_CPU_SECONDS, 4.0, brief=True)
+    for _ in range(int(HEAVY_CPU_SECONDS / BRIEF_CPU_SECONDS)):
+        turns.ended(QUIET, BRIEF_CPU_SECONDS, 0.0, 4.0)
     assert not turns.goes_first(QUIET, 4.0), "brief runs add up"
     assert turns.goes_first(QUIET, 4.0 + HALF_LIFE_SECONDS), "and are forgotten"
     assert not turns.goes_first(OTHER, 4.0)
