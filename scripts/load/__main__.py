@@ -27,7 +27,7 @@ MEMORY_SECONDS: Final = 1.0
 """Between two looks at the memory of the process tree while a load runs."""
 
 EPILOG = """examples:
-  bash scripts/loadtest --quick                    about a minute
+  bash scripts/loadtest --quick                    a good minute
   bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 20 minutes
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
@@ -106,7 +106,7 @@ async def _measure(options: argparse.Namespace) -> report.Result:
                 say("stages of one run")
                 result["stages"] = await stages.of_broker(front.broker, 20 if quick else 200)
                 confinement.use_isolation("auto")
-                result["worker"] = await stages.of_worker(8 if quick else 40)
+                result["worker"] = await stages.of_worker(5 if quick else 40)
             if only in (None, "targets"):
                 found = await targets.Targets(folder, bare, quick=quick, say=say).embedded(front)
                 for number, opened in enumerate((fronts.over_stdio, fronts.over_http)):
@@ -115,7 +115,7 @@ async def _measure(options: argparse.Namespace) -> report.Result:
                     try:
                         async with opened(folder / str(number)) as served:
                             await served.run(TRIVIAL)
-                            found += await targets.front_cost(served, front, count=40 if quick else 200)
+                            found += await targets.front_cost(served, front, count=20 if quick else 200)
                     except TimeoutError:
                         say("the front-end did not start; left out")
                 result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
@@ -153,7 +153,7 @@ async def _sweep(front: fronts.Front, *, quick: bool) -> list[dict[str, Any]]:
         for clients in QUICK_CLIENTS if quick else CLIENTS:
             name = scenario.name if scenario else "mixed, 2 % hostile"
             say(f"closed: {name}, {clients} clients")
-            outcome, cost = await _load(front, scenario, clients=clients, seconds=2.0 if quick else 6.0)
+            outcome, cost = await _load(front, scenario, clients=clients, seconds=1.0 if quick else 6.0)
             rows.append(
                 {"front": front.name, "scenario": name, "clients": clients, **cost, **outcome.as_json()}
             )
@@ -208,7 +208,7 @@ async def _open(front: fronts.Front, sweep: list[dict[str, Any]], *, quick: bool
     rows: list[dict[str, Any]] = []
     for share in (0.5, 0.8):
         say(f"open: {TRIVIAL.name} at {share:.0%} of {most:.0f} runs/s")
-        load = poisson(_work(front, TRIVIAL), rate=most * share, seconds=3.0 if quick else 20.0)
+        load = poisson(_work(front, TRIVIAL), rate=most * share, seconds=2.0 if quick else 20.0)
         outcome, cost = await _costed(load)
         head = {"front": front.name, "scenario": TRIVIAL.name, "rate": most * share}
         rows.append({**head, **cost, **outcome.as_json()})

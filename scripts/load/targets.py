@@ -22,6 +22,7 @@ REST_SECONDS: Final = 0.06
 """Between the runs of a single client: an agent thinks far longer."""
 
 IDLE_SECONDS: Final = 10.0
+QUICK_IDLE_SECONDS: Final = 4.0
 REFILL_SECONDS: Final = 2.0
 BOOT_SECONDS: Final = 0.25
 """From a run to the end of its worker's replacement."""
@@ -58,8 +59,8 @@ class Targets:
 
     def __init__(self, folder: Path, bare: yardsticks.BareDeno, *, quick: bool, say: Say) -> None:
         self._folder, self._bare, self._quick, self._say = folder, bare, quick, say
-        self._samples = 60 if quick else 400
-        self._seconds = 4.0 if quick else 15.0
+        self._samples = 40 if quick else 400
+        self._seconds = 3.0 if quick else 15.0
 
     async def embedded(self, front: fronts.Embedded) -> list[Verdict]:
         """Targets 1, 2, 3, 5, 6 and 7, through the embedding API."""
@@ -108,7 +109,7 @@ class Targets:
 
     async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
         """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
-        found = await calls.measure(front, self._folder, rounds=3 if self._quick else 9)
+        found = await calls.measure(front, self._folder, rounds=2 if self._quick else 9)
         return [
             Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.5, "ms", ""),
             *(
@@ -132,7 +133,7 @@ class Targets:
         boots: list[float] = []
         bare: list[float] = []
         # In turns: an hour, or another's work on the machine, changes either by more than what they differ by.
-        for _ in range(10 if self._quick else 40):
+        for _ in range(8 if self._quick else 40):
             await front.run(TRIVIAL)
             await asyncio.sleep(BOOT_SECONDS)
             fresh = set(tree.workers()) - known
@@ -175,7 +176,7 @@ class Targets:
             # The last burst's workers have been replaced by then: their boots are not idling.
             await asyncio.sleep(REFILL_SECONDS)
             before, at = self._own_cpu(front), time.perf_counter()
-            await asyncio.sleep(IDLE_SECONDS)
+            await asyncio.sleep(QUICK_IDLE_SECONDS if self._quick else IDLE_SECONDS)
             idle.append((self._own_cpu(front) - before) / (time.perf_counter() - at))
             burst = Outcome()
 
