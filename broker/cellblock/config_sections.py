@@ -110,7 +110,7 @@ class PoolSettings(Section):
 
     realtime: bool = False
     """Whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
-    On Linux, with CAP_SYS_NICE or a limit on real-time priority of at least 2."""
+    On Linux, with a limit on real-time priority of at least 2, or as root."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
     """Memory of all workers and their host together, in bytes, kept by a cgroup where the machine offers one. When

@@ -29,6 +29,13 @@ HOST_START_BOUND_SECONDS: Final = 15.0
 
 SILENCE_CHECK_SECONDS: Final = 1.0
 
+ZMQ_THREADS: Final = 2
+"""Of a context: for input and output, and for closing sockets."""
+
+ZMQ_START_BOUND_SECONDS: Final = 0.5
+"""For them to run; it takes a fraction of a millisecond."""
+ZMQ_LOOKS: Final = 100
+
 SOCKET_NAME: Final = "hosts.sock"
 
 MIB: Final = 1024 * 1024
@@ -59,6 +66,7 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
         ConfigError: The keys for hosts on other machines cannot be used.
     """
     section = settings.cellblock
+    foreign = realtime.zmq_threads() if section.pool.realtime else set[int]()
     socket_dir = SocketDir(settings.state_dir)
     stack.callback(socket_dir.close)
     endpoint = f"ipc://{socket_dir.path}/{SOCKET_NAME}"
@@ -121,11 +129,23 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
         stack.callback(remote.close)
         pool.use(remote)
     if section.pool.realtime:
-        claim = realtime.Claim(realtime.loop_threads())
-        stack.callback(claim.give_back)
-        if claim.refused:
-            logger.warning("pool.realtime has no effect: %s", claim.refused)
+        stack.callback((await _go_first(foreign, pool, contexts=1 if remote is None else 2)).give_back)
     return Workers(pool, host if section.hosts.local else None, remote)
+
+
+async def _go_first(foreign: set[int], pool: Pool, *, contexts: int) -> realtime.Claim:
+    """Claims real-time priority for this loop and ZeroMQ's threads, but for those of others."""
+    for _ in range(ZMQ_LOOKS):
+        if len(realtime.zmq_threads() - foreign) >= ZMQ_THREADS * contexts:
+            break
+        await asyncio.sleep(ZMQ_START_BOUND_SECONDS / ZMQ_LOOKS)
+    claim = realtime.Claim(realtime.loop_threads() - foreign)
+    refused = {claim.refused} | {
+        why for hello in pool.hosts for why in hello.missing if realtime.is_refusal(why)
+    }
+    for why in filter(None, refused):
+        logger.warning("pool.realtime has no effect, or not all of it: %s", why)
+    return claim
 
 
 async def _watch_silence(pool: Pool) -> None:

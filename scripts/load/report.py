@@ -33,7 +33,10 @@ def read(file: Path) -> Result:
         found: object = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise NoResult(f"{file} cannot be read: {error}") from None
-    if not isinstance(found, dict) or not {"machine", "targets", "sweep", "open"} <= found.keys():
+    if (
+        not isinstance(found, dict)
+        or not {"machine", "quick", "targets", "stages", "worker", "sweep", "open", "flat"} <= found.keys()
+    ):
         raise NoResult(f"{file} is no JSON result of scripts/loadtest")
     return cast("Result", found)
 

@@ -275,6 +275,14 @@ def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
     return True
 
 
+def forbid_realtime(pid: int) -> None:
+    """Takes from a live worker the right to real-time priority that it may have inherited; what it has, it keeps."""
+    if _LINUX:
+        # It may be dead already.
+        with contextlib.suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_RTPRIO, (0, 0))
+
+
 def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     """Puts a limit on a process, or leaves the one it has where that is lower: nobody may raise it."""
     _, most = resource.prlimit(pid, limit)

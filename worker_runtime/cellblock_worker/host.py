@@ -14,10 +14,11 @@ from typing import Final, Literal
 import zmq
 from pydantic import BaseModel, ConfigDict, Field
 
-from cellblock_worker import confinement, protocol, realtime
+from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
+from cellblock_worker.scheduling import FirstPlace
 from cellblock_worker.turns import Turns, Waiting
 from cellblock_worker.warm_target import WarmTarget
 from cellblock_worker.wire_events import watch
@@ -146,7 +147,7 @@ class Host:
             max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
             on_message=self._on_broker_parts,
         )
-        self._claim = realtime.Claim(())
+        self._first_place = FirstPlace(wanted=config.realtime)
 
     def warm_up(self) -> None:
         """Begins to warm workers."""
@@ -163,16 +164,14 @@ class Host:
 
     def greet(self) -> None:
         """Says hello, and from now on that it lives."""
-        if self._config.realtime:
-            # Not at the start: ZeroMQ's threads have their names only once they run.
-            self._claim = realtime.Claim(realtime.loop_threads())
+        self._first_place.open()
         hello = protocol.Hello(
             protocol=protocol.PROTOCOL_VERSION,
             pid=os.getpid(),
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
             layers=confinement.layers_in_force(),
-            missing=confinement.layers_missing() + ([self._claim.refused] if self._claim.refused else []),
+            missing=[*confinement.layers_missing(), *self._first_place.missing],
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
         )
@@ -196,7 +195,7 @@ class Host:
                     await self._all_gone.wait()
         self._socket.close(linger_ms=FAREWELL_MS)
         self._wire.close()
-        self._claim.give_back()
+        self._first_place.close()
         self.stopped.set()
 
     def _on_wire(self, event: zmq.Event, _value: int) -> None:
@@ -307,9 +306,10 @@ class Host:
             self._runs[token] = worker
             now = time.monotonic()
             wait_ms = int((now - since) * 1000)
-            goes_first = self._claim.held and self._waiting.goes_first(run.lane, now)
+            goes_first = self._first_place.is_free and self._waiting.goes_first(run.lane, now)
             gives_way = self._waiting.gives_way(run.lane, now)
             worker.lease(token, run, body, gives_way=gives_way, goes_first=goes_first)
+            self._first_place.note(worker)
             # After it: the script is on its way while the broker wakes for this.
             self._send(token, protocol.Leased(wait_ms=wait_ms))
 
@@ -346,6 +346,7 @@ class Host:
         self._balance()
 
     def _spawn(self) -> bool:
+        self._first_place.vacate()
         try:
             worker = Worker(
                 self,

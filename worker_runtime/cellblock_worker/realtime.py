@@ -2,7 +2,8 @@
 
 Covers threads of this process (the host's, or those of the broker that a run goes through) and, for its first moment,
 the run of a client that is known to be light (see `scheduling`). Linux only, and it takes CAP_SYS_NICE or a limit on
-real-time priority (RLIMIT_RTPRIO). What these processes start has none: not workers, not upstream servers.
+real-time priority (RLIMIT_RTPRIO); a host that is not root's is in a user namespace, where only the limit counts.
+What these processes start has none: not workers, not upstream servers.
 The kernel leaves a twentieth of each core to everything else (sched(7), sched_rt_runtime_us).
 """
 
@@ -13,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,16 +27,30 @@ RUN_PRIORITY: Final = 1
 ZMQ_THREADS: Final = "ZMQbg"
 """Begins the names of ZeroMQ's own threads."""
 
+_WHAT: Final = "real-time priority:"
+
 _LINUX: Final = sys.platform.startswith("linux")
 
 _FIX: Final = (
-    f"it takes CAP_SYS_NICE or a limit of {OWN_PRIORITY} on real-time priority (LimitRTPRIO= of a systemd unit "
-    "without RestrictRealtime=, rtprio in limits.conf)"
+    f"it takes a limit of {OWN_PRIORITY} on real-time priority (LimitRTPRIO= of a systemd unit without "
+    "RestrictRealtime=, rtprio in limits.conf), or root with CAP_SYS_NICE"
 )
 
 
+@dataclass(slots=True)
+class _Before:
+    """How a thread was scheduled, and by how many claims it is held."""
+
+    policy: int
+    claims: int = 0
+
+
+_held: Final[dict[int, _Before]] = {}
+"""Threads of this process with a priority of ours: several brokers may share a loop."""
+
+
 class Claim:
-    """Threads of this process that go first.
+    """Threads of this process that go first. One that has real-time priority already keeps what it has.
 
     Args:
         threads: Their thread ids.
@@ -48,17 +64,16 @@ class Claim:
         self.refused: str | None = None
         for thread in threads:
             if not _LINUX:
-                self.refused = "real-time priority: only Linux has it"
+                self.refused = f"{_WHAT} only Linux has it"
                 return
             try:
-                set_priority(thread, OWN_PRIORITY)
+                self._take(thread)
             except ProcessLookupError:
                 continue
             except OSError as error:
-                self.refused = f"real-time priority: {error.strerror}; {_FIX}"
+                self.refused = f"{_WHAT} {error.strerror}; {_FIX}"
                 self.give_back()
                 return
-            self._threads.append(thread)
 
     @property
     def held(self) -> bool:
@@ -66,21 +81,41 @@ class Claim:
         return bool(self._threads)
 
     def give_back(self) -> None:
-        """They are scheduled like others again."""
+        """They are scheduled as before again, but for those that another claim holds."""
         for thread in self._threads:
-            with contextlib.suppress(OSError):
-                set_priority(thread, 0)
+            _held[thread].claims -= 1
+            if not _held[thread].claims:
+                with contextlib.suppress(OSError):
+                    _set(thread, _held.pop(thread).policy, 0)
         self._threads.clear()
+
+    def _take(self, thread: int) -> None:
+        if thread not in _held:
+            before = os.sched_getscheduler(thread) & ~os.SCHED_RESET_ON_FORK
+            if before in (os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE):
+                set_priority(thread, OWN_PRIORITY)
+                _held[thread] = _Before(before)
+        if thread in _held:
+            _held[thread].claims += 1
+            self._threads.append(thread)
+
+
+def is_refusal(said: str) -> bool:
+    """Whether what is missing at a host is this."""
+    return said.startswith(_WHAT)
 
 
 def set_priority(thread: int, priority: int) -> None:
     """Gives a thread of this or another process a real-time priority, or with 0 takes it away. Raises OSError."""
     if not _LINUX:
         return
-    # With the flag everywhere: only a privileged process could take it off again, and a thread that had the priority
-    # when it started another must not hand it on.
-    policy = (os.SCHED_RR if priority else os.SCHED_OTHER) | os.SCHED_RESET_ON_FORK
-    os.sched_setscheduler(thread, policy, os.sched_param(priority))
+    _set(thread, os.SCHED_RR if priority else os.SCHED_OTHER, priority)
+
+
+def _set(thread: int, policy: int, priority: int) -> None:
+    # With the flag everywhere: only a privileged process could take it off again, and a thread that has the priority
+    # when it starts another must not hand it on.
+    os.sched_setscheduler(thread, policy | os.SCHED_RESET_ON_FORK, os.sched_param(priority))
 
 
 def threads_of(pid: int | None = None) -> list[int]:
@@ -88,12 +123,17 @@ def threads_of(pid: int | None = None) -> list[int]:
     return [int(name) for name in os.listdir(f"/proc/{pid or os.getpid()}/task")]  # noqa: PTH208
 
 
-def loop_threads() -> list[int]:
-    """The calling thread, which runs the event loop, and ZeroMQ's own in this process, once they run."""
-    found = [threading.get_native_id()]
+def zmq_threads() -> set[int]:
+    """ZeroMQ's own threads in this process, those that run: before, they have no name."""
+    found: set[int] = set()
     if _LINUX:
         for thread in threads_of():
             with contextlib.suppress(OSError):
                 name = Path(f"/proc/self/task/{thread}/comm").read_text("ascii", "replace")
-                found += [thread] if name.startswith(ZMQ_THREADS) else []
+                found |= {thread} if name.startswith(ZMQ_THREADS) else set()
     return found
+
+
+def loop_threads() -> set[int]:
+    """The calling thread, which runs the event loop, and ZeroMQ's own in this process, once they run."""
+    return {threading.get_native_id(), *zmq_threads()}

@@ -1,16 +1,19 @@
 """How a worker shares the machine's cores with others: its priority, and the cores it may use.
 
 Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
-worker that has broken out could undo some of it where there is no seccomp filter. What the machine refuses is left out.
+worker that has broken out can undo some of it. What the machine refuses is left out.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from typing import Final
+from typing import Final, Protocol
 
 from cellblock_worker import lifetime, realtime
+
+logger = logging.getLogger("cellblock.host")
 
 LONG_RUN_NICE: Final = 5
 """Nice value, over the host's, of a run that has computed for long: a third of a short run's share of a busy core. With
@@ -28,20 +31,27 @@ class Scheduling:
 
     Args:
         pid: Its process id. The first thread is where V8 runs scripts.
+
+    Attributes:
+        first: Whether its run goes before everything else now.
     """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._nice = 0
         self._leaves_a_core = False
+        self.first = False
 
     def go_first(self) -> None:
         """For `GO_FIRST_SECONDS`, which the caller counts, its run goes before everything else."""
+        self.first = True
         self._set_realtime(realtime.RUN_PRIORITY)
 
     def take_turns(self) -> None:
         """From here on it takes turns with everything else."""
-        self._set_realtime(0)
+        if self.first:
+            self.first = False
+            self._set_realtime(0)
 
     def long_run(self) -> None:
         """Its run has computed for long: short ones go first."""
@@ -88,3 +98,61 @@ class Scheduling:
             for thread in realtime.threads_of(self._pid):
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(thread, cores)
+
+
+class Placed(Protocol):
+    """What can have the first place: a worker."""
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether its run goes before everything else now."""
+        ...
+
+    def take_turns(self) -> None:
+        """If it does, that ends here."""
+        ...
+
+
+class FirstPlace:
+    """Before everything else, for one run of a host at a time: if several had it, nothing else might get on.
+
+    Args:
+        wanted: Whether there is to be one.
+
+    Attributes:
+        missing: Why there is none, though it was asked for.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        self._claim = realtime.Claim(())
+        self._holder: Placed | None = None
+        self.missing: list[str] = []
+
+    def open(self) -> None:
+        """Gives this process's loop and ZeroMQ's threads priority over all runs, once those run and have names."""
+        if self._wanted:
+            self._claim = realtime.Claim(realtime.loop_threads())
+        if self._claim.refused:
+            self.missing = [self._claim.refused]
+            logger.warning("%s", self._claim.refused)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a run may have it now; on an only core never."""
+        taken = self._holder is not None and self._holder.goes_first
+        return self._claim.held and not taken and (os.cpu_count() or 1) > 1
+
+    def note(self, worker: Placed) -> None:
+        """A worker has a run now, and the place if that goes first."""
+        self._holder = worker if worker.goes_first else self._holder
+
+    def vacate(self) -> None:
+        """Whoever has it takes turns from here on: before a spawn, as the host's loop waits for the child, which has no
+        priority, and could take nobody's away meanwhile."""
+        if self._holder is not None:
+            self._holder.take_turns()
+
+    def close(self) -> None:
+        """This process is scheduled like others again."""
+        self._claim.give_back()

@@ -2,7 +2,7 @@
 
 A deny-list: Deno, V8 and tokio change what they use from release to release, and a worker that dies of a new harmless
 call helps nobody. What is refused is the kernel's attack surface for a process that has taken over its V8: making
-sockets, tracing, mounting, namespaces, keys, BPF, io_uring, modules; and undoing how it is scheduled. `socketpair`
+sockets, tracing, mounting, namespaces, keys, BPF, io_uring, modules; and other scheduling policies. `socketpair`
 stays, tokio needs it.
 """
 

@@ -88,7 +88,7 @@ class Turns:
 
     def ended(self, lane: int, cpu_seconds: float, told: float, now: float) -> None:
         """A run of a client is over: the CPU time that it has used in all, and how much of that `used` has told."""
-        self._remember(lane, cpu_seconds - told, now, brief=cpu_seconds <= BRIEF_CPU_SECONDS)
+        self._remember(lane, cpu_seconds - told, now, brief=told == 0 and cpu_seconds <= BRIEF_CPU_SECONDS)
 
     def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
         use = max(0.0, self._use(lane, now) + cpu_seconds)

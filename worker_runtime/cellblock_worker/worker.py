@@ -92,6 +92,7 @@ class Worker:
         self._started = 0.0
         self._cpu_at_lease = 0.0
         self._watch: UseWatch | None = None
+        self._scheduling: Scheduling | None = None
         self._reason: protocol.EndReason | None = None
         self._detail = ""
         self._last_usage: Usage | None = None
@@ -171,7 +172,7 @@ class Worker:
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
-        scheduling = Scheduling(self.pid)
+        scheduling = self._scheduling = Scheduling(self.pid)
         self._watch = UseWatch(
             self._usage,
             run,
@@ -186,6 +187,7 @@ class Worker:
         elif goes_first:
             scheduling.go_first()
             self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
+        confinement.forbid_realtime(self.pid)
         if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
@@ -201,6 +203,16 @@ class Worker:
             return True
         return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
 
+    @property
+    def goes_first(self) -> bool:
+        """Whether its run goes before everything else now."""
+        return self._scheduling is not None and self._scheduling.first
+
+    def take_turns(self) -> None:
+        """If its run goes before everything else, that ends here."""
+        if self._scheduling is not None:
+            self._scheduling.take_turns()
+
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
         """SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):
@@ -210,6 +222,7 @@ class Worker:
         self._reason, self._detail = reason, detail
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
+        self.take_turns()
         self._process.kill()
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
@@ -224,6 +237,7 @@ class Worker:
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._owner.worker_says(self, raw_header, body)
         self._tell_end(usage)
+        self.take_turns()
         self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
 
     # ---- what the process tells ----------------------------------------------------------------------
@@ -355,7 +369,7 @@ class Worker:
 
     def _exit_overdue(self) -> None:
         if self._run is not None:
-            self._tell_end(Usage(0.0, 0))
+            self._tell_end(self._last_usage or Usage(0.0, 0))
 
     def _tell_end(self, usage: Usage) -> None:
         if self._told_end:

@@ -17,8 +17,8 @@ from support import until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has it")
 
-FIRST = os.SCHED_RR | os.SCHED_RESET_ON_FORK
-LIKE_OTHERS = (os.SCHED_OTHER, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK)
+RESET_ON_FORK = getattr(os, "SCHED_RESET_ON_FORK", 0)
+FIRST = getattr(os, "SCHED_RR", 0) | RESET_ON_FORK
 
 
 def may_claim() -> bool:
@@ -52,8 +52,43 @@ def test_threads_go_first_and_hand_nothing_on_until_it_is_given_back() -> None:
         assert int(child.stdout) == os.SCHED_OTHER
     finally:
         claim.give_back()
-    assert os.sched_getscheduler(mine) in LIKE_OTHERS
+    assert os.sched_getscheduler(mine) & ~RESET_ON_FORK == os.SCHED_OTHER
     assert not claim.held
+
+
+@granted
+def test_a_thread_stays_first_until_its_last_claim_is_given_back_and_is_then_as_before() -> None:
+    def claimed_twice() -> None:
+        mine = threading.get_native_id()
+        os.sched_setscheduler(mine, os.SCHED_BATCH, os.sched_param(0))
+        one, other = Claim([mine]), Claim([mine])
+        one.give_back()
+        one.give_back()
+        seen.append(os.sched_getscheduler(mine))
+        other.give_back()
+        seen.append(os.sched_getscheduler(mine) & ~RESET_ON_FORK)
+
+    seen: list[int] = []
+    thread = threading.Thread(target=claimed_twice)
+    thread.start()
+    thread.join()
+    assert seen == [FIRST, os.SCHED_BATCH]
+
+
+@granted
+def test_what_has_real_time_priority_already_keeps_its_own() -> None:
+    def claimed() -> None:
+        mine = threading.get_native_id()
+        os.sched_setscheduler(mine, os.SCHED_FIFO, os.sched_param(1))
+        claim = Claim([mine])
+        claim.give_back()
+        seen.append((claim.refused, os.sched_getscheduler(mine)))
+
+    seen: list[tuple[str | None, int]] = []
+    thread = threading.Thread(target=claimed)
+    thread.start()
+    thread.join()
+    assert seen == [(None, os.SCHED_FIFO)]
 
 
 @granted
@@ -98,16 +133,20 @@ print(claim.held, claim.refused)
 
 
 @pytest.mark.skipif(
-    os.geteuid() == 0 and shutil.which("setpriv") is None, reason="needs setpriv (util-linux)"
+    shutil.which("prlimit") is None or shutil.which("setpriv") is None,
+    reason="needs prlimit and setpriv (util-linux)",
 )
 def test_what_is_refused_says_what_it_takes() -> None:
     without = (
-        ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "--"]
-        if os.geteuid() == 0
-        else ["prlimit", "--rtprio=0", "--"]
+        ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "--"] if os.geteuid() == 0 else []
     )
-    done = subprocess.run([*without, sys.executable, "-c", TRY], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["prlimit", "--rtprio=0", "--", *without, sys.executable, "-c", TRY],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     held, _, refused = done.stdout.strip().partition(" ")
     assert held == "False", done.stderr
-    assert refused.startswith("real-time priority: Operation not permitted; it takes CAP_SYS_NICE")
+    assert refused.startswith("real-time priority: Operation not permitted; it takes a limit of 2 on")
     assert "LimitRTPRIO=" in refused

@@ -185,8 +185,9 @@ async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
         pytest.skip("this machine grants no real-time priority")
     try:
         made, owner = await booted()
-        made.lease(b"token", make_run(), script("for (;;);"), goes_first=True)
         leased = time.monotonic()
+        made.lease(b"token", make_run(), script("for (;;);"), goes_first=True)
+        assert made.goes_first
         assert {os.sched_getscheduler(thread) & os.SCHED_RR for thread in realtime.threads_of(made.pid)} == {
             os.SCHED_RR
         }
@@ -206,3 +207,30 @@ async def test_a_run_that_goes_first_does_so_for_a_moment_only() -> None:
         own.give_back()
     made.kill("cancelled")
     assert (await owner.end()).reason == "cancelled"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
+@pytest.mark.parametrize("end", ["settles", "is killed"])
+async def test_a_run_that_ends_in_its_first_moment_keeps_nothing_of_it(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "GO_FIRST_SECONDS", 5.0)
+    monkeypatch.setattr(worker, "FAREWELL_SECONDS", 1.0)
+    own = realtime.Claim([threading.get_native_id()])
+    if not own.held:
+        pytest.skip("this machine grants no real-time priority")
+    try:
+        made, owner = await booted()
+        pid = made.pid
+        seen: list[int] = []
+        ends = made._process.kill
+        monkeypatch.setattr(made._process, "kill", lambda: (seen.append(os.sched_getscheduler(pid)), ends()))
+        code = "setTimeout(() => { for (;;); }, 1);" if end == "settles" else "await new Promise(() => 0);"
+        made.lease(b"token", make_run(), script(code), goes_first=True)
+        if end == "is killed":
+            made.kill("cancelled")
+        await owner.end()
+    finally:
+        own.give_back()
+    assert [policy & os.SCHED_RR for policy in seen] == [0]
+    assert not made.goes_first
