@@ -141,7 +141,7 @@ class FirstPlace:
     def is_free(self) -> bool:
         """Whether a run may have it now; on an only core never."""
         taken = self._holder is not None and self._holder.goes_first
-        return self._claim.held and not taken and (os.cpu_count() or 1) > 1
+        return self._claim.held and not taken and len(os.sched_getaffinity(0)) > 1
 
     def note(self, worker: Placed) -> None:
         """A worker has a run now, and the place if that goes first."""

@@ -32,7 +32,7 @@ def test_where_it_is_not_wanted_there_is_none() -> None:
 def test_one_has_it_at_a_time_until_its_moment_is_over_or_a_worker_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     place = FirstPlace(wanted=True)
     assert not place.is_free, "not before the host's own threads have their priority"
     place.open()
@@ -52,7 +52,7 @@ def test_one_has_it_at_a_time_until_its_moment_is_over_or_a_worker_is_started(
         place.note(other)
         place.vacate()
         assert not other.goes_first and place.is_free
-        monkeypatch.setattr(os, "cpu_count", lambda: 1)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
         assert not place.is_free, "an only core is for all"
     finally:
         place.close()
