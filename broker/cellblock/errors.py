@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
+
+MAX_MESSAGE_CHARS: Final = 4_000
+"""Longest message or hint that a script is told: they may quote what it or a server has made."""
+
+MAX_QUOTED_CHARS: Final = 200
+"""Longest name that a message quotes as it came."""
+
+
+def shorten(text: str, limit: int = MAX_QUOTED_CHARS) -> str:
+    """At most `limit` characters, with an ellipsis where some are left out."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class Fault(Enum):
@@ -75,7 +87,7 @@ class ScriptError(CellblockError):
     """Something the script is told as an exception: a class of `@codemode/errors` and its details.
 
     Args:
-        message: What happened.
+        message: What happened; cut at `MAX_MESSAGE_CHARS`, as the hint is.
         hint: One corrective action.
         details: Further fields of the JavaScript error, by their camelCase names.
     """
@@ -87,7 +99,7 @@ class ScriptError(CellblockError):
     fault = Fault.SCRIPT
 
     def __init__(self, message: str, *, hint: str, **details: object) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(shorten(message, MAX_MESSAGE_CHARS), hint=shorten(hint, MAX_MESSAGE_CHARS))
         self.details = details
 
     def as_json(self) -> dict[str, object]:
@@ -166,9 +178,3 @@ class AuthenticationFailed(ToolCallError):
 
     error_class = "AuthenticationError"
     summary = "refused for lack of valid credentials"
-
-
-class RunLimitReached(ScriptError):
-    """A limit of the run is used up; the run ends."""
-
-    error_class = "SandboxLimitError"

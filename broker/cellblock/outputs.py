@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock.catalog.model import Effect, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import SchemaSettings, Settings
+from cellblock.errors import ConfigError
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.infer import NOTHING, join, to_schema
 from cellblock.schemas.learner import Learner
@@ -54,10 +56,21 @@ def load_overlays(settings: Settings) -> dict[str, dict[str, ToolOverlay]]:
     """The overlays of all configured servers, and of the Python tools.
 
     Raises:
-        ConfigError: A file cannot be used; the message names line and column.
+        ConfigError: A file cannot be used; the message names line and column. Or two servers would share one.
     """
     folder = settings.overlay_dir
-    found = {name: load_overlay(overlay_file(folder, name)) for name in [*settings.servers, "local"]}
+    found: dict[str, dict[str, ToolOverlay]] = {}
+    owners: dict[Path, str] = {}
+    for name in [*settings.servers, "local"]:
+        file = overlay_file(folder, name)
+        found[name] = load_overlay(file)
+        other = owners.setdefault(file, name)
+        if found[name] and other != name:
+            # What is said of one server's tools, above all that they only read, must not be taken for the other's.
+            raise ConfigError(
+                f"The overlay {file} would be that of two servers, {other!r} and {name!r}.",
+                hint="Rename one of them in mcpServers.",
+            )
     return {name: overlays for name, overlays in found.items() if overlays}
 
 

@@ -88,15 +88,21 @@ class SocketDir:
 
 
 def remove_stale(parent: Path) -> None:
-    """Removes the folders in `parent` that no living broker holds."""
-    for folder in parent.iterdir():
-        if not folder.is_dir():
-            continue
+    """Removes the folders in `parent` that no living broker holds.
+
+    Others come and go meanwhile: a broker that stops removes its own folder, and `parent` with the last.
+    """
+    try:
+        folders = [folder for folder in parent.iterdir() if folder.is_dir()]
+    except FileNotFoundError:
+        return
+    for folder in folders:
         try:
             lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW)
         except FileNotFoundError:
-            if time.time() - folder.stat().st_mtime > UNLOCKED_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - folder.stat().st_mtime > UNLOCKED_SECONDS:
+                    shutil.rmtree(folder, ignore_errors=True)
             continue
         except OSError:
             continue

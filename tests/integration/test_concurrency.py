@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +176,63 @@ async def test_nothing_of_a_run_is_visible_in_the_next(broker: Broker, leave: st
     code = f"globalThis.__codemode_result__ = [{look}];"
     responses = await within(asyncio.gather(*(broker.run(code) for _ in range(CAPACITY))))
     assert [succeeded(response) for response in responses] == [[False]] * CAPACITY
+
+
+async def test_a_broker_that_closes_starts_none_of_the_runs_that_wait(tmp_path: Path) -> None:
+    called: list[int] = []
+    inside = asyncio.Event()
+
+    @tool()
+    def effect(number: int) -> int:
+        """Is seen."""
+        called.append(number)
+        return number
+
+    @tool()
+    async def slow() -> None:
+        """Takes its time to be cancelled."""
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.5)
+
+    config = settings(tmp_path, pool={"warm": 2, "capacity": 2})
+    async with Broker(config, tools=[effect, slow]) as broker:
+        held = [
+            asyncio.create_task(broker.run(code))
+            for code in (
+                'import { slow } from "@codemode/servers/local"; await slow();',
+                "await new Promise((done) => setTimeout(done, 60_000));",
+            )
+        ]
+        await within(inside.wait())
+        await warmed(broker, 1)
+        code = 'import {{ effect }} from "@codemode/servers/local"; await effect({{ number: {} }});'
+        waiting = [asyncio.create_task(broker.run(code.format(number))) for number in range(6)]
+        await asyncio.sleep(0.2)
+    for task in held:
+        await within(task)
+    for task in waiting:
+        assert "not started" in error_of(await within(task), "WORKER_UNAVAILABLE").message
+    assert called == []
+
+
+async def test_a_servers_turn_is_waited_for_within_the_calls_own_time(tmp_path: Path) -> None:
+    bounds = {"servers": {"plain": {"max_concurrent_calls": 1, "call_timeout_ms": 1500}}}
+    code = """
+        import { wait, echo } from "@codemode/servers/plain";
+        const took = [];
+        const timed = async (ms) => {
+            const started = performance.now();
+            const said = await wait({ ms }).then(() => "answered", (error) => error.message);
+            took.push([Math.round(performance.now() - started), said]);
+        };
+        await Promise.all([timed(1000), timed(60_000)]);
+        globalThis.__codemode_result__ = took;
+    """
+    async with Broker(settings(tmp_path, {"plain": plain_server()}, upstream=bounds)) as broker:
+        await broker.settled()
+        (_, first), (late, second) = succeeded(await within(broker.run(code)))
+    assert first == "answered" and "did not answer wait within 1.5 s" in second
+    assert late < 2200, "a call has waited for its turn, and then for its whole time once more"

@@ -139,3 +139,29 @@ async def test_a_changed_policy_holds_for_the_next_run(tmp_path: Path) -> None:
         error_of(await broker.run(PID), "IMPORT_FAILURE")
         broker.reconfigure(granted("plain.pid"))
         succeeded(await broker.run(PID))
+
+
+async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path) -> None:
+    inside, opened = asyncio.Event(), asyncio.Event()
+
+    @tool()
+    async def gate() -> str:
+        """Waits."""
+        inside.set()
+        await opened.wait()
+        return "open"
+
+    def configured(**servers: object):  # type: ignore[no-untyped-def]
+        return settings(tmp_path / "s", servers, pool={"warm": 1, "capacity": 4})
+
+    async with Broker(configured(plain=plain_server()), tools=[gate]) as broker:
+        await broker.settled()
+        running = asyncio.create_task(broker.run(TWICE))
+        await within(inside.wait())
+        broker.reconfigure(configured(plain=plain_server(), other=plain_server()))
+        # Nobody has run in between: the run is of the generation before the one that this change ends.
+        broker.reconfigure(configured(other=plain_server()))
+        await asyncio.sleep(0.5)
+        opened.set()
+        first, second = succeeded(await within(running))
+        assert first == second

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import pytest
 
 from cellblock import Broker, HostUnavailable
 from cellblock.config import parse_settings
-from cellblock_worker import bubblewrap, confinement, selftest
+from cellblock_worker import bubblewrap, confinement, deno_process, selftest
 from cellblock_worker.confinement import IsolationUnavailable
 from cellblock_worker.once import Outcome
-from support import until, workers_of
+from cellblock_worker.use_watch import UseWatch
+from support import gone, until, workers_of
+from worker_owner import booted, make_run, run_one, script
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
 
@@ -63,7 +66,9 @@ def files_below(root: Path) -> set[str]:
 async def required(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
     """A broker that does not start without namespaces: this machine has them, or these tests must fail."""
     async with broker_with(tmp_path_factory.mktemp("required"), "required") as broker:
+        first = await deno_of(broker)
         assert (await broker.run("globalThis.__codemode_result__ = 1")).result == 1
+        await gone([first])
         yield broker
 
 
@@ -249,3 +254,39 @@ def test_the_filter_refuses_sockets_and_leaves_socket_pairs() -> None:
     assert done.stdout.split() == ["refused"] * 7, done.stderr
     # The same calls are fine outside, so it is the filter that refuses.
     socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close()
+
+
+@pytest.fixture
+def wrapped(unchanged_choice: None) -> None:
+    """Workers of this very process are in bubblewrap."""
+    confinement.use_isolation("required")
+
+
+@pytest.mark.usefixtures("wrapped")
+async def test_the_kernels_cpu_limit_is_told_as_that_in_a_namespace_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def blind(self: UseWatch) -> None:
+        return None
+
+    monkeypatch.setattr(UseWatch, "_look", blind)
+    ended, _ = await run_one("for(;;){}", cpu_ms=100, timeout_ms=60_000)
+    assert ended.reason == "cpu"
+
+
+@pytest.mark.usefixtures("wrapped")
+async def test_a_python_without_pidfd_runs_and_kills_workers_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deno_process, "HAS_PIDFD", False)
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    monkeypatch.delattr(signal, "pidfd_send_signal", raising=False)
+    ended, _ = await run_one("globalThis.__codemode_result__ = 1;")
+    assert ended.reason == "finished"
+    made, owner = await booted()
+    process = psutil.Process(made.pid)
+    assert process.name() == "deno"
+    made.lease(b"token", make_run(), script("for (;;);"))
+    made.kill("cancelled")
+    assert (await owner.end()).reason == "cancelled"
+    await gone([process])

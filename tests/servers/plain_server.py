@@ -28,11 +28,11 @@ TOOLS = {
     "give": "Gives its input back as structuredContent",
     "wait": "Answers after `ms` milliseconds",
     "never": "Does not answer",
-    "deep": "Answers with `depth` nested arrays as structuredContent",
+    "deep": "Answers with `depth` nested arrays as structuredContent, with isError if `error`",
     "garbage": "Answers with a line that is no JSON",
     "wrong_shape": "Answers with a result that is no tool result",
     "fail": "Answers with isError and `text`",
-    "refuse": "Answers with a JSON-RPC error",
+    "refuse": "Answers with a JSON-RPC error, of `bytes` bytes more",
     "die": "Exits while the call is in flight",
     "environment": "Gives the environment of the server's process",
     "pid": "Gives the process id of the server",
@@ -126,7 +126,8 @@ class Server:
             # Written by hand: a JSON encoder would give up before the client does.
             depth = arguments["depth"]
             nested = '{"value":' + "[" * depth + "]" * depth + "}"
-            result = f'{{"content":[],"structuredContent":{nested}}}'
+            failed = json.dumps(bool(arguments.get("error")))
+            result = f'{{"content":[],"structuredContent":{nested},"isError":{failed}}}'
             write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},"result":{result}}}')
         elif name == "give":
             self.reply(request_id, {"content": [], "structuredContent": arguments})
@@ -137,7 +138,8 @@ class Server:
         elif name == "fail":
             self.text(request_id, arguments["text"], is_error=True)
         elif name == "refuse":
-            self.error(request_id, arguments.get("code", -32602), "not like this")
+            message = "not like this" + "!" * arguments.get("bytes", 0)
+            self.error(request_id, arguments.get("code", -32602), message)
         elif name == "environment":
             self.text(request_id, json.dumps(dict(os.environ)))
         elif name == "pid":

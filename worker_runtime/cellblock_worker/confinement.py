@@ -270,7 +270,8 @@ def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
         return False
     _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
-    # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why.
+    # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why. The first process of a
+    # namespace gets only that one.
     _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
     return True
 

@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 READ_CHUNK_BYTES: Final = 256 * 1024
+HAS_PIDFD: Final = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+"""Not every Python has them, whatever the kernel: those built against old headers do not."""
+
 STDERR_TAIL_BYTES: Final = 4096
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
@@ -83,7 +86,7 @@ class DenoProcess:
         self._stderr_fd = self._popen.stderr.fileno()
         self._inner_pidfd = -1
         self._pidfd = -1
-        if hasattr(os, "pidfd_open"):
+        if HAS_PIDFD:
             try:
                 self._pidfd = os.pidfd_open(self.pid)
             except OSError:
@@ -131,10 +134,13 @@ class DenoProcess:
     def adopt(self, pid: int) -> None:
         """Names the process that does the work where the child only watches over it; `kill` ends both.
 
+        Without pidfd the kernel does it: what the child watches over dies with it.
+
         Raises:
             OSError: It is gone.
         """
-        self._inner_pidfd = os.pidfd_open(pid)
+        if HAS_PIDFD:
+            self._inner_pidfd = os.pidfd_open(pid)
 
     def kill(self) -> None:
         """SIGKILL to the child's whole process group. Harmless when it is gone."""

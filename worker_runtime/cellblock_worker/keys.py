@@ -15,7 +15,6 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-KEY_BYTES: Final = 32
 FILE_CAP_BYTES: Final = 4096
 """A key file has about 200 bytes; a wrong path must not be read whole."""
 

@@ -58,7 +58,9 @@ class LoopSocket:
     ) -> None:
         self._socket = socket
         self._on_message = on_message
-        self._backlog: deque[Sequence[bytes]] = deque()
+        # By peer, whom the first part names at a ROUTER: one that does not read must not hold up others.
+        self._is_router = int(socket.get(zmq.TYPE)) == int(zmq.ROUTER)
+        self._backlog: dict[bytes, deque[Sequence[bytes]]] = {}
         self._scheduled = False
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
@@ -94,8 +96,9 @@ class LoopSocket:
         Raises:
             PeerUnreachable: No such peer (ROUTER), or the backlog is over its cap.
         """
-        if self._backlog or not self._try_send(parts):
-            self._keep(parts)
+        peer = parts[0] if self._is_router else b""
+        if peer in self._backlog or not self._try_send(parts):
+            self._keep(peer, parts)
         # A send may have taken the signal for what has come meanwhile.
         if self._backlog or int(self._socket.get(_EVENTS)) & _POLLIN:
             self._look_soon()
@@ -106,10 +109,11 @@ class LoopSocket:
             self._loop.remove_reader(self._fd)
             self._socket.close(linger=linger_ms)
 
-    def _keep(self, parts: Sequence[bytes]) -> None:
-        if len(self._backlog) >= BACKLOG_CAP:
+    def _keep(self, peer: bytes, parts: Sequence[bytes]) -> None:
+        waiting = self._backlog.setdefault(peer, deque())
+        if len(waiting) >= BACKLOG_CAP:
             raise PeerUnreachable(f"over {BACKLOG_CAP} messages wait for a peer that does not read")
-        self._backlog.append(parts)
+        waiting.append(parts)
 
     def _try_send(self, parts: Sequence[bytes]) -> bool:
         send = self._socket.send
@@ -135,9 +139,9 @@ class LoopSocket:
             if socket.closed:
                 return
             events = int(socket.get(_EVENTS))
-            if events & _POLLOUT and self._backlog:
-                self._flush_one()
-            elif events & _POLLIN:
+            # A ROUTER can send as long as any peer takes something: only what has gone is progress.
+            sent = bool(self._backlog) and bool(events & _POLLOUT) and self._flush()
+            if events & _POLLIN:
                 try:
                     parts = self._receive()
                 except zmq.Again:
@@ -148,7 +152,7 @@ class LoopSocket:
                     # The FD is edge-triggered: without another look, what is queued would wait for the next edge.
                     self._look_soon()
                     raise
-            else:
+            elif not sent:
                 return
         self._look_soon()
 
@@ -162,10 +166,18 @@ class LoopSocket:
             parts.append(frame.bytes)
         return parts
 
-    def _flush_one(self) -> None:
-        try:
-            if self._try_send(self._backlog[0]):
-                self._backlog.popleft()
-        except PeerUnreachable:
-            # The peer went while its message waited; whoever watches the peer ends its runs.
-            self._backlog.popleft()
+    def _flush(self) -> bool:
+        """Sends one message to each peer that takes one; whether any has gone."""
+        gone = False
+        for peer, waiting in list(self._backlog.items()):
+            try:
+                if not self._try_send(waiting[0]):
+                    continue
+            except PeerUnreachable:
+                # The peer went while its message waited; whoever watches the peer ends its runs.
+                pass
+            waiting.popleft()
+            gone = True
+            if not waiting:
+                del self._backlog[peer]
+        return gone

@@ -255,7 +255,7 @@ class Worker:
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """The process is reaped (ProcessEvents)."""
         if self._reason is None:
-            self._reason, self._detail = self._why_it_died(returncode, peak_bytes)
+            self._reason, self._detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
         self._cancel_timers()
         if self._usage_reader is not None:
             self._usage_reader.close()
@@ -350,7 +350,9 @@ class Worker:
         scheduling.long_run()
         scheduling.give_way(self._owner.worker_computes(self, cpu_seconds))
 
-    def _why_it_died(self, returncode: int, peak_bytes: int) -> tuple[protocol.EndReason, str]:
+    def _why_it_died(
+        self, returncode: int, cpu_seconds: float, peak_bytes: int
+    ) -> tuple[protocol.EndReason, str]:
         killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
         killed_for = confinement.why_killed() if killed else None
         if self.state is State.BOOTING:
@@ -361,6 +363,9 @@ class Worker:
             return "crashed", f"exit code {returncode}"
         stderr = self._process.stderr_tail
         cause = cause_of_death(returncode, stderr, self._memory, self._run.memory_bytes, peak_bytes)
+        if killed and cpu_seconds - self._cpu_at_lease >= self._run.cpu_ms / 1000:
+            # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
+            cause = "cpu"
         if cause == "cpu":
             return cause, f"over maxCpuMs = {self._run.cpu_ms}"
         if cause == "memory":

@@ -10,7 +10,7 @@ from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
 from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound
+from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
 
 Detail = Literal["name", "description", "full"]
 DETAILS: Final = ("name", "description", "full")
@@ -88,6 +88,7 @@ class Discovery:
         server = self._catalog.servers.get(server_id)
         if server is not None:
             return server
+        named = shorten(server_id)
         reason = self._catalog.unavailable.get(server_id)
         if reason is not None:
             raise ServerNotFound(
@@ -103,9 +104,9 @@ class Discovery:
             )
         near = nearest_names(server_id, self._catalog.servers)
         raise ServerNotFound(
-            f"There is no server {server_id}.",
+            f"There is no server {named}.",
             hint=f"Did you mean {near[0]}?" if near else "Use a server id of listServers().",
-            serverId=server_id,
+            serverId=named,
         )
 
     def _tool(self, server: ServerEntry, name: str) -> ToolEntry:
@@ -124,10 +125,10 @@ class Discovery:
             )
         near = nearest_names(name, [tool.tool_name for tool in server.tools])
         raise ToolNotFound(
-            f"Server {server.server_id} has no tool {name}.",
+            f"Server {server.server_id} has no tool {shorten(name)}.",
             hint=f"Did you mean {near[0]}?" if near else "Use a tool name of listTools().",
             serverId=server.server_id,
-            toolName=name,
+            toolName=shorten(name),
         )
 
 

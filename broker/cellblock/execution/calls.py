@@ -24,6 +24,7 @@ from cellblock.errors import (
     ToolNotFound,
 )
 from cellblock.execution import payload
+from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.unwrap import kind_of, unwrap
@@ -282,11 +283,7 @@ class ToolCalls:
         error.details.setdefault("toolName", call.tool)
         if isinstance(error, SchemaValidationError) and call.export is not None:
             error.details.setdefault("exportName", call.export)
-        body = payload.encode(error.as_json())
-        if len(body) > self.max_reply_bytes:
-            error.details.pop("result", None)
-            body = payload.encode(error.as_json())
-        self.reply(call_id, False, body)
+        self.reply(call_id, False, encode_error(error, self.max_reply_bytes))
 
     def _finish(self, call: CallFacts) -> None:
         call.over = True

@@ -120,11 +120,13 @@ class Executor:
         self._settings = settings
         self._policy = policy
         self._types = TypeErrors(settings, self._checker)
-        before, self._generation = self._generation, Generation()
+        before, self._generation = self._generation, Generation(self._generation)
         return before
 
     async def close(self) -> None:
-        """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`."""
+        """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
+        # First: the place of a run that is aborted would go to one that waits.
+        self._pool.close()
         for run in self._live.values():
             run.abort()
         if self._live:

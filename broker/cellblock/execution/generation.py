@@ -11,9 +11,18 @@ T = TypeVar("T")
 
 
 class Generation:
-    """Counts those who are inside; `ended` waits until there are none."""
+    """Counts those who are inside; `ended` waits until there are none, here and in generations before.
 
-    def __init__(self) -> None:
+    Args:
+        before: The generation before: its runs may use what this one's do, and outlast them.
+
+    Attributes:
+        number: How many changes there were before it.
+    """
+
+    def __init__(self, before: Generation | None = None) -> None:
+        self.number: int = before.number + 1 if before is not None else 0
+        self._before = before._unfinished() if before is not None else None
         self._inside = 0
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -39,9 +48,17 @@ class Generation:
         with self:
             return await work
 
-    async def ended(self) -> None:
-        """Waits until nobody is inside. No bound: runs have their own."""
+    async def ended(self, since: int = 0) -> None:
+        """Waits until nobody is inside, nor in a generation before it from number `since` on. No bound: runs have their
+        own."""
+        if self._before is not None and self._before.number >= since:
+            await self._before.ended(since)
         if self._inside:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+
+    def _unfinished(self) -> Generation | None:
+        """The latest generation up to this one that somebody is in."""
+        self._before = self._before._unfinished() if self._before is not None else None
+        return self if self._inside else self._before

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.config import LimitSettings
+from cellblock.config import LimitRange, LimitSettings
 from cellblock.errors import InvalidRequest
 from cellblock.execution.response import Diagnostic
 
@@ -35,11 +35,12 @@ class Limits:
 
 
 def resolve_limits(
-    asked: Mapping[str, Any] | None, settings: LimitSettings
+    asked: Mapping[str, Any] | None, settings: LimitSettings, *, message_bytes: int
 ) -> tuple[Limits, list[Diagnostic]]:
     """The limits of a run, and a warning for each that was asked for above its maximum.
 
-    Keys that are not known are ignored (section 3.2.4).
+    Keys that are not known are ignored (section 3.2.4). What may be logged in all may be logged in one entry, which is
+    one message: so it is at most `message_bytes`, whatever the settings say.
 
     Raises:
         InvalidRequest: A known limit is no integer, or below its least value.
@@ -47,10 +48,12 @@ def resolve_limits(
     values: dict[str, int] = {}
     warnings: list[Diagnostic] = []
     for key, (name, least) in KEYS.items():
-        allowed = getattr(settings, name)
+        allowed: LimitRange = getattr(settings, name)
+        capped = key == "maxLogBytes" and allowed.maximum > message_bytes
+        maximum = message_bytes if capped else allowed.maximum
         value: object = (asked or {}).get(key)
         if value is None:
-            values[name] = allowed.default
+            values[name] = min(allowed.default, maximum)
             continue
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -60,15 +63,16 @@ def resolve_limits(
             raise InvalidRequest(
                 f"limits.{key} is {value}, below {least}.", hint=f"Give limits.{key} of {least} or more."
             )
-        if value > allowed.maximum:
+        if value > maximum:
+            setting = "max_message_bytes" if capped else f"limits.{name}.maximum"
             warnings.append(
                 Diagnostic(
                     severity="warning",
                     code="LIMIT_CLAMPED",
-                    message=f"limits.{key} = {value} is over this host's maximum; {allowed.maximum} is in force.",
-                    hint=f"Ask for at most {allowed.maximum}, or raise limits.{name}.maximum in the configuration.",
+                    message=f"limits.{key} = {value} is over this host's maximum; {maximum} is in force.",
+                    hint=f"Ask for at most {maximum}, or raise {setting} in the configuration.",
                     path=f"/limits/{key}",
                 )
             )
-        values[name] = min(value, allowed.maximum)
+        values[name] = min(value, maximum)
     return Limits(**values), warnings

@@ -19,6 +19,7 @@ from cellblock.catalog.modules import (
     fixed_modules,
 )
 from cellblock.catalog.suggest import nearest_names
+from cellblock.errors import shorten
 from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import SCRIPT_NAME, Script, prepare
@@ -128,11 +129,12 @@ def refused_plan(why: str) -> Plan:
 
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     """Why a specifier cannot be imported, as the body of an error."""
+    named = shorten(specifier)
     if not specifier.startswith(SERVERS_PREFIX):
         near = nearest_names(specifier, [name for name in fixed_modules() if name != IMPORT_SPECIFIER])
         return {
             "errorClass": "CodemodeError",
-            "message": f"Cannot import {specifier!r}: only @codemode/* modules exist here.",
+            "message": f"Cannot import {named!r}: only @codemode/* modules exist here.",
             "hint": f"Did you mean {near[0]!r}?" if near else "Use tools of @codemode/servers/* instead.",
         }
     server_id = specifier[len(SERVERS_PREFIX) :]
@@ -155,9 +157,9 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     known = ", ".join(catalog.servers) or "none"
     return {
         "errorClass": "ServerNotFoundError",
-        "message": f"Cannot import {specifier!r}: there is no such server.",
+        "message": f"Cannot import {named!r}: there is no such server.",
         "hint": f"Did you mean {SERVERS_PREFIX}{near[0]}?" if near else f"Connected servers: {known}.",
-        "serverId": server_id,
+        "serverId": shorten(server_id),
     }
 
 
@@ -174,7 +176,7 @@ def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Di
             Diagnostic(
                 severity="warning",
                 code="CAPABILITY_UNAVAILABLE",
-                message=f"The requested capability {name!r} is not available.",
+                message=f"The requested capability {shorten(name)!r} is not available.",
                 hint=error["hint"],
                 error_class="ServerNotFoundError",
             )

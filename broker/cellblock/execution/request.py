@@ -78,7 +78,7 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
             f"`code` has {size} bytes, over the maximum of {settings.max_code_bytes}.",
             hint="Move data out of the script: let it fetch what it needs through tools.",
         )
-    limits, warnings = resolve_limits(body.limits, settings.limits)
+    limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
     return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck, body.grants)
 

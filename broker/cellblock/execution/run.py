@@ -14,6 +14,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
+from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, stacks_in_result
 from cellblock.execution.limits import Limits
@@ -294,10 +295,16 @@ class Run:
                 )
             self._reply(message.id, True, answer)
         except ScriptError as error:
-            self._reply(message.id, False, payload.encode(error.as_json()))
+            self._refuse(message.id, error)
         except payload.PayloadError as error:
-            failure = ScriptError(f"The request is {error}.", hint="Pass plain JSON data.")
-            self._reply(message.id, False, payload.encode(failure.as_json()))
+            self._refuse(message.id, ScriptError(f"The request is {error}.", hint="Pass plain JSON data."))
+        except Exception:
+            logger.exception("a discovery request failed inside Cellblock")
+            failure = ScriptError(
+                f"Cellblock failed while it answered {message.op}.",
+                hint="Do without it; report this with the broker's log.",
+            )
+            self._refuse(message.id, failure)
 
     def _settle(self) -> None:
         self._move(Event.SETTLE)
@@ -331,6 +338,9 @@ class Run:
         withheld = imported_withheld(script, self._calls.catalog)
         found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports, withheld)
         self._diagnostics.append(found)
+
+    def _refuse(self, call_id: int, error: ScriptError) -> None:
+        self._reply(call_id, False, encode_error(error, self._max_message_bytes))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.RUNNING and self._lease is not None:

@@ -53,4 +53,3 @@ class Grantee:
 
 
 EMBEDDING: Final = Grantee("embedding")
-CLI: Final = Grantee("cli")

@@ -7,16 +7,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, cast
 
+from cellblock.errors import shorten
+
 MAX_CHARS: Final = 120
 """Longest `expected` or `received`, in characters."""
 _TEXT: Final = 60
 _KEYS: Final = 5
 _CHOICES: Final = 12
-
-
-def shorten(text: str, limit: int = MAX_CHARS) -> str:
-    """At most `limit` characters, with an ellipsis where some are left out."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def type_name(value: Any) -> str:
@@ -41,7 +38,7 @@ def received(value: Any) -> str:
         if not keys:
             return "empty object"
         names = ", ".join(shorten(key, 20) for key in islice(keys, _KEYS))
-        return shorten(f"object with the properties {names}{', …' if len(keys) > _KEYS else ''}")
+        return shorten(f"object with the properties {names}{', …' if len(keys) > _KEYS else ''}", MAX_CHARS)
     if isinstance(value, list):
         count = len(cast("list[Any]", value))
         return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
@@ -78,7 +75,7 @@ def expected_of(schema: Any) -> str:
         return "nothing" if schema is False else "any value"
     part = cast("dict[str, Any]", schema)
     if "const" in part:
-        return shorten(literal(part["const"]))
+        return shorten(literal(part["const"]), MAX_CHARS)
     options = part.get("enum")
     if isinstance(options, list) and options:
         return shorten(one_of(cast("list[Any]", options)))

@@ -339,12 +339,22 @@ def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
     if lower and upper:
         tried.append((max(lower) + min(upper)) / 2)
     for number in tried:
-        candidates = [number] if step is None else [math.ceil(number / step) * step, number // step * step]
-        for value in candidates:
+        for value in _multiples(number, step):
             fits = (low is None or value >= low) and (high is None or value <= high)
             if fits and (above is None or value > above) and (below is None or value < below):
                 return int(value) if value == int(value) else value
     raise _Impossible
+
+
+def _multiples(number: int | float, step: int | float | None) -> list[int | float]:
+    if step is None:
+        return [number]
+    try:
+        near = [math.ceil(number / step) * step, number // step * step]
+    except (OverflowError, ValueError):
+        # So small a step that there are more of them than numbers.
+        return []
+    return [value for value in near if math.isfinite(value)]
 
 
 def _limit(part: dict[str, Any], keyword: str) -> int | float | None:

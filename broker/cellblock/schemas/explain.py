@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
+from cellblock.errors import shorten
 from cellblock.schemas import describe
 from cellblock.schemas.keywords import pointer_of
 
@@ -108,8 +109,8 @@ def _order(found: _Found) -> tuple[int, int]:
 
 
 def _violation(found: _Found) -> Violation:
-    path = describe.shorten(pointer_of(list(found.path)), MAX_POINTER_CHARS)
-    expected = describe.shorten(found.expected)
+    path = shorten(pointer_of(list(found.path)), MAX_POINTER_CHARS)
+    expected = shorten(found.expected, describe.MAX_CHARS)
     what = path or "The input"
     if found.keyword in ("required", "dependentRequired"):
         message = f"{what} is required, but is missing."
@@ -257,7 +258,7 @@ def _limit(kind: ValidationErrorKind, value: Any) -> str | None:
         case ValidationErrorKind.MaxProperties(limit=limit):
             return f"an object with at most {_times(limit, 'property', 'properties')}"
         case ValidationErrorKind.Pattern(pattern=pattern):
-            return f"a string that matches the pattern {describe.shorten(pattern, 80)}"
+            return f"a string that matches the pattern {shorten(pattern, 80)}"
         case ValidationErrorKind.UniqueItems():
             return "an array whose items all differ"
         case ValidationErrorKind.Contains():

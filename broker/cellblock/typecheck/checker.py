@@ -120,7 +120,7 @@ class TypeChecker:
         bound_seconds: float,
         wait_for_start: bool = False,
     ) -> Checked:
-        """Checks one script. Never raises for what the script or a server says.
+        """Checks one script. Never raises for what the script or a server says, nor for what the machine lacks.
 
         Args:
             code: The agent's source.
@@ -154,6 +154,10 @@ class TypeChecker:
             # Parsing beyond its bound, or a report of another shape than the protocol's.
             logger.info("a script could not be type-checked: %r", error)
             return Checked(gave_up="the compiler's report cannot be read")
+        except (OSError, RuntimeError) as error:
+            # No descriptor, process or thread is left: the run that this is for has its response all the same.
+            logger.warning("a script could not be type-checked: %r", error)
+            return Checked(gave_up=f"this machine cannot run the compiler now: {error}")
 
     async def close(self) -> None:
         """Kills the compiler and waits for its end, within bounds."""

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Outstanding:
-    """One call that is with the server."""
+    """One call that is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
 
     by: Requester | None
     clock: asyncio.Timeout
@@ -50,6 +50,7 @@ class Outstanding:
     run_clock: Callable[[], AbstractContextManager[None]] | None = None
     asking: int = 0
     left: float = 0.0
+    refusal: int | None = None
 
     def progress(self, server: str, tool: str) -> ProgressFnT | None:
         """What to call with the server's reports of progress; None when nobody wants them."""
@@ -99,6 +100,14 @@ class Routing:
         finally:
             _current.reset(token)
             self._calls.discard(mine)
+
+    def note_status(self, status: int) -> bool:
+        """Takes the HTTP status of an answer for the call in whose context this is; False: it is no call's."""
+        call = _current.get()
+        if call is None or call not in self._calls:
+            return False
+        call.refusal = refused(status)
+        return True
 
     # The signatures are those of the SDK's callbacks; the context says nothing that is not known here.
 
@@ -165,6 +174,11 @@ class Routing:
         finally:
             _go_on(call)
             self._asking -= 1
+
+
+def refused(status: int) -> int | None:
+    """An HTTP status if it is a refusal."""
+    return status if status >= 400 else None
 
 
 def _refusal(code: int, message: str) -> types.ErrorData:

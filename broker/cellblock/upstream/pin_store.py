@@ -119,14 +119,20 @@ class PinStore:
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(prefix=".pins-", dir=self._directory)  # 0600
+        except OSError as error:
+            raise self._unusable(server, f"cannot be written: {error.strerror}") from None
+        temporary = Path(name)
+        try:
             # ASCII: a lone surrogate in an upstream's text is no UTF-8.
             with os.fdopen(handle, "w", encoding="ascii") as file:
                 json.dump(data, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
+            # A full disk must not get fuller with every attempt.
+            temporary.unlink(missing_ok=True)
             raise self._unusable(server, f"cannot be written: {error.strerror}") from None
-        return Path(name)
+        return temporary
 
     def _unusable(self, server: str, what: str) -> PinError:
         return PinError(

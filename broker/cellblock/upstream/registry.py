@@ -95,6 +95,8 @@ class Registry:
         self._check_names(servers)
         self._log_dir = log_dir
         self._started = 0
+        self._changes = 0
+        self._since: dict[Retired, int] = {}
         self._numbers: dict[str, int] = {}
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {
@@ -126,6 +128,7 @@ class Registry:
             ConfigError: A server is called `local` beside Python tools; nothing has changed then.
         """
         self._check_names(servers)
+        self._changes += 1
         before, old = self._servers, self.sessions
         wanted = {name: config for name, config in servers.items() if not config.disabled}
         kept = {name for name, config in wanted.items() if name in old and before[name] == config}
@@ -154,11 +157,15 @@ class Registry:
         self._changed()
         return change
 
-    async def release(self, retired: Sequence[Retired], unused: Callable[[], Awaitable[None]]) -> None:
-        """Closes sessions as soon as no run uses them any more, which `unused` waits for."""
-        await unused()
-        ended = [session for key in retired if (session := self._retired.pop(key, None)) is not None]
-        await asyncio.gather(*(session.close() for session in ended))
+    async def release(self, retired: Sequence[Retired], unused: Callable[[int], Awaitable[None]]) -> None:
+        """Closes sessions as soon as no run uses them any more.
+
+        Args:
+            retired: Of a `Change`.
+            unused: Waits for the end of all runs from before that change, but not of those from before the one of the
+                given number (the first is 1): they know nothing of sessions that began with it.
+        """
+        await asyncio.gather(*(self._release(key, unused) for key in retired))
 
     async def settled(self, bound: float) -> None:
         """Waits until no server is in its first attempt to connect, at most `bound` seconds."""
@@ -213,6 +220,12 @@ class Registry:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    async def _release(self, key: Retired, unused: Callable[[int], Awaitable[None]]) -> None:
+        await unused(self._since.pop(key))
+        await self._retired[key].close()
+        # Only now: whoever closes this registry meanwhile closes it, and waits for it, too.
+        del self._retired[key]
+
     def _check_names(self, servers: Mapping[str, ServerConfig]) -> None:
         if self._local and LOCAL_SERVER in servers:
             raise ConfigError(
@@ -223,6 +236,7 @@ class Registry:
     def _new_session(self, name: str, config: ServerConfig) -> UpstreamSession:
         self._started += 1
         self._numbers[name] = self._started
+        self._since[name, self._started] = self._changes
         return UpstreamSession(
             name,
             config,

@@ -27,7 +27,7 @@ from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
 from cellblock.upstream.login import Login
-from cellblock.upstream.outstanding import Routing
+from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
@@ -143,9 +143,11 @@ class UpstreamSession:
                 results: those are returned.
         """
         if self._places is None:
-            return await self._call(tool, value, call_bound)
+            return await self._call(tool, value, call_bound, call_bound)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + call_bound
         try:
-            async with asyncio.timeout(call_bound):
+            async with asyncio.timeout_at(deadline):
                 await self._places.acquire()
         except TimeoutError:
             raise ToolCallError(
@@ -154,11 +156,12 @@ class UpstreamSession:
                 certainty=Certainty.NOT_STARTED,
             ) from None
         try:
-            return await self._call(tool, value, call_bound)
+            return await self._call(tool, value, max(0.0, deadline - loop.time()), call_bound)
         finally:
             self._places.release()
 
-    async def _call(self, tool: str, value: Any, call_bound: float) -> types.CallToolResult:
+    async def _call(self, tool: str, value: Any, left: float, call_bound: float) -> types.CallToolResult:
+        """`left` is what waiting for a turn has left of `call_bound`."""
         client = self._client
         if client is None:
             raise ToolCallError(
@@ -166,14 +169,16 @@ class UpstreamSession:
                 hint="Try again later; Cellblock reconnects by itself.",
                 certainty=Certainty.NOT_STARTED,
             )
+        call: Outstanding | None = None
         try:
-            async with asyncio.timeout(call_bound) as clock:
+            async with asyncio.timeout(left) as clock:
                 with self._routing.call(clock) as call:
                     result = await call_tool(
                         client.session, self.name, tool, as_arguments(value), call.progress(self.name, tool)
                     )
         except MCPError as error:
-            raise self._mcp_failure(client, tool, error, call_bound) from None
+            refusal = call.refusal if call is not None else None
+            raise self._mcp_failure(client, tool, error, call_bound, refusal) from None
         except TimeoutError:
             raise failures.timed_out(self.name, tool, call_bound) from None
         except ValidationError:
@@ -233,7 +238,7 @@ class UpstreamSession:
                     stderr=log,
                     ended=ended,
                     max_message_bytes=self._settings.max_message_bytes,
-                    on_refusal=self._note_refusal,
+                    on_status=self._note_status,
                     on_cut=self._note_cut,
                     auth=self._login.auth if self._login is not None else None,
                 ),
@@ -251,8 +256,6 @@ class UpstreamSession:
                         await stack.enter_async_context(client)
                         self.facts = await self._learn(client)
                     self._client = client
-                    # The probe for a newer protocol may have been refused; that says nothing of calls.
-                    self._refusal = None
                     self._ready_at = asyncio.get_running_loop().time()
                     self._move(State.READY, "")
                     await self._serve(client, ended)
@@ -359,21 +362,24 @@ class UpstreamSession:
         safe = self._redactor.tree(plain)
         return result if safe == plain else types.CallToolResult.model_validate(safe, by_name=False)
 
-    def _note_refusal(self, status: int) -> None:
-        self._refusal = status
+    def _note_status(self, status: int) -> None:
+        if not self._routing.note_status(status):
+            self._refusal = refused(status)
 
     def _note_cut(self, why: str) -> None:
         self._cut = why
 
-    def _mcp_failure(self, client: Client, tool: str, error: MCPError, bound: float) -> ToolCallError:
-        if failures.session_gone(error, self._refusal):
+    def _mcp_failure(
+        self, client: Client, tool: str, error: MCPError, bound: float, refusal: int | None
+    ) -> ToolCallError:
+        if failures.session_gone(error, refusal):
             # Every later call would be refused too: a new session is needed.
             self._lose(client)
             return failures.forgotten(self.name, tool)
         if failures.is_closed(error):
             self._lose(client)
             return failures.closed(self.name, tool, self._cut)
-        if error.message == failures.HTTP_REFUSED and self._refusal is not None:
+        if error.message == failures.HTTP_REFUSED and refusal is not None:
             login = self._login.trouble() if self._login is not None else None
-            return failures.refused(self.name, tool, self._refusal, login)
+            return failures.refused(self.name, tool, refusal, login)
         return failures.answered(self.name, tool, error, bound, self._redactor)

@@ -18,7 +18,7 @@ from cellblock.errors import CellblockError
 
 
 class AllBusy(CellblockError):
-    """No thread became free in time; the work was not started."""
+    """No thread was to be had in time; the work was not started."""
 
 
 class StillRunning(CellblockError):
@@ -54,7 +54,7 @@ class ToolThreads:
         """The result of `work()`, called in a thread with a copy of this context.
 
         Raises:
-            AllBusy: `bound` seconds went by without a free thread.
+            AllBusy: `bound` seconds went by without a free thread, or none could be started.
             StillRunning: They went by before the work ended.
             BaseException: Whatever the work raised.
         """
@@ -68,7 +68,11 @@ class ToolThreads:
                 f"All {self._maximum} threads for tools are busy.", hint="Try again later."
             ) from None
         future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-        inbox = self._idle.pop() if self._idle else self._start()
+        try:
+            inbox = self._idle.pop() if self._idle else self._start()
+        except RuntimeError:
+            self._free.release()
+            raise AllBusy("No thread can be started for a tool.", hint="Try again later.") from None
         self.busy += 1
 
         def ended(value: Any, error: BaseException | None) -> None:

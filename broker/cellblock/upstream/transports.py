@@ -110,7 +110,7 @@ async def open_transport(
     stderr: TextIO,
     ended: asyncio.Event,
     max_message_bytes: int,
-    on_refusal: Callable[[int], None],
+    on_status: Callable[[int], None],
     on_cut: Callable[[str], None],
     auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Streams, None]:
@@ -121,7 +121,8 @@ async def open_transport(
         stderr: Where a started process's stderr goes.
         ended: Set when the connection is over.
         max_message_bytes: Largest message in bytes; the SDK holds events of the older SSE transport to 1 MiB.
-        on_refusal: Told the HTTP status (400 or more) of each refused message; the SDK's errors do not carry it.
+        on_status: Told the HTTP status of each answer to a message, in the context of the call that it belongs to where
+            the SDK keeps that; the SDK's errors do not carry it.
         on_cut: Told why Cellblock ends a connection itself.
         auth: Puts credentials on each HTTP request.
 
@@ -138,8 +139,7 @@ async def open_transport(
             assert config.url is not None
 
             async def note(response: httpx2.Response) -> None:
-                if response.status_code >= 400:
-                    on_refusal(response.status_code)
+                on_status(response.status_code)
 
             def watched(
                 headers: dict[str, str] | None = None,
@@ -161,8 +161,8 @@ async def open_transport(
 
             async def watch(response: httpx2.Response) -> None:
                 # GET opens the optional stream of notifications; refusing that is no failure.
-                if response.request.method == "POST" and response.status_code >= 400:
-                    on_refusal(response.status_code)
+                if response.request.method == "POST":
+                    on_status(response.status_code)
                 cap_response(response, max_message_bytes)
 
             client.event_hooks["response"].append(watch)

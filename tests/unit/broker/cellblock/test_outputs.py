@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.typescript import declare_server
-from cellblock.config import SchemaSettings
+from cellblock.config import SchemaSettings, parse_settings
+from cellblock.errors import ConfigError
 from cellblock.frontend.context import declarations_in_budget
-from cellblock.outputs import KnownOutputs, ToolRefiner
+from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind
@@ -140,3 +142,13 @@ def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
         boxed = World(tool(output_schema=schema), unbox=True).server.tools[0]
         assert (boxed.box, boxed.output_schema) == (expected, unbox_schema(schema))
         assert World(tool(output_schema=schema)).server.tools[0].box is None
+
+
+def test_an_overlay_that_would_be_two_servers_is_refused(tmp_path: Path) -> None:
+    servers = {name: {"command": "true"} for name in ("a b", "a_b")}
+    made = parse_settings({"mcpServers": servers, "cellblock": {"state_dir": str(tmp_path)}})
+    assert load_overlays(made) == {}
+    made.overlay_dir.mkdir(parents=True)
+    (made.overlay_dir / "a_b.toml").write_text('[tools.wipe]\nclass = "read"\n')
+    with pytest.raises(ConfigError, match="that of two servers, 'a b' and 'a_b'"):
+        load_overlays(made)

@@ -113,6 +113,23 @@ def test_a_folder_that_has_no_lock_yet_is_left_alone_until_it_is_old(state_dir: 
     assert young.exists() and not old.exists() and (state_dir / "a file").exists()
 
 
+def test_what_other_brokers_tidy_up_meanwhile_is_no_error(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_stale(state_dir / "gone")
+    folder = state_dir / "broker-stopping"
+    folder.mkdir()
+    opened = os.open
+
+    def gone_by_then(path: Path, *arguments: int) -> int:
+        folder.rmdir()
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(socket_dir.os, "open", gone_by_then)
+    remove_stale(state_dir)
+    assert not folder.exists()
+
+
 def test_a_folder_lost_to_another_broker_is_made_again(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,42 @@ async def test_closing_from_inside_a_message_is_safe(context: Context, endpoint:
     await asyncio.sleep(0)
     assert len(got) == 1
     dealer.close()
+
+
+async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_socket, "SEND_HIGH_WATER_MARK", 5)
+    pair = Pair(context, f"ipc://{tmp_path}/s")
+    deaf = context.socket(zmq.DEALER)
+    deaf.setsockopt(zmq.IDENTITY, b"deaf")
+    deaf.setsockopt(zmq.RCVHWM, 1)
+    deaf.setsockopt(zmq.LINGER, 0)
+    deaf.connect(f"ipc://{tmp_path}/s")
+    deaf.send(b"hello")
+    pair.dealer.send([b"hello"])
+    await pair.at_router.until(2)
+    count = 600
+    for number in range(count):
+        # Long enough that the kernel's buffers do not take all of them.
+        pair.router.send([b"deaf", str(number).encode(), b"x" * 10_000])
+    sent = [[str(number).encode()] for number in range(50)]
+    for parts in sent:
+        pair.router.send([b"peer", *parts])
+        pair.dealer.send(parts)
+    assert await pair.at_dealer.until(50) == sent
+    await pair.at_router.until(52)
+    before = time.process_time()
+    await asyncio.sleep(0.5)
+    assert time.process_time() - before < 0.25, "it spins"
+    # Once it reads, it gets all of it, in order.
+    got: list[bytes] = []
+    async with asyncio.timeout(BOUND):
+        while len(got) < count:
+            try:
+                got.append(deaf.recv_multipart(zmq.NOBLOCK)[0])
+            except zmq.Again:
+                await asyncio.sleep(0.001)
+    assert got == [str(number).encode() for number in range(count)]
+    deaf.close()
+    pair.close()

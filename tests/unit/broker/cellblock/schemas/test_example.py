@@ -94,6 +94,12 @@ EXAMPLES: list[tuple[Any, Any]] = [
     ({"type": "integer", "minimum": 5, "maximum": 4}, None),
     ({"examples": ["x" * 5000], "type": "string"}, "text"),
     ({"$ref": "http://127.0.0.1:1/x"}, None),
+    # Steps so small that dividing by them leaves the range of numbers.
+    ({"type": "number", "multipleOf": 1e-320}, 0),
+    (
+        {"type": "object", "required": ["a"], "properties": {"a": {"type": "number", "multipleOf": 5e-324}}},
+        {"a": 0},
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from cellblock.typecheck import checker as module
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.typecheck.session import CompilerSession
 from cellblock_worker.confinement import BUNDLE_DIR
 from support import gone, until
 
@@ -345,3 +347,18 @@ async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> N
     first = await check("(await t.list_tasks({})).title; t.list_task();")
     assert ["'title'" in fault.message for fault in first.faults] == [True, False]
     assert "`list_tasks`" in (first.faults[1].hint or "")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+)
+async def test_what_the_machine_lacks_is_said_and_not_raised(
+    checker: TypeChecker, check: Check, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def lacking(self: CompilerSession) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompilerSession, "initialize", lacking)
+        assert str(error) in (await check(WRONG)).gave_up
+    assert len((await check(WRONG)).faults) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -47,6 +49,21 @@ def test_files_are_private_and_nothing_is_left_beside_them(store: PinStore) -> N
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_full_disk_is_not_made_fuller(store: PinStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create("files", pins())
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        for write in (store.replace, store.create):
+            with pytest.raises(PinError, match="No space left"):
+                write("files", pins("other"))
+    assert list(store.path("files").parent.iterdir()) == [store.path("files")]
+    assert store.load("files") == pins()
 
 
 def test_every_server_has_a_file_of_its_own_in_the_directory(store: PinStore) -> None:

@@ -63,6 +63,20 @@ async def test_no_more_than_the_maximum_at_once(threads: ToolThreads) -> None:
     assert threads.busy == 0
 
 
+async def test_a_thread_that_cannot_be_started_costs_no_place(
+    threads: ToolThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(4):
+            with pytest.raises(AllBusy, match="No thread can be started"):
+                await threads.run(lambda: 1, BOUND)
+    assert (await threads.run(lambda: 1, BOUND), threads.busy) == (1, 0)
+
+
 async def test_work_that_is_given_up_holds_its_thread_until_it_ends(threads: ToolThreads) -> None:
     release = threading.Event()
     with pytest.raises(StillRunning):
