@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
@@ -41,15 +42,22 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     ("call", "said"),
     [
         ("never({})", "did not answer"),
-        ("garbage({})", "did not answer"),
-        ("deep({ depth: 300 })", "did not answer"),
+        ("garbage({})", "no tool result"),
+        ("deep({ depth: 300 })", "no tool result"),
+        ("deep({ depth: 100_000 })", "no tool result"),
         ("wrong_shape({})", "no tool result"),
+        ("raw({ text: '\"result\":null' })", "no tool result"),
+        ('raw({ text: \'"result":"x"\' })', "no tool result"),
+        ('raw({ text: \'"result":{"content":7}\' })', "no tool result"),
+        # A code of JSON-RPC's free range means what the server says.
+        ("refuse({ code: -32001 })", "not like this (JSON-RPC error -32001)"),
+        ("refuse({ code: -32000 })", "not like this (JSON-RPC error -32000)"),
     ],
 )
 async def test_no_usable_answer_is_a_tool_call_error_within_the_bound(
     broker: Broker, call: str, said: str
 ) -> None:
-    """The SDK's client would wait for ever for the first three; the script goes on, and so does the session."""
+    """The SDK's client would wait for ever for most of these; the script goes on, and so does the session."""
     code = f"""
         import * as plain from "@codemode/servers/plain";
         import {{ ToolCallError }} from "@codemode/errors";
@@ -68,10 +76,34 @@ async def test_no_usable_answer_is_a_tool_call_error_within_the_bound(
     assert said in result["failed"]["message"]
     assert result["failed"]["hint"]
     assert result["failed"]["certainty"] == "may_have_run"
-    assert result["ms"] < CALL_BOUND_MS + 1500
+    assert result["ms"] < CALL_BOUND_MS + 1500 and (said == "did not answer") == (
+        result["ms"] >= CALL_BOUND_MS
+    )
     assert result["other"] == '{"at": "the same time"}'
     assert result["after"] == '{"n": 1}'
     assert [entry.ok for entry in response.tool_trace] == [False, True, True]
+
+
+async def test_half_of_an_emoji_costs_that_half_and_no_answer(broker: Broker) -> None:
+    """JSON allows it, and JavaScript's servers write it when they cut a text."""
+    content = r'{"\ud83d":["abcd\ud83d","\ud83d\ude00","\\ud83d"]}'
+    text = '"result":{"content":[],"structuredContent":' + content + "}"
+    code = f"""
+        import {{ raw }} from "@codemode/servers/plain";
+        globalThis.__codemode_result__ = await raw({{ text: {json.dumps(text)} }});
+    """
+    result = succeeded(await within(broker.run(code)))
+    assert result == {"\ufffd": ["abcd\ufffd", "\U0001f600", "\\ud83d"]}
+
+
+async def test_structured_content_needs_no_text_beside_it(broker: Broker) -> None:
+    code = """
+        import { raw } from "@codemode/servers/plain";
+        const failed = await raw({ text: '"result":{"structuredContent":{"why":"no such issue"},"isError":true}' })
+            .catch((error) => error.message);
+        globalThis.__codemode_result__ = [failed, await raw({ text: '"result":{"structuredContent":{"a":1}}' })];
+    """
+    assert succeeded(await within(broker.run(code))) == ['{"why": "no such issue"}', {"a": 1}]
 
 
 async def test_an_answer_as_deep_as_mcp_allows_arrives(broker: Broker) -> None:

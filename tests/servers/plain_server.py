@@ -31,6 +31,7 @@ TOOLS = {
     "deep": "Answers with `depth` nested arrays as structuredContent, with isError if `error`",
     "garbage": "Answers with a line that is no JSON",
     "wrong_shape": "Answers with a result that is no tool result",
+    "raw": 'Answers with `text` as the JSON after its id, such as `"result": null`',
     "fail": "Answers with isError and `text`",
     "refuse": "Answers with a JSON-RPC error, of `bytes` bytes more",
     "die": "Exits while the call is in flight",
@@ -133,6 +134,8 @@ class Server:
             self.reply(request_id, {"content": [], "structuredContent": arguments})
         elif name == "garbage":
             write_line('{"jsonrpc":"2.0","id":' + json.dumps(request_id) + ',"result":{"content":[')
+        elif name == "raw":
+            write_line(f'{{"jsonrpc":"2.0","id":{json.dumps(request_id)},{arguments["text"]}}}')
         elif name == "wrong_shape":
             self.reply(request_id, {"content": "not a list"})
         elif name == "fail":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
 import mcp_types as types
@@ -63,7 +64,10 @@ def full_result(result: types.CallToolResult) -> dict[str, Any]:
 
 def _tool_error(result: types.CallToolResult, server: str, tool: str) -> ToolCallError:
     texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
-    text = "\n".join(texts).strip() or "no message"
+    text = "\n".join(texts).strip()
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False, default=str)
+    text = text or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
     return ToolCallError(

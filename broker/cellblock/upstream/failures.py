@@ -7,6 +7,7 @@ from typing import Final, cast
 from mcp import MCPError
 
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.upstream.incoming import NO_ANSWER
 from cellblock.upstream.message_cap import is_too_large
 from cellblock.upstream.redaction import Redactor
 
@@ -17,7 +18,6 @@ CONNECTION_CLOSED_TEXT: Final = "Connection closed"
 HTTP_REFUSED: Final = "Server returned an error response"
 """How the SDK words an HTTP status of 400 or more that came without a JSON-RPC error."""
 
-_REQUEST_TIMEOUT: Final = -32001
 _METHOD_NOT_FOUND: Final = -32601
 
 
@@ -75,10 +75,19 @@ def refused(server: str, tool: str, status: int, login: tuple[str | None, str] |
     )
 
 
-def answered(server: str, tool: str, error: MCPError, bound: float, redactor: Redactor) -> ToolCallError:
+def no_result(server: str, tool: str) -> ToolCallError:
+    """An answer that is no tool result."""
+    return ToolCallError(
+        f"{server} answered {tool} with something that is no tool result.",
+        hint="The tool has probably run; report this to the server's authors.",
+        summary="the answer is no tool result",
+    )
+
+
+def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> ToolCallError:
     """A JSON-RPC error instead of a result."""
-    if error.code == _REQUEST_TIMEOUT:
-        return timed_out(server, tool, bound)
+    if error.message == NO_ANSWER:
+        return no_result(server, tool)
     if is_too_large(error.message):
         return ToolCallError(
             f"The answer of {server} to {tool} is too large: {redactor.text(error.message)}.",

@@ -36,6 +36,9 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
         if why or (isinstance(meta, dict) and _MALFORMED in meta):
             kept = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
             result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
+    elif "structuredContent" in result:
+        # The text beside it is for clients that know no structured content; some servers leave it out.
+        result.setdefault("content", [])
     return item
 
 

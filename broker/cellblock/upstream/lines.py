@@ -29,6 +29,12 @@ class TooLong:
     answers: int | None
 
 
+def answered_id(head: bytes, tail: bytes) -> int | None:
+    """The id of the request that a line answers, where its beginning or its end says so as most servers write it."""
+    found = _ID_AT_START.search(head[:KEPT_BYTES]) or _ID_AT_END.search(tail[-KEPT_BYTES:])
+    return int(found[1]) if found else None
+
+
 class LineSplitter:
     """Sans-I/O: bytes in, lines out.
 
@@ -79,6 +85,6 @@ class LineSplitter:
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts.clear()
             return line
-        found = _ID_AT_START.search(self._head) or _ID_AT_END.search(self._tail)
+        answers = answered_id(self._head, self._tail)
         self._head = self._tail = b""
-        return TooLong(size, int(found[1]) if found else None)
+        return TooLong(size, answers)

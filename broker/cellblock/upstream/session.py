@@ -178,14 +178,11 @@ class UpstreamSession:
                     )
         except MCPError as error:
             refusal = call.refusal if call is not None else None
-            raise self._mcp_failure(client, tool, error, call_bound, refusal) from None
+            raise self._mcp_failure(client, tool, error, refusal) from None
         except TimeoutError:
             raise failures.timed_out(self.name, tool, call_bound) from None
         except ValidationError:
-            raise ToolCallError(
-                f"{self.name} answered {tool} with something that is no tool result.",
-                hint="The tool has probably run; report this to the server's authors.",
-            ) from None
+            raise failures.no_result(self.name, tool) from None
         except (UnicodeEncodeError, ValueError, RecursionError) as error:
             # The SDK could not write the request: text that is no UTF-8, or too deep.
             raise ToolCallError(
@@ -369,9 +366,7 @@ class UpstreamSession:
     def _note_cut(self, why: str) -> None:
         self._cut = why
 
-    def _mcp_failure(
-        self, client: Client, tool: str, error: MCPError, bound: float, refusal: int | None
-    ) -> ToolCallError:
+    def _mcp_failure(self, client: Client, tool: str, error: MCPError, refusal: int | None) -> ToolCallError:
         if failures.session_gone(error, refusal):
             # Every later call would be refused too: a new session is needed.
             self._lose(client)
@@ -382,4 +377,4 @@ class UpstreamSession:
         if error.message == failures.HTTP_REFUSED and refusal is not None:
             login = self._login.trouble() if self._login is not None else None
             return failures.refused(self.name, tool, refusal, login)
-        return failures.answered(self.name, tool, error, bound, self._redactor)
+        return failures.answered(self.name, tool, error, self._redactor)

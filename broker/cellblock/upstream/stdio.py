@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
 import anyio
-import mcp_types as types
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
@@ -26,6 +25,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from cellblock.config import ServerConfig
+from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
 from cellblock_worker import lifetime
@@ -170,10 +170,7 @@ async def _read(
 def _parsed(line: bytes | TooLong, cap: int) -> Incoming:
     if isinstance(line, TooLong):
         return too_large_error(line, cap)
-    try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        return error
+    return read_message(line)
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:

@@ -1,0 +1,57 @@
+"""From a line of a stdio server to a message of the SDK: one that cannot be read fails at once what it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, cast
+
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from cellblock.upstream.lines import answered_id
+
+NO_ANSWER: Final = "cellblock: the answer is no JSON-RPC response"
+"""The error that a request is failed with whose answer cannot be read."""
+
+MAX_DEPTH: Final = 200
+"""Deepest nesting of a message, as of the fast parser's; the SDK cannot handle much more."""
+
+
+def read_message(line: bytes) -> SessionMessage | Exception:
+    """The message, or what was wrong with the line where it answers nothing that is known."""
+    try:
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return _second_look(line, error)
+
+
+def _second_look(line: bytes, why: ValueError) -> SessionMessage | Exception:
+    """JSON allows lone surrogates, which half of a cut emoji is, and the fast parser does not: they become U+FFFD."""
+    answers: object = answered_id(line, line)
+    try:
+        data: object = _well_formed(json.loads(line))
+        if isinstance(data, dict):
+            message = cast("dict[str, Any]", data)
+            answers = None if "method" in message else message.get("id")
+        return SessionMessage(types.jsonrpc_message_adapter.validate_python(data, by_name=False))
+    except (ValidationError, ValueError, RecursionError):
+        pass
+    if not isinstance(answers, int | str) or isinstance(answers, bool):
+        return why
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=NO_ANSWER)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=answers, error=error))
+
+
+def _well_formed(value: Any, depth: int = 0) -> Any:
+    """Raises ValueError where it is too deep."""
+    if depth > MAX_DEPTH:
+        raise ValueError("nested too deep")
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {_well_formed(key): _well_formed(item, depth + 1) for key, item in items}
+    if isinstance(value, list):
+        return [_well_formed(item, depth + 1) for item in cast("list[Any]", value)]
+    return value
