@@ -149,9 +149,11 @@ async def _go_first(foreign: set[int], pool: Pool, *, contexts: int) -> realtime
 
 
 async def _watch_silence(pool: Pool) -> None:
+    loop = asyncio.get_running_loop()
     while True:
+        due = loop.time() + SILENCE_CHECK_SECONDS
         await asyncio.sleep(SILENCE_CHECK_SECONDS)
-        pool.check_silence()
+        pool.check_silence(loop.time() - due)
 
 
 async def _host_started(pool: Pool, host: LocalHost, log_file: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,6 +25,9 @@ BACKLOG_CAP: Final = 50_000
 
 LOOK_BATCH: Final = 256
 """Messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets waiting."""
+
+LOOK_SECONDS: Final = 0.01
+"""The same for messages that take long."""
 
 # Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
 _EVENTS: Final = int(zmq.EVENTS)
@@ -135,6 +139,7 @@ class LoopSocket:
     def _look(self) -> None:
         self._scheduled = False
         socket = self._socket
+        until = time.monotonic() + LOOK_SECONDS
         for _ in range(LOOK_BATCH):
             if socket.closed:
                 return
@@ -152,6 +157,8 @@ class LoopSocket:
                     # The FD is edge-triggered: without another look, what is queued would wait for the next edge.
                     self._look_soon()
                     raise
+                if time.monotonic() > until:
+                    break
             elif not sent:
                 return
         self._look_soon()

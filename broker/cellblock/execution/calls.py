@@ -24,6 +24,7 @@ from cellblock.errors import (
     ToolNotFound,
 )
 from cellblock.execution import payload
+from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
@@ -84,7 +85,7 @@ class ToolCalls:
         maximum: `maxToolCalls`; the broker's count is the truth.
         concurrent: Calls that may be with upstreams at the same time.
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
-        max_reply_bytes: Cap of one answer.
+        max_reply_bytes: Cap of one answer; inputs of so many bytes in all are decoded at the same time.
         on_call: Told each call as it ends.
         schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
         learner: Shown each successful result, after its answer has been sent.
@@ -110,12 +111,14 @@ class ToolCalls:
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
+    _loads: CallLoads = field(init=False)
     _waiting_since: float | None = None
     _waited: float = 0.0
     _running: int = 0
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.concurrent)
+        self._loads = CallLoads(self.max_reply_bytes)
 
     @property
     def at_limit(self) -> bool:
@@ -132,7 +135,7 @@ class ToolCalls:
         """Starts one call; its answer is sent when it comes."""
         call = CallFacts(server_id, tool_name, time.monotonic())
         self.calls.append(call)
-        self._spawn(self._execute(call_id, call, body))
+        self._spawn(self._execute(call_id, call, body, held=self._loads.hold(len(body))))
 
     def counts(self) -> CallCounts:
         """How many calls completed, may have run, or were never sent."""
@@ -172,12 +175,17 @@ class ToolCalls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _execute(self, call_id: int, call: CallFacts, body: bytes) -> None:
+    async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
         self._clock(1)
+        size, entered = len(body), False
         if self.watch is not None:
             call.arguments = body
             self.watch.call_begun(call)
         try:
+            if not held:
+                raise _too_much(call.tool)
+            await self._loads.enter(size)
+            entered = True
             server, tool = self._find(call)
             call.export = tool.export_name
             label = f"{server.server_id}.{tool.export_name}"
@@ -226,6 +234,10 @@ class ToolCalls:
             )
             self._fail(call_id, call, fault)
         finally:
+            if held:
+                self._loads.drop(size)
+            if entered:
+                self._loads.leave(size)
             self._clock(-1)
             if self.watch is not None:
                 if not call.over:
@@ -304,6 +316,15 @@ def _entry(call: CallFacts) -> TraceEntry:
     duration = call.duration_ms if call.over else int((time.monotonic() - call.started) * 1000)
     return TraceEntry(
         server_id=call.server, tool_name=call.tool, duration_ms=duration, ok=call.ok, error=call.error
+    )
+
+
+def _too_much(tool: str) -> ToolCallError:
+    return ToolCallError(
+        f"{tool} was not called: the inputs of calls without an answer have too many bytes in all.",
+        hint="Await some of the calls before you make the next, or send less with each.",
+        certainty=Certainty.NOT_STARTED,
+        summary="too much was under way",
     )
 
 

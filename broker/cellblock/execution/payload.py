@@ -12,7 +12,8 @@ from pydantic_core import from_json, to_json
 MAX_DEPTH: Final = 128
 """Deepest nesting of a tool input, tool result or script result; MCP peers give up at 200."""
 
-_FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|\d{250}")
+# Not within a run of digits: a text of many runs that are a little too short would be looked through once for each.
+_FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|(?<!\d)\d{250}")
 """What a number past the range of doubles must hold somewhere."""
 
 

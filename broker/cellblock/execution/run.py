@@ -7,19 +7,18 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
-from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
-from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, stacks_in_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
+from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.response import Diagnostic, Observer, RunResponse, Usage
 from cellblock.execution.run_clock import RunClock
 from cellblock.execution.said import Said
@@ -38,11 +37,11 @@ LEASE_BOUND_SECONDS: Final = 15.0
 HOST_GRACE_SECONDS: Final = 3.0
 """How much later than the host the broker ends a run by its own clock."""
 
+LATE_SECONDS: Final = 1.0
+"""A bound that comes so much later than it was due says something of this process, and is given as long once more."""
+
 KILL_BOUND_SECONDS: Final = 4.0
 """From asking for a worker's death to `Ended`; the host itself allows 2 s."""
-
-MAX_QUERIES: Final = 1_000
-"""Discovery requests of one run."""
 
 
 class Run:
@@ -82,7 +81,6 @@ class Run:
         self._plan = plan
         self._limits = limits
         self._max_message_bytes = max_message_bytes
-        self._discovery = discovery
         self._watch = watch
         self._lease: Lease | None = None
         self._state = State.SENT
@@ -91,7 +89,7 @@ class Run:
         self._said = Said(plan.script, limits.max_log_bytes, observer.on_log, watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
-        self._queries = 0
+        self._queries = Queries(discovery, self._reply, max_message_bytes)
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
@@ -235,6 +233,7 @@ class Run:
 
     def _end(self) -> None:
         if self._move(Event.END):
+            self._queries.close()
             self._set_timer(None)
             self._over.set()
 
@@ -252,7 +251,16 @@ class Run:
             self._timer.cancel()
             self._timer = None
         if seconds is not None and action is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, action, why)
+            loop = asyncio.get_running_loop()
+            due = loop.time() + seconds
+            self._timer = loop.call_at(due, self._is_due, due, action, why)
+
+    def _is_due(self, due: float, action: Callable[[str], None], why: str) -> None:
+        if asyncio.get_running_loop().time() - due > LATE_SECONDS:
+            # This loop stood still: what the host has said meanwhile is still to be read.
+            self._set_timer(LATE_SECONDS, action, why)
+            return
+        action(why)
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -281,30 +289,10 @@ class Run:
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
         if not self._is_next(message.id):
             return
-        self._queries += 1
-        if self._queries > MAX_QUERIES:
+        if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
             return
-        try:
-            arguments: object = payload.decode(body)
-            items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
-            answer = payload.encode(self._discovery.answer(message.op, items))
-            if len(answer) > self._max_message_bytes:
-                raise ScriptError(
-                    "The answer is too large.", hint='Ask with detail: "name", or for one tool.'
-                )
-            self._reply(message.id, True, answer)
-        except ScriptError as error:
-            self._refuse(message.id, error)
-        except payload.PayloadError as error:
-            self._refuse(message.id, ScriptError(f"The request is {error}.", hint="Pass plain JSON data."))
-        except Exception:
-            logger.exception("a discovery request failed inside Cellblock")
-            failure = ScriptError(
-                f"Cellblock failed while it answered {message.op}.",
-                hint="Do without it; report this with the broker's log.",
-            )
-            self._refuse(message.id, failure)
+        self._queries.begin(message.id, message.op, body)
 
     def _settle(self) -> None:
         self._move(Event.SETTLE)
@@ -338,9 +326,6 @@ class Run:
         withheld = imported_withheld(script, self._calls.catalog)
         found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports, withheld)
         self._diagnostics.append(found)
-
-    def _refuse(self, call_id: int, error: ScriptError) -> None:
-        self._reply(call_id, False, encode_error(error, self._max_message_bytes))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.RUNNING and self._lease is not None:

@@ -304,3 +304,31 @@ async def test_a_peer_that_does_not_read_holds_up_no_other_and_no_core(
     assert got == [str(number).encode() for number in range(count)]
     deaf.close()
     pair.close()
+
+
+async def test_messages_that_take_long_leave_turns_to_others(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_socket, "LOOK_SECONDS", 0.02)
+    loop = asyncio.get_running_loop()
+    pair = Pair(context, "inproc://long")
+    hear = pair.at_router.__call__
+
+    def slowly(parts: list[bytes]) -> None:
+        time.sleep(0.01)
+        hear(parts)
+
+    monkeypatch.setattr(pair.router, "_on_message", slowly)
+    for parts in numbered(40):
+        pair.dealer.send(parts)
+    seen_at_turn: list[int] = []
+
+    def turn() -> None:
+        seen_at_turn.append(len(pair.at_router.messages))
+        if seen_at_turn[-1] < 40:
+            loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    await pair.at_router.until(40)
+    assert max(after - before for before, after in itertools.pairwise(seen_at_turn)) <= 6
+    pair.close()

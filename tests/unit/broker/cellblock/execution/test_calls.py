@@ -238,3 +238,33 @@ async def test_every_reply_is_json_text() -> None:
     assert await Calls(odd=odd).call("odd") == (True, {"a": "�", "b": None})
     assert payload.decode(b"null") is None
     assert Certainty.COMPLETED.value == "completed"
+
+
+async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are_not_made() -> None:
+    inside = 0
+    most = 0
+    release = asyncio.Event()
+
+    async def slow(arguments: dict[str, Any]) -> int:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await release.wait()
+        inside -= 1
+        return len(arguments["text"])
+
+    made = Calls(slow=slow, max_reply_bytes=10_000)
+    made.calls.maximum = 10
+    body = json.dumps({"text": "x" * 8_000}).encode()
+    for call_id in range(1, 7):
+        made.calls.begin(call_id, "tools", "slow", body)
+    ok, refusal = await made.reply(5)
+    assert not ok and refusal["certainty"] == "not_started" and "not called" in refusal["message"]
+    await made.reply(6)
+    release.set()
+    for call_id in range(1, 5):
+        assert await made.reply(call_id) == (True, 8_000)
+    assert most == 1
+    assert await made.call(body=body, tool="slow") == (True, 8_000)
+    counts = made.calls.counts()
+    assert (counts.completed, counts.not_started, counts.in_flight) == (5, 2, 0)

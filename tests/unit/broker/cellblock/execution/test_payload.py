@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from typing import Any
 
 import pytest
@@ -142,3 +143,24 @@ def test_what_is_no_data_is_refused() -> None:
     for value in (object(), b"\xff", loop, [lambda: 1]):
         with pytest.raises(PayloadError):
             encode(value)
+
+
+def test_runs_of_digits_that_are_a_little_too_short_take_no_longer_than_others() -> None:
+    def seconds(data: bytes) -> float:
+        started = time.perf_counter()
+        decode(data)
+        return time.perf_counter() - started
+
+    size = 1 << 20
+    plain = json.dumps("ab" * (size // 2)).encode()
+    digits = json.dumps(("1" * 249 + "x") * (size // 250)).encode()
+    ratios = [seconds(digits) / seconds(plain) for _ in range(5)]
+    # It was over a thousand.
+    assert min(ratios) < 100
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 400 + ".5", "-" + "9" * 400 + ".0", "1" + "0" * 309 + ".0", "1e400", "0.1e999"]
+)
+def test_numbers_past_the_range_of_doubles_are_null_however_they_are_written(text: str) -> None:
+    assert encode(decode(f'{{"a":[{text}]}}'.encode())) == b'{"a":[null]}'

@@ -285,3 +285,25 @@ async def test_requests_that_are_refused_use_no_worker(make_world: MakeWorld) ->
     response = await world.run("1", requestedCapabilities=["down"], limits={"maxToolCalls": 10**9})
     assert response.result == 1 and response.ok
     assert sorted(codes(response)) == ["CAPABILITY_UNAVAILABLE", "LIMIT_CLAMPED"]
+
+
+async def test_a_loop_that_stood_still_blames_no_host(
+    make_world: MakeWorld, short_bounds: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "LATE_SECONDS", 0.1)
+    loop = asyncio.get_running_loop()
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+
+        def says_so_meanwhile() -> None:
+            run.done(1)
+            run.ended()
+
+        loop.call_later(0.3, says_so_meanwhile)
+        loop.call_soon(time.sleep, 0.5)
+
+    world = make_world()
+    await world.host(play)
+    response = await world.run(limits={"timeoutMs": 1})
+    assert response.result == 1 and world.failed == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.execution import run as run_module
+from cellblock.execution import queries
 from cellblock.execution.response import LogEntry, Observer, TraceEntry
 from cellblock_worker import protocol
 from memory_host import BOUND, HostedRun, World, codes, hold, turns
@@ -211,7 +211,7 @@ async def test_a_call_that_is_said_twice_is_made_once(make_world: MakeWorld) -> 
 async def test_discovery_requests_are_capped_and_their_errors_are_answers(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "MAX_QUERIES", 2)
+    monkeypatch.setattr(queries, "MAX_QUERIES", 2)
 
     async def play(run: HostedRun) -> None:
         run.leased()

@@ -357,3 +357,17 @@ async def test_a_closed_pool_refuses_who_waits_and_who_comes(make_world: MakeWor
     for task in (waiting, acquire(world)):
         with pytest.raises(HostUnavailable, match="stopping"):
             await got(task)
+
+
+async def test_a_host_is_not_silent_while_nobody_listens(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "HOST_SILENCE_SECONDS", 0.05)
+    world = make_world()
+    await world.host(hold, identity=b"a")
+    await asyncio.sleep(0.1)
+    world.pool.check_silence(late=0.08)
+    assert world.failed == []
+    await asyncio.sleep(0.06)
+    world.pool.check_silence()
+    assert [identity for identity, _ in world.failed] == [b"a"]

@@ -1,0 +1,70 @@
+"""How much of one run's calls is held in memory: their inputs grow thirtyfold when they are decoded.
+
+A worker's own cap does not hold here: what it has sent is no longer in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+WAITING_FACTOR: Final = 4
+"""Inputs that wait undecoded may have so many times what may be decoded at once."""
+
+
+class CallLoads:
+    """Of one run.
+
+    Args:
+        most: Bytes of JSON whose calls may be decoded and unanswered at the same time; one call may always be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._decoded = 0
+        self._held = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def hold(self, size: int) -> bool:
+        """Takes an input in, undecoded; False: with those that are held already it would be too much."""
+        if self._held and self._held + size > WAITING_FACTOR * self._most:
+            return False
+        self._held += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """What `hold` has taken in is gone."""
+        self._held -= size
+
+    async def enter(self, size: int) -> None:
+        """Waits until it may be decoded, first come, first served; `leave` must follow when this has returned."""
+        if not self._waiting and self._fits(size):
+            self._decoded += size
+            return
+        place = (size, asyncio.get_running_loop().create_future())
+        self._waiting.append(place)
+        try:
+            await place[1]
+        except asyncio.CancelledError:
+            if place in self._waiting:
+                self._waiting.remove(place)
+                self._let_in()
+            else:
+                self.leave(size)
+            raise
+
+    def leave(self, size: int) -> None:
+        """The call is over."""
+        self._decoded -= size
+        self._let_in()
+
+    def _fits(self, size: int) -> bool:
+        return self._decoded == 0 or self._decoded + size <= self._most
+
+    def _let_in(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][0]):
+            size, future = self._waiting.popleft()
+            if not future.done():
+                self._decoded += size
+                future.set_result(None)

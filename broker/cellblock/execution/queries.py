@@ -1,0 +1,100 @@
+"""The discovery requests of one run: answered from its catalog, one in a turn of the loop, so that others get on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from cellblock.catalog.discovery import Discovery, Operation
+from cellblock.errors import ScriptError
+from cellblock.execution import payload
+from cellblock.execution.error_reply import encode_error
+
+logger = logging.getLogger("cellblock.execution")
+
+MAX_QUERIES: Final = 1_000
+"""Discovery requests of one run."""
+
+MAX_QUERY_BYTES: Final = 64 * 1024
+"""Largest request: a name, or a query of some words."""
+
+
+class _Query(NamedTuple):
+    id: int
+    op: Operation
+    body: bytes
+
+
+class Queries:
+    """All of one run.
+
+    Args:
+        discovery: Answers them.
+        reply: Sends an answer to the worker: id, ok, JSON bytes.
+        max_reply_bytes: Cap of one answer.
+    """
+
+    def __init__(
+        self, discovery: Discovery, reply: Callable[[int, bool, bytes], None], max_reply_bytes: int
+    ) -> None:
+        self._discovery = discovery
+        self._reply = reply
+        self._most = max_reply_bytes
+        self._waiting: deque[_Query] = deque()
+        self._count = 0
+        self._answered_in_this_turn = False
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the next one would be over `MAX_QUERIES`."""
+        return self._count >= MAX_QUERIES
+
+    def begin(self, query_id: int, op: Operation, body: bytes) -> None:
+        """Answers one, in its turn."""
+        self._count += 1
+        self._waiting.append(_Query(query_id, op, body))
+        if not self._answered_in_this_turn:
+            self._next()
+
+    def close(self) -> None:
+        """Answers none of those that wait."""
+        self._waiting.clear()
+
+    def _next(self) -> None:
+        self._answered_in_this_turn = bool(self._waiting)
+        if self._answered_in_this_turn:
+            self._answer(self._waiting.popleft())
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _answer(self, query: _Query) -> None:
+        try:
+            if len(query.body) > MAX_QUERY_BYTES:
+                raise ScriptError(
+                    f"The request has {len(query.body)} bytes, over {MAX_QUERY_BYTES}.",
+                    hint="Search with a few words, and name one server or tool.",
+                )
+            arguments: object = payload.decode(query.body)
+            items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+            answer = payload.encode(self._discovery.answer(query.op, items))
+            if len(answer) > self._most:
+                raise ScriptError(
+                    "The answer is too large.", hint='Ask with detail: "name", or for one tool.'
+                )
+            self._reply(query.id, True, answer)
+        except ScriptError as error:
+            self._refuse(query, error)
+        except payload.PayloadError as error:
+            self._refuse(query, ScriptError(f"The request is {error}.", hint="Pass plain JSON data."))
+        except Exception:
+            logger.exception("a discovery request failed inside Cellblock")
+            failure = ScriptError(
+                f"Cellblock failed while it answered {query.op}.",
+                hint="Do without it; report this with the broker's log.",
+            )
+            self._refuse(query, failure)
+
+    def _refuse(self, query: _Query, error: ScriptError) -> None:
+        self._reply(query.id, False, encode_error(error, self._most))

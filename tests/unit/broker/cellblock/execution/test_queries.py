@@ -1,0 +1,87 @@
+"""Discovery requests of a run: capped in number and size, always answered, and one in a turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.discovery import Discovery
+from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.execution.queries import MAX_QUERIES, MAX_QUERY_BYTES, Queries
+from memory_host import turns
+
+
+class Answers:
+    """Queries with what was answered."""
+
+    def __init__(self, discovery: Discovery | None = None, most: int = 100_000) -> None:
+        catalog = Catalog(1, {"a": ServerEntry("a", "A", "a")})
+        self.found: dict[int, tuple[bool, Any]] = {}
+        self.queries = Queries(discovery or Discovery(catalog), self._reply, most)
+
+    def _reply(self, query_id: int, ok: bool, body: bytes) -> None:
+        assert query_id not in self.found
+        self.found[query_id] = ok, json.loads(body)
+
+
+async def test_they_are_answered_in_order_one_in_a_turn() -> None:
+    made = Answers()
+    for number in range(5):
+        made.queries.begin(number, "listServers", b"[]")
+    assert list(made.found) == [0], "the first needs to wait for nobody"
+    seen = []
+    while len(made.found) < 5:
+        await asyncio.sleep(0)
+        seen.append(len(made.found))
+    assert list(made.found) == [0, 1, 2, 3, 4]
+    assert all(after - before <= 1 for before, after in zip([1, *seen], seen, strict=False))
+    assert made.found[4] == (True, [{"serverId": "a", "serverName": "A"}])
+
+
+async def test_none_is_answered_after_the_end() -> None:
+    made = Answers()
+    for number in range(5):
+        made.queries.begin(number, "listServers", b"[]")
+    made.queries.close()
+    await turns()
+    assert list(made.found) == [0]
+
+
+async def test_number_and_size_are_capped() -> None:
+    made = Answers()
+    text = json.dumps(["x" * MAX_QUERY_BYTES]).encode()
+    made.queries.begin(1, "searchTools", text)
+    ok, error = made.found[1]
+    assert not ok and f"over {MAX_QUERY_BYTES}" in error["message"]
+    for number in range(2, MAX_QUERIES + 1):
+        assert not made.queries.at_limit
+        made.queries.begin(number, "listServers", b"[]")
+    assert made.queries.at_limit
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"7", b"[" * 300, b'["\xff"]', b'{"a":1}'])
+async def test_every_request_is_answered(body: bytes) -> None:
+    made = Answers()
+    made.queries.begin(1, "describeServer", body)
+    assert made.found[1][0] is False
+
+
+async def test_a_fault_of_ours_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Discovery):
+        def answer(self, operation: Any, arguments: list[Any]) -> Any:
+            raise RuntimeError("no FTS5 here")
+
+    made = Answers(Broken(Catalog()))
+    made.queries.begin(1, "searchTools", b'["x"]')
+    ok, error = made.found[1]
+    assert not ok and "Cellblock failed" in error["message"] and "no FTS5" in caplog.text
+
+
+async def test_an_answer_over_the_cap_says_what_to_do() -> None:
+    servers = {f"s{n}": ServerEntry(f"s{n}", "x" * 100, f"s{n}") for n in range(100)}
+    made = Answers(Discovery(Catalog(1, servers)), most=5_000)
+    made.queries.begin(1, "listServers", b"[]")
+    assert made.found[1][0] is False and "too large" in made.found[1][1]["message"]
