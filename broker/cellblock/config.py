@@ -127,14 +127,14 @@ class CellblockSettings(Section):
     and then type errors refuse it; `off` starts no compiler at all. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
-    """Longest that a response waits for a type check, in milliseconds. A warm one takes 5 ms; `before` also waits for
-    the compiler's own start."""
+    """Longest that a response waits for a type check, in milliseconds; `before` also waits for the compiler's start."""
 
     max_code_bytes: Positive = MIB
     """Largest script, in UTF-8 bytes."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
-    """Largest tool input, tool result or script result, in bytes of JSON."""
+    """Largest tool input, tool result or script result, in bytes of JSON. Inputs of a run's unanswered calls are decoded
+    up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
 
     state_dir: Path | None = None
     """Where logs and stores live; the platform's state directory when absent."""
