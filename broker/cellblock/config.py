@@ -133,8 +133,8 @@ class CellblockSettings(Section):
     """Largest script, in UTF-8 bytes."""
 
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
-    """Largest tool input, tool result or script result, in bytes of JSON. Inputs of a run's unanswered calls are decoded
-    up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
+    """Largest tool input, tool result or script result, in bytes of JSON. Inputs of one run that wait for answers are
+    decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
 
     state_dir: Path | None = None
     """Where logs and stores live; the platform's state directory when absent."""

@@ -178,3 +178,9 @@ class AuthenticationFailed(ToolCallError):
 
     error_class = "AuthenticationError"
     summary = "refused for lack of valid credentials"
+
+
+class RunLimitReached(ScriptError):
+    """A limit of the run is used up; the run ends."""
+
+    error_class = "SandboxLimitError"
