@@ -169,10 +169,18 @@ class Worker:
             return
         self._cpu_at_lease = before.cpu_seconds
         self._memory.sample(before)
+        scheduling = self._scheduling = Scheduling(self.pid)
+        if gives_way:
+            scheduling.give_way(True)
+        elif goes_first:
+            scheduling.go_first()
+            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
+        confinement.forbid_realtime(self.pid)
         start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
+        # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
+        taken = self._process.write(encode_frame(pack_header(start.model_dump()), body))
         over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
         self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
-        scheduling = self._scheduling = Scheduling(self.pid)
         self._watch = UseWatch(
             self._usage,
             run,
@@ -182,13 +190,7 @@ class Worker:
             kill=self.kill,
             computes=partial(self._computes, scheduling),
         )
-        if gives_way:
-            scheduling.give_way(True)
-        elif goes_first:
-            scheduling.go_first()
-            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
-        confinement.forbid_realtime(self.pid)
-        if not self._process.write(encode_frame(pack_header(start.model_dump()), body)):
+        if not taken:
             self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
 
     def deliver(self, raw_header: bytes, body: bytes) -> None:

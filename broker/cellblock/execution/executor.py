@@ -241,7 +241,10 @@ class Executor:
             return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
         if watch is not None:
             watch.leased()
-        response = await self._watched(run, generation, run.execute(lease, queued_at), watch)
+        queue_ms = int((time.monotonic() - queued_at) * 1000)
+        # Here, and not in the task that waits for its end: that would be one turn of the loop later.
+        run.begin(lease)
+        response = await self._watched(run, generation, run.outcome(queue_ms), watch)
         if typecheck == "after" and not response.ok:
             response = await self._types.after(response, request, plan, catalog)
         if warnings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -96,7 +95,6 @@ class Run:
         self._failed = False
         self._leased = False
         self._settled = False
-        self._aborted = False
         self._last_id = 0
         self._rules = rules
         self._pause_ms = rules.pause_ms if rules is not None else 0
@@ -121,24 +119,28 @@ class Run:
             context=context,
         )
 
-    async def execute(self, lease: Lease, queued_at: float) -> RunResponse:
-        """Runs the script under a lease and releases it. Not to be cancelled: call `abort` instead."""
+    def begin(self, lease: Lease) -> None:
+        """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
         self._lease = lease
-        queue_ms = int((time.monotonic() - queued_at) * 1000)
         try:
             self._start(lease)
-            if self._aborted:
-                self.abort()
+        except BaseException:
+            lease.release()
+            raise
+
+    async def outcome(self, queue_ms: int) -> RunResponse:
+        """The script's end, and that of its lease. Not to be cancelled: call `abort` instead."""
+        assert self._lease is not None
+        try:
             await self._over.wait()
         finally:
             self._set_timer(None)
-            lease.release()
+            self._lease.release()
         await self._calls.cancel()
         return self._response(queue_ms)
 
     def abort(self) -> None:
-        """Kills the worker; `execute` then cancels the calls in flight and gives a response of its own."""
-        self._aborted = True
+        """Kills the worker; `outcome` then cancels the calls in flight and gives a response of its own."""
         if self._lease is not None:
             self._kill(self._ending(protocol.Ended(reason="cancelled")))
             self._calls.abandon()
