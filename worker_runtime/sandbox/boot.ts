@@ -18,7 +18,7 @@ import { applyGlobals } from "./globals.ts";
 import { uncurryThis } from "./primordials.ts";
 import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
 import { toResult } from "./result.ts";
-import { callsInFlight, callTool, query, rehearseCall, scriptError, settle } from "./rpc.ts";
+import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./rpc.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;
@@ -85,6 +85,7 @@ function finish(): void {
 
 async function run(start: Start, body: Uint8Array): Promise<void> {
   limits = start;
+  capMessages(start.message_bytes);
   const plan = parse(textOf(body)) as { main: string; modules: Table<string>; refused: Table<unknown> };
   started = now();
   modules = plan.modules;

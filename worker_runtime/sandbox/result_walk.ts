@@ -65,7 +65,8 @@ export interface Walk {
 
 const MAX_ISSUES = 20;
 const MAX_TOKEN = 64;
-const MAX_POINTER = 512;
+/** Length from which a JSON Pointer is shortened with `…`. */
+export const MAX_POINTER = 512;
 
 /** A walk at the root of a value. */
 export function newWalk(limits: ResultLimits): Walk {
@@ -130,7 +131,8 @@ export function pointer(walk: Walk, depth: number): string {
   return text;
 }
 
-function escapeToken(token: string): string {
+/** A key as a part of a JSON Pointer, shortened. */
+export function escapeToken(token: string): string {
   const shown = p.toWellFormed(token.length > MAX_TOKEN ? `${p.slice(token, 0, MAX_TOKEN)}…` : token);
   let text = "";
   for (let i = 0; i < shown.length; i++) {

@@ -4,8 +4,9 @@
  * @module
  */
 
-import { type CodemodeError, errorFromBroker, SchemaValidationError } from "../../js_stdlib/errors.ts";
+import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../js_stdlib/errors.ts";
 import { send, textOf, utf8 } from "./channel.ts";
+import { type Flaw, jsonBody } from "./input.ts";
 import * as p from "./primordials.ts";
 import type { Query } from "./protocol.gen.ts";
 import { agentFrames } from "./stack_text.ts";
@@ -19,44 +20,58 @@ type Pending = (answer: Answer) => void;
 
 // A null-prototype object: a Map's methods could be patched by the script.
 const pending: Record<number, Pending> = Object.create(null);
-const stringify = JSON.stringify;
+// A longer path is only in `path`.
+const MAX_PLACE = 100;
 const parse = JSON.parse;
 const PromiseCtor = Promise;
 let lastId = 0;
 let waiting = 0;
+let maxBytes = 0;
 
-/** How many calls have no answer yet. */
+/** How many tool calls have no answer yet. Discovery requests are not counted: they leave nothing behind. */
 export function callsInFlight(): number {
   return waiting;
 }
 
-/** Sends a tool call; the promise settles with the broker's answer. */
+/** Sets how many bytes of JSON an input may have: what is over it would cost the run its worker. */
+export function capMessages(bytes: number): void {
+  maxBytes = bytes;
+}
+
+/**
+ * Sends a tool call; the promise settles with the broker's answer.
+ *
+ * @throws SchemaValidationError for an input that cannot be sent, before anything is.
+ */
 export async function callTool(
   server: string,
   tool: string,
   exportName: string,
   input: unknown,
 ): Promise<unknown> {
-  let body: Uint8Array | undefined;
-  if (input !== undefined) {
-    let text: string | undefined;
-    try {
-      text = stringify(input);
-    } catch (error) {
-      throw notJson(tool, exportName, String((error as Error)?.message));
-    }
-    if (text === undefined) throw notJson(tool, exportName, `a ${typeof input} has no JSON form`);
-    body = utf8(text);
-  }
-  const { ok, value } = await request((id) => send({ t: "call", id, server, tool }, body));
+  const body = input === undefined
+    ? undefined
+    : jsonBody(input, maxBytes, (flaw) => notSendable(flaw, server, tool, exportName));
+  waiting++;
+  const { ok, value } = await request((id) => send({ t: "call", id, server, tool }, body), () => waiting--);
   // Made here and not where the answer came in: so its stack leads back to the script's own `await`.
   if (!ok) throw scriptError(value);
   return value;
 }
 
-/** Asks the broker's catalog; the promise settles with its answer. */
+/**
+ * Asks the broker's catalog; the promise settles with its answer.
+ *
+ * @throws CodemodeError for arguments that cannot be sent, before anything is.
+ */
 export async function query(op: Query["op"], args: unknown[]): Promise<unknown> {
-  const { ok, value } = await request((id) => send({ t: "query", id, op }, utf8(stringify(args))));
+  const body = jsonBody(
+    args,
+    maxBytes,
+    ({ path, why, hint }) =>
+      new CodemodeError(`The arguments of ${op} cannot be sent: ${placed(path, why)}.`, { hint }),
+  );
+  const { ok, value } = await request((id) => send({ t: "query", id, op }, body));
   if (!ok) throw scriptError(value);
   return value;
 }
@@ -79,7 +94,6 @@ export function settle(id: number, ok: boolean, body: Uint8Array): void {
   const resolve = pending[id];
   if (resolve === undefined) return;
   delete pending[id];
-  waiting--;
   const value: unknown = body.length === 0 ? undefined : parse(textOf(body));
   resolve({ __proto__: null, ok, value } as unknown as Answer);
 }
@@ -92,22 +106,34 @@ export async function rehearseCall(): Promise<void> {
   lastId = 0;
 }
 
-function request(transmit: (id: number) => void): Promise<Answer> {
+function request(transmit: (id: number) => void, answered?: () => void): Promise<Answer> {
   const id = ++lastId;
   return new PromiseCtor((resolve) => {
-    pending[id] = resolve;
-    waiting++;
+    pending[id] = answered === undefined ? resolve : (answer) => {
+      answered();
+      resolve(answer);
+    };
     transmit(id);
   });
 }
 
-function notJson(toolName: string, exportName: string, why: string): SchemaValidationError {
-  return new SchemaValidationError(`The input of ${exportName} cannot be sent: ${why}`, {
-    hint: "Pass plain JSON data: objects, arrays, strings, numbers, booleans and null.",
+function notSendable(
+  { path, why, expected, received, hint }: Flaw,
+  serverId: string,
+  toolName: string,
+  exportName: string,
+): SchemaValidationError {
+  return new SchemaValidationError(`The input of ${exportName} cannot be sent: ${placed(path, why)}.`, {
+    hint,
+    serverId,
     toolName,
     exportName,
-    path: "",
-    expected: "a JSON value",
-    received: why,
+    path,
+    expected,
+    received,
   });
+}
+
+function placed(path: string, why: string): string {
+  return path === "" || path.length > MAX_PLACE ? why : `at ${path}, ${why}`;
 }

@@ -334,7 +334,13 @@ def _arguments(tool: ToolEntry, body: bytes, schema: CheckedSchema) -> Any:
         value: Any = payload.decode(body) if body else {}
     except payload.PayloadError as error:
         raise SchemaValidationError(
-            f"The input of {tool.export_name} is {error}.", hint="Pass plain, shallow JSON data."
+            f"The input of {tool.export_name} is {error}.",
+            hint="Pass plain, shallow JSON data.",
+            toolName=tool.tool_name,
+            exportName=tool.export_name,
+            path="",
+            expected="JSON of a moderate depth",
+            received=str(error),
         ) from None
     violation = schema.validator.check(value)
     if violation is not None:

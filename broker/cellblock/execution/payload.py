@@ -101,7 +101,9 @@ def _decode_slowly(data: bytes) -> Any:
         return _well_formed(json.loads(data.decode("utf-8"), parse_constant=refuse), 0)
     except PayloadError:
         raise
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise PayloadError(f"nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:
         raise PayloadError(f"no JSON: {error}") from None
 
 

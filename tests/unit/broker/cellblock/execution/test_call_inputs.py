@@ -77,6 +77,15 @@ async def test_a_violation_never_reaches_the_upstream_and_says_all_that_the_spec
     }
 
 
+@pytest.mark.parametrize("depth", [129, 20_000])
+async def test_an_input_that_is_too_deep_is_refused_in_true_words(depth: int) -> None:
+    ok, error, inputs = await call(READ, b"[" * depth + b"]" * depth)
+    assert (ok, inputs) == (False, [])
+    assert error["message"] == "The input of read_file is nested deeper than 128 levels."
+    assert error["path"] == "" and error["expected"] and error["received"] and error["hint"]
+    assert (error["serverId"], error["toolName"], error["exportName"]) == ("files", "read-file", "read_file")
+
+
 async def test_expected_and_received_of_a_wrong_type() -> None:
     _, error, inputs = await call(READ, b'{"path": "a", "tail": "5"}')
     assert inputs == []

@@ -75,6 +75,14 @@ def test_surrogates_of_javascript(text: str, expected: Any) -> None:
     assert decode(text.encode()) == expected
 
 
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 250, 20_000])
+@pytest.mark.parametrize("pair", [b"[]", b'{"a":1}'])
+def test_a_depth_over_the_cap_is_told_as_such(depth: int, pair: bytes) -> None:
+    start, end = (b"[", b"]") if pair == b"[]" else (b'{"a":', b"}")
+    with pytest.raises(PayloadError, match=f"^nested deeper than {MAX_DEPTH} levels$"):
+        decode(start * depth + b"1" + end * depth)
+
+
 @pytest.mark.parametrize("wrap", ["[", "{"])
 def test_depth_is_capped_the_same_both_ways(wrap: str) -> None:
     deepest = nested(MAX_DEPTH, wrap)
