@@ -37,7 +37,8 @@ export class CodemodeError extends Error {
   declare serverId?: string;
   declare toolName?: string;
 
-  constructor(message: string, details: ErrorDetails) {
+  /** A script may make one without details, which then has no hint; the sandbox and the broker always give one. */
+  constructor(message?: string, details: Partial<ErrorDetails> = {}) {
     super(message);
     const keys = keysOf(details) as (keyof ErrorDetails)[];
     for (let index = 0; index < keys.length; index++) {
