@@ -18,6 +18,26 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         yield started
 
 
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [("broken", "not connected"), ("nix", "no such server"), ("x" * 5000, "no such server")],
+)
+async def test_a_computed_import_of_a_server_that_is_not_there(
+    broker: Broker, server: str, says: str
+) -> None:
+    code = f"""
+        import {{ ServerNotFoundError }} from "@codemode/errors";
+        try {{ await import(`@codemode/servers/${{"{server}"}}`); }} catch (error) {{
+            const {{ message, hint, serverId }} = error;
+            globalThis.__codemode_result__ = [error instanceof ServerNotFoundError, message, hint, serverId];
+        }}
+    """
+    right, message, hint, server_id = succeeded(await within(broker.run(code)))
+    assert right and says in message and len(message) < 500
+    assert server.startswith(server_id.removesuffix("…"))
+    assert hint == "Connected servers: plain." if server != "broken" else hint
+
+
 async def test_a_script_can_make_errors_without_details(broker: Broker) -> None:
     code = """
         import * as errors from "@codemode/errors";

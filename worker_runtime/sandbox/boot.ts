@@ -15,13 +15,15 @@ import { makeConsole } from "./console.ts";
 import { describeFailure } from "./failure.ts";
 import { encodeFrame, takeFrames } from "./framing.ts";
 import { applyGlobals } from "./globals.ts";
-import { uncurryThis } from "./primordials.ts";
+import { slice, startsWith, uncurryThis } from "./primordials.ts";
 import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
 import { toResult } from "./result.ts";
 import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./rpc.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;
+const MAX_QUOTED = 200;
+const SERVERS = "@codemode/servers/";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;
@@ -117,13 +119,33 @@ function importable(specifier: unknown): object {
 
 function urlOf(name: string): string {
   if (hasOwn(modules, name)) return modules[name];
-  throw scriptError(
-    hasOwn(refused, name) ? refused[name] : {
+  throw scriptError(hasOwn(refused, name) ? refused[name] : unknownModule(name));
+}
+
+/** What the broker could not know when it made the run's plan: a specifier that the script computes. */
+function unknownModule(name: string): unknown {
+  const named = name.length > MAX_QUOTED ? `${slice(name, 0, MAX_QUOTED)}…` : name;
+  if (!startsWith(name, SERVERS)) {
+    return {
+      __proto__: null,
       errorClass: "CodemodeError",
-      message: `Cannot import "${name}": only @codemode/* modules exist here.`,
+      message: `Cannot import "${named}": only @codemode/* modules exist here.`,
       hint: "Use tools of @codemode/servers/* instead.",
-    },
-  );
+    };
+  }
+  let connected = "";
+  const specifiers = keysOf(modules);
+  for (let index = 0; index < specifiers.length; index++) {
+    if (!startsWith(specifiers[index], SERVERS)) continue;
+    connected += `${connected === "" ? "" : ", "}${slice(specifiers[index], SERVERS.length)}`;
+  }
+  return {
+    __proto__: null,
+    errorClass: "ServerNotFoundError",
+    message: `Cannot import "${named}": there is no such server.`,
+    hint: `Connected servers: ${connected === "" ? "none" : connected}.`,
+    serverId: slice(named, SERVERS.length),
+  };
 }
 
 function watchForUncaught(): void {

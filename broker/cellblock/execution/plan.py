@@ -77,7 +77,8 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | 
         )
     wanted = set(script.dynamic)
     if script.computed:
-        wanted |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
+        for known in (catalog.servers, catalog.unavailable, catalog.denied):
+            wanted |= {SERVERS_PREFIX + server_id for server_id in known}
         wanted |= set(fixed_modules()) - {IMPORT_SPECIFIER}
     for specifier in sorted(wanted):
         url = url_of(specifier)

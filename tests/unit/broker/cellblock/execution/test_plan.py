@@ -13,7 +13,12 @@ from cellblock.catalog.modules import IMPORT_SPECIFIER, ModuleUrls, fixed_module
 from cellblock.execution.plan import MAX_IMPORT_ERRORS, Plan, capability_warnings, make_plan, refusal
 
 FILES = ServerEntry("files", "Files", "Files!", tools=(ToolEntry("read", "read"),))
-CATALOG = Catalog(1, {"files": FILES, "git": ServerEntry("git", "Git", "git")}, {"down": "no such command"})
+CATALOG = Catalog(
+    1,
+    {"files": FILES, "git": ServerEntry("git", "Git", "git")},
+    {"down": "no such command"},
+    {"vault": "Ask for it."},
+)
 PREFIX = "@codemode/servers/"
 
 
@@ -68,6 +73,10 @@ def test_a_computed_import_is_given_everything_but_the_inside() -> None:
     body = start('const name = "git"; await import(`@codemode/servers/${name}`);')
     servers = {PREFIX + "files", PREFIX + "git"}
     assert set(body["modules"]) == servers | set(fixed_modules())
+    assert set(body["refused"]) == {PREFIX + "down", PREFIX + "vault"}
+    for specifier, word in ((PREFIX + "down", "no such command"), (PREFIX + "vault", "not granted")):
+        assert body["refused"][specifier]["errorClass"] == "ServerNotFoundError"
+        assert word in body["refused"][specifier]["message"]
     body = start(f'await import("{IMPORT_SPECIFIER}")')
     assert IMPORT_SPECIFIER in body["refused"]
 
