@@ -45,3 +45,12 @@ async def test_a_script_can_make_errors_without_details(broker: Broker) -> None:
     """
     made = succeeded(await within(broker.run(code)))
     assert len(made) == 7 and "ToolCallError: msg " in made
+
+
+async def test_half_a_character_in_a_result_is_told(broker: Broker) -> None:
+    code = "globalThis.__codemode_result__ = { cut: ['fine', '😀'.slice(0, 1)], text: '\\\\ud83d' };"
+    response = await within(broker.run(code))
+    assert response.result == {"cut": ["fine", "\ufffd"], "text": "\\ud83d"}
+    (warning,) = response.diagnostics
+    assert (warning.code, warning.path) == ("RESULT_NOT_JSON", "/cut/1")
+    assert "surrogate" in warning.message

@@ -91,6 +91,7 @@ export const charCodeAt = uncurryThis(StringPrototype.charCodeAt);
 export const indexOf = uncurryThis(StringPrototype.indexOf);
 export const slice = uncurryThis(StringPrototype.slice);
 export const startsWith = uncurryThis(StringPrototype.startsWith);
+export const isWellFormed = uncurryThis(StringPrototype.isWellFormed);
 export const toWellFormed = uncurryThis(StringPrototype.toWellFormed);
 export const symbolValueOf = uncurryThis(SymbolPrototype.valueOf);
 export const searchParamsToString = uncurryThis(URLSearchParamsPrototype.toString);

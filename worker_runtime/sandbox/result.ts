@@ -41,6 +41,8 @@ export function toResult(value: unknown, limits: ResultLimits): ResultText {
     const copy = value === undefined ? null : clean(walk, value);
     if (toJsonIsPatched()) dropPrototypes(copy);
     const json = p.jsonStringify(copy);
+    // As `JSON.stringify` writes the half of a surrogate pair; other texts may hold these characters, too.
+    if (p.indexOf(json, "\\ud") >= 0) reportSurrogates(walk, copy);
     const size = utf8Length(json, limits.maxBytes);
     if (size <= limits.maxBytes) return { json, issues: listed(walk), fatal: false };
     fatal = { path: "", kind: "too_large", message: tooLarge(limits, `${size} bytes`) };
@@ -242,6 +244,29 @@ function reportSymbolKeys(walk: Walk, copy: object): void {
   const count = p.getOwnPropertySymbols(copy).length;
   report(walk, "symbol_key", `${count} member(s) with a symbol key dropped; JSON keys are strings`, null);
   walk.depth++;
+}
+
+/** Looks for halves of surrogate pairs, which have no UTF-8: the broker puts U+FFFD in their places. */
+function reportSurrogates(walk: Walk, copy: unknown): void {
+  if (typeof copy === "string") {
+    if (!p.isWellFormed(copy)) {
+      report(walk, "lone_surrogate", "half of a surrogate pair in a text; written as U+FFFD", null);
+    }
+    return;
+  }
+  if (typeof copy !== "object" || copy === null) return;
+  enter(walk, copy);
+  const at = walk.depth - 1;
+  const keys = p.objectKeys(copy);
+  for (let i = 0; i < keys.length; i++) {
+    const key = keys[i];
+    walk.path[at] = key;
+    if (!p.isArray(copy) && !p.isWellFormed(key)) {
+      report(walk, "lone_surrogate", "half of a surrogate pair in a key; written as U+FFFD", null);
+    }
+    reportSurrogates(walk, (copy as Members)[key]);
+  }
+  walk.depth--;
 }
 
 /** Whether `JSON.stringify` of a plain copy could find a `toJSON` on a prototype. */

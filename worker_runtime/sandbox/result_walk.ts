@@ -24,6 +24,7 @@ export type IssueKind =
   | "regexp"
   | "search_params"
   | "symbol_key"
+  | "lone_surrogate"
   | "opaque_object"
   | "more_issues"
   | "too_deep"

@@ -25,7 +25,7 @@ const PLAIN: [string, unknown][] = [
   ["primitives", [true, false, 0, -0, 1.5, 1e300, "", "a"]],
   ["objects in insertion order", { b: 1, a: { d: [1, { e: null }], c: "x" }, 10: 1, 9: 2 }],
   ["empty containers", [{}, [], { a: {} }]],
-  ["lone surrogates", ["\ud800", { "\udc00": "a\ud83d" }]],
+  ["texts that look like escaped surrogates", ["\\ud800", { "\\udc00": "\ud83d\ude00" }]],
   ["control characters", '"\\\u0000\n\u2028'],
   ["undefined members", { a: undefined, b: 1 }],
   ["an own __proto__", JSON.parse('{"__proto__":{"a":1},"constructor":2,"toString":3}')],
@@ -92,6 +92,12 @@ const ISSUES: [string, unknown, string, [string, IssueKind][]][] = [
     "/1/x",
     "non_finite_number",
   ]]],
+  [
+    "lone surrogates, which have no UTF-8",
+    { a: ["\ud800", "fine", { "\udc00": "x\ud83d" }] },
+    '{"a":["\\ud800","fine",{"\\udc00":"x\\ud83d"}]}',
+    [["/a/0", "lone_surrogate"], ["/a/2/\ufffd", "lone_surrogate"], ["/a/2/\ufffd", "lone_surrogate"]],
+  ],
   ["undefined in an array", [1, undefined], "[1,null]", [["/1", "undefined"]]],
   ["a hole", [1, , 3], "[1,null,3]", [["/1", "undefined"]]],
   ["toJSON gives undefined", { a: { toJSON: () => undefined } }, '{"a":null}', [["/a", "undefined"]]],
@@ -271,7 +277,9 @@ Deno.test("toResult: the cap is exact, in UTF-8 bytes", () => {
   ) {
     const json = JSON.stringify(value);
     const size = new TextEncoder().encode(json).length;
-    same(read(value, { maxBytes: size, maxDepth: 9 }), { json, issues: [], fatal: false });
+    const exact = read(value, { maxBytes: size, maxDepth: 9 });
+    const kinds = exact.issues.map((issue) => issue.kind);
+    same([exact.json, exact.fatal, kinds], [json, false, value === "é€😀\ud800" ? ["lone_surrogate"] : []]);
     const over = read(value, { maxBytes: size - 1, maxDepth: 9 });
     same([over.json, over.fatal, over.issues[0].kind, over.issues[0].path], ["null", true, "too_large", ""]);
     ok(over.issues[0].message.includes(`the cap is ${size - 1} bytes`));
