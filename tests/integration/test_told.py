@@ -7,7 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker
-from support import plain_server, settings, succeeded, within
+from support import error_of, plain_server, settings, succeeded, within
+
+URLS = (
+    '<script src="data:text/javascript;base64,Zm9vKCk7"></script> data:application/javascript;base64,Zm9v:1:2'
+)
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +20,79 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     async with Broker(settings(tmp_path_factory.mktemp("told"), servers)) as started:
         await started.settled()
         yield started
+
+
+async def test_data_urls_of_the_script_are_logged_as_they_are(broker: Broker) -> None:
+    code = f"""const text = '{URLS}';
+console.log(text); console.warn([text]);
+try {{ throw new Error(text); }} catch (error) {{ console.error(error); }}
+"""
+    response = await within(broker.run(code))
+    one, two, three = (entry.message for entry in response.logs)
+    assert one == URLS and URLS in two.replace("\\", "")
+    assert three == f"Error: {URLS}\n    at script.js:3:13"
+
+
+async def test_data_urls_in_an_uncaught_error_are_told_as_they_are(broker: Broker) -> None:
+    code = f"const text = '{URLS}';\nthrow new Error(text, {{ cause: new Error(text) }});"
+    found = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION")
+    assert found.message == f"Error: {URLS} (cause: Error: {URLS})"
+    assert found.path == "script.js:2:7"
+
+
+async def test_an_error_of_the_engine_keeps_its_class_and_names_its_members(broker: Broker) -> None:
+    code = """
+        import * as plain from "@codemode/servers/plain";
+        await Promise.any([plain.fail({ text: "one" }), Promise.reject(new TypeError("two"))]);
+    """
+    found = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION")
+    assert found.message.startswith("AggregateError: All promises were rejected (errors: ToolCallError: one")
+    assert found.message.endswith(" | TypeError: two)")
+
+
+async def test_an_error_with_the_same_words_is_not_taken_for_another(broker: Broker) -> None:
+    code = """try { await Promise.any([Promise.reject(1)]); } catch (error) { console.log(error.stack); }
+        throw new RangeError("All promises were rejected");"""
+    found = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION")
+    assert found.message == "RangeError: All promises were rejected"
+    assert found.path == "script.js:2:15"
+
+
+@pytest.mark.parametrize(
+    ("thrown", "message"),
+    [
+        (
+            "new AggregateError([new Error('a'), new TypeError('b')], '2 of 2 failed')",
+            "AggregateError: 2 of 2 failed (errors: Error: a | TypeError: b)",
+        ),
+        (
+            "new AggregateError([1, 2, 3, 4, 5, 6], 'm')",
+            "AggregateError: m (errors: 1 | 2 | 3 | 4 | … 2 more)",
+        ),
+        (
+            "new SuppressedError(new Error('b'), new Error('a'), 'm')",
+            "SuppressedError: m (error: Error: b; suppressed: Error: a)",
+        ),
+        ("Object.assign(new Error('m'), { errors: 'none' })", "Error: m"),
+        (
+            "Object.defineProperty(new AggregateError([], 'm'), 'errors', { get() { throw 1; } })",
+            "AggregateError: m",
+        ),
+    ],
+)
+async def test_errors_within_an_error_are_told(broker: Broker, thrown: str, message: str) -> None:
+    for code in (f"throw {thrown};", f"Promise.reject({thrown}); await 0;"):
+        found = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION")
+        assert found.message.removeprefix("Unhandled rejection: ") == message
+
+
+async def test_an_error_that_lost_its_frames_is_told_with_what_to_do(broker: Broker) -> None:
+    code = """
+        class MyE extends Error { name = "MyE"; constructor(m) { super(m); this.stack = `MyE: ${m}`; } }
+        throw new MyE("q");
+    """
+    found = error_of(await within(broker.run(code)), "UNCAUGHT_EXCEPTION")
+    assert found.message == "Error: q" and "error.stack" in (found.hint or "")
 
 
 @pytest.mark.parametrize(

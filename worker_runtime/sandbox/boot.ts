@@ -12,13 +12,14 @@ import { errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
 import { goUnheard, hearAgain, nextTurn, receive, send, textOf, utf8 } from "./channel.ts";
 import { makeConsole } from "./console.ts";
-import { describeFailure } from "./failure.ts";
+import { describeFailure, type ModuleNames, thrownByScript } from "./failure.ts";
 import { encodeFrame, takeFrames } from "./framing.ts";
 import { applyGlobals } from "./globals.ts";
 import { slice, startsWith, uncurryThis } from "./primordials.ts";
 import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
 import { toResult } from "./result.ts";
 import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./rpc.ts";
+import { SCRIPT_TOKEN } from "./stack_text.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;
@@ -39,6 +40,7 @@ const listen = globalThis.addEventListener.bind(globalThis);
 type Table<T> = Record<string, T>;
 let modules: Table<string> = {};
 let refused: Table<unknown> = {};
+let main = "";
 
 let started = 0;
 let limits: Start | undefined;
@@ -50,7 +52,17 @@ const elapsed = () => floor(now() - started);
 function fail(kind: Failed["kind"], error: unknown): void {
   if (over) return;
   over = true;
-  send({ t: "failed", kind, ms: elapsed() }, utf8(stringify(describeFailure(error))));
+  send({ t: "failed", kind, ms: elapsed() }, utf8(stringify(describeFailure(error, moduleNames()))));
+}
+
+/** Made when a run has failed, so that no other pays for it. */
+function moduleNames(): ModuleNames {
+  const names = { __proto__: null, [main]: SCRIPT_TOKEN } as unknown as Table<string>;
+  const specifiers = keysOf(modules);
+  for (let index = 0; index < specifiers.length; index++) {
+    names[modules[specifiers[index]]] = specifiers[index];
+  }
+  return names;
 }
 
 function notice(code: string, message: string, hint: string, path?: string): void {
@@ -90,6 +102,7 @@ async function run(start: Start, body: Uint8Array): Promise<void> {
   capMessages(start.message_bytes);
   const plan = parse(textOf(body)) as { main: string; modules: Table<string>; refused: Table<unknown> };
   started = now();
+  main = plan.main;
   modules = plan.modules;
   refused = plan.refused;
   const specifiers = keysOf(modules);
@@ -99,9 +112,9 @@ async function run(start: Start, body: Uint8Array): Promise<void> {
   for (let index = 0; index < loading.length; index++) await loading[index];
   delete world[BOOT_HOOK];
   try {
-    await import(plan.main);
+    await import(main);
   } catch (error) {
-    return fail("module", error);
+    return fail("module", thrownByScript(error, moduleNames()));
   }
   // Deno tells of a rejection at the end of the turn that left it unhandled, which may be the script's last.
   await nextTurn();
@@ -197,7 +210,7 @@ async function rehearse(body: Uint8Array): Promise<boolean> {
   takeFrames(frame, frame.length, (message, plan) => rehearsed = run(message as unknown as Start, plan));
   await rehearsed;
   await rehearseCall();
-  utf8(stringify(describeFailure(null)));
+  utf8(stringify(describeFailure(null, moduleNames())));
   const [first, second] = hearAgain();
   over = false;
   limits = undefined;

@@ -6,14 +6,16 @@
 
 import * as p from "./primordials.ts";
 import { formatLog } from "./serialize.ts";
-import { read } from "./serialize_kinds.ts";
-import { agentFrames } from "./stack_text.ts";
+import { isSuppressedError, read } from "./serialize_kinds.ts";
+import { agentFrames, lastFrameless } from "./stack_text.ts";
 
 const MAX_TEXT = 8 * 1024;
 const MAX_CAUSES = 4;
-const MARK = ";base64,";
-const KIND_LENGTH = "javascript".length;
+const MAX_RELATED_BYTES = 512;
 const ErrorCtor = Error;
+
+/** The URLs of a run's own modules, the script's included, and what they are called in what is told. */
+export type ModuleNames = Readonly<Record<string, string>>;
 
 /** Body of the `failed` message. */
 export interface Failure {
@@ -24,24 +26,48 @@ export interface Failure {
   errorClass?: string;
   path?: string;
   causes?: string[];
+  /** The members of an AggregateError. */
+  errors?: string[];
+  /** Of a SuppressedError: what was thrown last, and what that has suppressed. */
+  error?: string;
+  suppressed?: string;
 }
 
 /** Describes what was thrown; never throws itself, whatever getters the value has. */
-export function describeFailure(error: unknown): Failure {
+export function describeFailure(error: unknown, modules: ModuleNames): Failure {
   // A null prototype: a toJSON planted on Object.prototype must not speak for it.
   const failure = { __proto__: null, name: "Error", message: "" } as unknown as Failure;
   if (isError(error)) {
-    failure.name = text(error, "name") || "Error";
-    failure.message = text(error, "message") ?? "";
-    failure.stack = agentFrames(text(error, "stack") ?? "");
-    failure.hint = text(error, "hint");
-    failure.path = text(error, "path");
+    failure.name = text(error, "name", modules) || "Error";
+    failure.message = text(error, "message", modules) ?? "";
+    failure.stack = agentFrames(text(error, "stack", modules) ?? "");
+    failure.hint = text(error, "hint", modules);
+    failure.path = text(error, "path", modules);
     failure.causes = causes(error);
+    failure.errors = members(error);
+    if (isSuppressedError(error)) {
+      failure.error = related(read(error, "error"));
+      failure.suppressed = related(read(error, "suppressed"));
+    }
   } else {
     failure.name = "Thrown value";
     failure.message = formatLog([error], MAX_TEXT);
   }
   return failure;
+}
+
+/**
+ * The error that a script was ended by, where the import of the script rejected with `caught`.
+ *
+ * Deno makes an error without frames anew, as an `Error` of the same message, before it rejects the import. It asks for
+ * the stack first, by which we know the one that the script had; unless that had been given a `stack` of its own.
+ * Syntax errors are made anew with their place behind the message, and are of more use so.
+ */
+export function thrownByScript(caught: unknown, modules: ModuleNames): unknown {
+  const original = lastFrameless();
+  if (original === caught || !isError(caught) || !isError(original)) return caught;
+  if (text(caught, "message", modules) !== text(original, "message", modules)) return caught;
+  return agentFrames(text(caught, "stack", modules) ?? "") === "" ? original : caught;
 }
 
 /** A proxy may throw when it is asked, and then it is none. */
@@ -53,45 +79,62 @@ function isError(value: unknown): value is Error {
   }
 }
 
+function related(value: unknown): string {
+  return formatLog([value], MAX_RELATED_BYTES);
+}
+
 function causes(error: Error): string[] {
   const found: string[] = [];
   let cause: unknown = read(error, "cause");
   while (cause !== undefined && found.length < MAX_CAUSES) {
-    found[found.length] = formatLog([cause], 512);
+    p.append(found, related(cause));
     cause = isError(cause) ? read(cause, "cause") : undefined;
   }
   return found;
 }
 
-function text(error: Error, key: "name" | "message" | "stack" | "hint" | "path"): string | undefined {
+/** The first of an error's `errors`, and how many more there are. */
+function members(error: Error): string[] | undefined {
+  const found: string[] = [];
+  try {
+    const errors = read(error, "errors");
+    if (!p.isArray(errors) || errors.length === 0) return undefined;
+    const { length } = errors;
+    for (let i = 0; i < length && i < MAX_CAUSES; i++) p.append(found, related(errors[i]));
+    if (length > MAX_CAUSES) p.append(found, `… ${length - MAX_CAUSES} more`);
+  } catch { /* a proxy or getter of the script's: what was read is told */ }
+  return found;
+}
+
+function text(
+  error: Error,
+  key: "name" | "message" | "stack" | "hint" | "path",
+  modules: ModuleNames,
+): string | undefined {
   const value = read(error, key);
-  return typeof value === "string" ? cut(withoutModuleText(value)) : undefined;
+  return typeof value === "string" ? cut(withModuleNames(value, modules)) : undefined;
 }
 
 /**
- * Leaves out the base64 of modules' `data:` URLs, which the engine puts whole before what it has to say and the
- * place of it: cut at the end, only base64 would be left.
+ * Names modules instead of their `data:` URLs, which the engine puts whole before what it has to say and the place of
+ * it: cut at the end, only base64 would be left. URLs of the script's own are its data and stay.
  */
-function withoutModuleText(value: string): string {
-  let kept = "";
-  let start = 0;
-  let mark = p.indexOf(value, MARK, 0);
-  while (mark >= 0 && kept.length < MAX_TEXT) {
-    const end = mark + MARK.length;
-    kept += p.slice(value, start, end);
-    start = end;
-    const kind = p.slice(value, mark - KIND_LENGTH, mark);
-    if (kind === "javascript" || kind === "typescript") {
-      while (start < value.length && isBase64(p.charCodeAt(value, start))) start++;
+function withModuleNames(value: string, modules: ModuleNames): string {
+  let named = value;
+  const urls = p.objectKeys(modules);
+  for (let i = 0; i < urls.length; i++) {
+    const url = urls[i];
+    let kept = "";
+    let start = 0;
+    let found = p.indexOf(named, url, 0);
+    while (found >= 0 && kept.length < MAX_TEXT) {
+      kept += p.slice(named, start, found) + modules[url];
+      start = found + url.length;
+      found = p.indexOf(named, url, start);
     }
-    mark = p.indexOf(value, MARK, start);
+    if (start > 0) named = kept + p.slice(named, start);
   }
-  return start === 0 ? value : kept + p.slice(value, start);
-}
-
-function isBase64(unit: number): boolean {
-  return (unit >= 97 && unit <= 122) || (unit >= 65 && unit <= 90) || (unit >= 47 && unit <= 57) ||
-    unit === 43 || unit === 61;
+  return named;
 }
 
 function cut(value: string): string {

@@ -9,7 +9,7 @@
  * | Set | array |
  * | Uint8Array, Uint8ClampedArray, ArrayBuffer, DataView | base64 string |
  * | other typed arrays | array of numbers |
- * | Error | `{name, message, cause?, errors?, …own members}` |
+ * | Error | `{name, message, cause?, errors?, …own members}`, `error` and `suppressed` of a SuppressedError |
  * | RegExp, URLSearchParams | their text |
  * | Date | ISO 8601 string, no issue; null when invalid |
  * | boxed primitives | the primitive, no issue for those JSON knows |
@@ -22,6 +22,7 @@ import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./
 import * as p from "./primordials.ts";
 import { clean, cleanElements, cleanMembers, copyOf } from "./result.ts";
 import { enter, expect, report, type Walk } from "./result_walk.ts";
+import { isSuppressedError } from "./serialize_kinds.ts";
 
 /** The JSON-safe copy of an object that is neither an array nor a plain object. */
 export function cleanSpecial(walk: Walk, value: object, kind: Kind): unknown {
@@ -73,7 +74,9 @@ function cleanInstance(walk: Walk, value: object): unknown {
 
 function errorMembers(walk: Walk, value: object): Record<string, unknown> {
   const members: Record<string, unknown> = {};
-  const named = ["name", "message", "cause", "errors"];
+  const named = isSuppressedError(value)
+    ? ["name", "message", "cause", "error", "suppressed"]
+    : ["name", "message", "cause", "errors"];
   const own = copyOf(walk, value);
   for (let i = 0; i < named.length; i++) {
     try {

@@ -123,7 +123,7 @@ function writeError(job: Job, error: object): void {
   write(writer, "\nCaused by: …");
 }
 
-/** Own enumerable members of an error (`code`, `hint` …) and the errors of an AggregateError, as JSON. */
+/** Own enumerable members of an error (`code`, `hint` …) and the errors that it sums up or suppresses, as JSON. */
 function writeExtras(job: Job, error: object): void {
   const members = errorMembers(error);
   delete members.name;

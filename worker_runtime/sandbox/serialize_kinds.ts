@@ -21,6 +21,7 @@ import * as p from "./primordials.ts";
 import { agentFrames } from "./stack_text.ts";
 
 const MAX_BINARY_ELEMENTS = 100;
+const SuppressedErrorCtor = SuppressedError;
 
 /** What an object turns into: a primitive or text, the members of an object, or a list under a tag. */
 export type Form =
@@ -95,7 +96,7 @@ function binaryElements(value: object, kind: Kind): unknown[] {
   return elements;
 }
 
-/** Name, message, agent frames, cause and own enumerable members of an error, as a fresh plain object. */
+/** Name, message, agent frames, the errors it brings along and own enumerable members, as a fresh plain object. */
 export function errorMembers(value: object): Record<string, unknown> {
   const members = ownMembers(value);
   const name = readText(value, "name");
@@ -108,7 +109,20 @@ export function errorMembers(value: object): Record<string, unknown> {
   if (cause !== undefined) p.define(members, "cause", cause);
   const errors = read(value, "errors");
   if (errors !== undefined) p.define(members, "errors", errors);
+  if (isSuppressedError(value)) {
+    p.define(members, "error", read(value, "error"));
+    p.define(members, "suppressed", read(value, "suppressed"));
+  }
   return members;
+}
+
+/** Whether two errors stand in its `error` and `suppressed`, as `using` makes them. Never throws. */
+export function isSuppressedError(value: object): boolean {
+  try {
+    return value instanceof SuppressedErrorCtor;
+  } catch {
+    return false;
+  }
 }
 
 function ownMembers(value: object): Record<string, unknown> {

@@ -43,6 +43,13 @@ interface CallSite {
   toString(): string;
 }
 
+let frameless: unknown;
+
+/** The error whose `stack` was last asked for and had no frames at all, as one that the engine makes between turns. */
+export function lastFrameless(): unknown {
+  return frameless;
+}
+
 /**
  * What the engine makes the `stack` of every error with: its first line and the agent's frames, so that no text a
  * script can read names anything else. Never throws.
@@ -54,6 +61,7 @@ export function scriptStack(error: unknown, sites: ArrayLike<CallSite>): string 
     head = p.errorToText(error);
   } catch { /* a getter of its own threw */ }
   try {
+    if (sites.length === 0) frameless = error;
     for (let i = 0; i < sites.length; i++) frames += `    at ${sites[i].toString()}\n`;
     frames = agentFrames(frames);
   } catch { /* called by a script, with what are no call sites */ }

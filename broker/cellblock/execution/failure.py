@@ -15,6 +15,9 @@ from cellblock_worker import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
 
+MAX_RELATED: Final = 5
+"""Errors of an AggregateError that a message tells; the sandbox sends four and how many more there are."""
+
 ERROR_CLASSES: Final = frozenset(
     {
         "CodemodeError",
@@ -48,6 +51,9 @@ _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
 _NO_FUNCTION: Final = re.compile(r"[\w$]\.([\w$]{1,200}) is not a function")
 
+_REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
+"""Names of errors that Deno puts in place of one without frames (`sandbox/failure.ts`)."""
+
 NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
 
 OUT_OF_MEMORY: Final = "Array buffer allocation failed"
@@ -67,8 +73,9 @@ def in_script_terms(text: str, script: Script) -> str:
     return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
 
 
-def stacks_in_result(body: bytes, script: Script) -> bytes:
-    """The JSON of a result in which frames of stacks name places in the agent's source; nothing else is touched."""
+def places_in_stacks(body: bytes, script: Script) -> bytes:
+    """A log text or a result's JSON in which frames of stacks name places in the agent's source; nothing else is
+    touched, as it is the agent's own data (section 3.3.1)."""
     if _FRAME_TOKEN not in body:
         return body
 
@@ -85,6 +92,27 @@ def _first_place(text: str, script: Script) -> str | None:
             line, column = int(match[1]), int(match[2])
             return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
     return None
+
+
+def _with_places(text: str, script: Script) -> str:
+    return places_in_stacks(text.encode("utf-8", "replace"), script).decode()
+
+
+def _related(failure: dict[str, Any]) -> str:
+    """The first lines of the errors that an error brings along: its cause, or those that it sums up."""
+    causes: object = failure.get("causes")
+    members: object = failure.get("errors")
+    told = {
+        "cause": cast("list[object]", causes)[:1] if isinstance(causes, list) else [],
+        "errors": cast("list[object]", members)[:MAX_RELATED] if isinstance(members, list) else [],
+        "error": [_field(failure, "error")],
+        "suppressed": [_field(failure, "suppressed")],
+    }
+    lines = {
+        name: [first[0] for value in values if (first := str(value).splitlines())]
+        for name, values in told.items()
+    }
+    return "; ".join(f"{name}: {' | '.join(found)}" for name, found in lines.items() if found)
 
 
 def _field(failure: dict[str, Any], name: str) -> str:
@@ -135,21 +163,17 @@ def diagnose(
         and (found := _module_failure(name, text, script, exports, withheld)) is not None
     ):
         return found
-    shown = in_script_terms(text, script)
-    causes: object = known.get("causes")
-    if isinstance(causes, list) and causes:
-        first: object = cast("list[object]", causes)[0]
-        if lines := in_script_terms(str(first), script).splitlines():
-            shown += f" (cause: {lines[0]})"
-    label = in_script_terms(f"{name}: ", script) if name and name != "Thrown value" else ""
+    label = f"{name}: " if name and name != "Thrown value" else ""
+    told = f" ({related})" if (related := _related(known)) else ""
+    shown = _with_places(f"{label}{text}{told}", script)
     unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
     return Diagnostic(
         severity="error",
         code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
-        message=f"{unhandled}{label}{shown}"[:MAX_MESSAGE_CHARS],
-        hint=hint
+        message=f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
+        hint=(hint and _with_places(hint, script))
         or _missing_function_hint(name, text, exports, withheld)
-        or _exception_hint(message.kind, name),
+        or _exception_hint(message.kind, name, stack),
         path=_first_place(stack, script),
         error_class=name if name in ERROR_CLASSES else None,
     )
@@ -160,11 +184,15 @@ def _is_refused_import(name: str, text: str) -> bool:
     return name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
 
 
-def _exception_hint(kind: str, name: str) -> str:
+def _exception_hint(kind: str, name: str, stack: str) -> str:
     if kind == "rejection":
         return "Await every promise, or catch its rejection."
     if name == "EvalError":
         return "Code from strings is not available; write the code in the script."
+    if kind == "module" and not stack and name in _REBUILT:
+        return (
+            "Leave error.stack to the engine: without its frames, an error's class and place cannot be told."
+        )
     return "Correct the script at that position, or catch the exception."
 
 

@@ -13,7 +13,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
 from cellblock.execution.events import RunWatch
-from cellblock.execution.failure import diagnose, stacks_in_result
+from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
@@ -304,7 +304,7 @@ class Run:
     def _on_done(self, body: bytes) -> None:
         self._settle()
         try:
-            self._result = payload.decode(stacks_in_result(body, self._plan.script))
+            self._result = payload.decode(places_in_stacks(body, self._plan.script))
         except payload.PayloadError as error:
             self._failed = True
             self._diagnostics.append(

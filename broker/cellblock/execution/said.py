@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from cellblock.callbacks import tell
 from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
-from cellblock.execution.failure import in_script_terms
+from cellblock.execution.failure import places_in_stacks
 from cellblock.execution.response import Diagnostic, LogEntry
 from cellblock.execution.source import Script
 from cellblock_worker import protocol
@@ -24,7 +24,7 @@ class Said:
     """Of one run.
 
     Args:
-        script: Positions and names are told in its author's terms.
+        script: Positions in stacks are told in its author's terms; nothing else that it has said is touched.
         max_log_bytes: The run's `maxLogBytes`.
         on_log: Told each entry.
         watch: Those that watch all runs; None when nobody does.
@@ -55,7 +55,7 @@ class Said:
         self._bytes += len(body)
         if self._bytes > self._most or len(self.logs) > MAX_LOG_ENTRIES:
             return "it sent more logs than a run may have"
-        text = in_script_terms(body.decode("utf-8", "replace"), self._script)
+        text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
         self.logs.append(entry)
         if self._on_log is not None:
@@ -70,7 +70,7 @@ class Said:
         if self._noticed > MAX_NOTICES:
             return "it sent more notices than a run may have"
         try:
-            notice: object = payload.decode(body)
+            notice: object = payload.decode(places_in_stacks(body, self._script))
         except payload.PayloadError:
             return None
         if not isinstance(notice, dict):
@@ -81,7 +81,7 @@ class Said:
             Diagnostic(
                 severity="warning",
                 code=texts.get("code", "NOTICE")[:64],
-                message=in_script_terms(texts.get("message", "")[:1000], self._script),
+                message=texts.get("message", "")[:1000],
                 hint=texts.get("hint", "")[:500] or None,
                 path=texts.get("path", "")[:500] or None,
             )

@@ -180,6 +180,11 @@ const CASES: [string, unknown[], string][] = [
     'AggregateError: many {"errors":[{"message":"one","name":"Error"}]}',
   ],
   [
+    "a SuppressedError",
+    [bare(new SuppressedError(bare(new Error("last")), bare(new Error("first")), "both"))],
+    'SuppressedError: both {"error":{"message":"last","name":"Error"},"suppressed":{"message":"first","name":"Error"}}',
+  ],
+  [
     "a nested Error",
     [{ e: bare(new Failure("no", { cause: bare(new Error("deep")) })) }],
     '{"e":{"cause":{"message":"deep","name":"Error"},"hint":"try again","message":"no","name":"Failure"}}',

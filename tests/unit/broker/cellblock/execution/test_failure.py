@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms, stacks_in_result
+from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms, places_in_stacks
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import prepare
 from cellblock_worker import protocol
@@ -36,10 +36,10 @@ def test_urls_become_places_in_the_agents_source() -> None:
 def test_stacks_in_a_result_name_places_and_other_data_urls_stay() -> None:
     text = "data:application/script:1:3 data:application/script:x data:application/javascript;base64,AAAA:1:2"
     assert (
-        stacks_in_result(text.encode(), SCRIPT)
+        places_in_stacks(text.encode(), SCRIPT)
         == text.replace("data:application/script:1:3", "script.js:1:3").encode()
     )
-    assert stacks_in_result(b'{"a": 1}', SCRIPT) == b'{"a": 1}'
+    assert places_in_stacks(b'{"a": 1}', SCRIPT) == b'{"a": 1}'
 
 
 def test_positions_of_absurd_length_are_text() -> None:
@@ -70,6 +70,41 @@ def test_causes_of_any_kind(cause: object) -> None:
 def test_the_first_line_of_the_first_cause_is_shown() -> None:
     found = diagnosed({"name": "Error", "message": "m", "causes": ["why\nstack", "other"]})
     assert found.message == "Error: m (cause: why)"
+
+
+def test_errors_that_an_error_sums_up_or_suppresses_are_shown() -> None:
+    failure = {
+        "name": "AggregateError",
+        "message": "m",
+        "errors": ["Error: a\nstack", "TypeError: b", "… 3 more"],
+    }
+    assert diagnosed(failure).message == "AggregateError: m (errors: Error: a | TypeError: b | … 3 more)"
+    failure = {
+        "name": "SuppressedError",
+        "message": "m",
+        "error": "Error: b\nstack",
+        "suppressed": "Error: a",
+    }
+    assert diagnosed(failure).message == "SuppressedError: m (error: Error: b; suppressed: Error: a)"
+    lies = {"name": "E", "message": "m", "errors": [{}, None, *["x"] * 99], "error": 7, "suppressed": []}
+    assert diagnosed(lies).message == "E: m (errors: {} | None | x | x | x)"
+
+
+def test_what_an_error_says_is_not_changed_but_for_places_in_stacks() -> None:
+    text = f'<script src="{MODULE}"> {URL}:1:2 data:application/script:1:3'
+    found = diagnosed({"name": "Error", "message": text, "causes": [text]})
+    told = text.replace("data:application/script:1:3", "script.js:1:3")
+    assert found.message == f"Error: {told} (cause: {told})"
+
+
+def test_an_error_without_frames_may_be_another_one() -> None:
+    assert "error.stack" in (diagnosed({"name": "Error", "message": "m"}, "module").hint or "")
+    for failure in (
+        {"name": "Error", "message": "m", "stack": f"    at {URL}:1:3"},
+        {"name": "AggregateError", "message": "m"},
+        {"name": "Error", "message": "m", "hint": "Do this."},
+    ):
+        assert "error.stack" not in (diagnosed(failure, "module").hint or "")
 
 
 def test_a_rejection_and_a_thrown_value() -> None:
@@ -119,4 +154,5 @@ bodies = (
 def test_whatever_a_worker_says_gives_one_error(body: object, kind: Any) -> None:
     found = diagnosed(body, kind)
     assert found.severity == "error" and found.hint
-    assert URL not in found.message
+    if found.code in ("SYNTAX_ERROR", "IMPORT_FAILURE", "RESULT_NOT_JSON"):
+        assert URL not in found.message

@@ -36,6 +36,29 @@ def test_what_is_no_utf8_is_shown_as_such() -> None:
     assert one.log(LINE, b"\xff") is None and one.logs[0].message == "\ufffd"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="data:text/javascript;base64,Zm9vKCk7"></script>',
+        "data:application/javascript;base64,Zm9v:1:2",
+        "data:application/typescript;base64,Zm9v and data:application/script",
+    ],
+)
+def test_what_a_script_logs_is_not_changed(text: str) -> None:
+    one = said(max_log_bytes=1000)
+    assert one.log(LINE, text.encode()) is None
+    assert one.notice(json.dumps({"code": "C", "message": text}).encode()) is None
+    assert (one.logs[0].message, one.notices[0].message) == (text, text)
+
+
+def test_places_in_stacks_are_the_scripts() -> None:
+    one = said(max_log_bytes=1000)
+    frame = "    at f (data:application/script:2:7)"
+    assert one.log(LINE, frame.encode()) is None
+    assert one.notice(json.dumps({"code": "C", "message": frame}).encode()) is None
+    assert (one.logs[0].message, one.notices[0].message) == ("    at f (script.js:2:7)",) * 2
+
+
 def test_a_host_that_lets_more_pass_has_lied() -> None:
     one = said(max_log_bytes=10)
     assert one.log(LINE, b"x" * (10 + LOG_NOTE_BYTES)) is None
