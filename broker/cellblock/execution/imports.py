@@ -38,6 +38,9 @@ _KEYWORD: Final = re.compile(rb"import|export")
 _PHASE: Final = re.compile(rb"(?<=import)\s*\.\s*(?:defer|source)(?=\s*\()")
 """The part of `import.defer(…)` and `import.source(…)` that no grammar knows yet, but the engine does."""
 
+_HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#!(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*+")
+"""A first line that is a comment; to the grammars only LF ends it."""
+
 
 class TooComplex(ValueError):
     """The imports of a script cannot be found at a reasonable cost; the text says why."""
@@ -129,7 +132,9 @@ def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
 
 
 def _known(source: bytes) -> bytes:
-    return _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
+    source = _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
+    hashbang = _HASHBANG.match(source)
+    return source if hashbang is None else b" " * hashbang.end() + source[hashbang.end() :]
 
 
 def _span(node: Node) -> Span:

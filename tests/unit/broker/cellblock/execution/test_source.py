@@ -116,6 +116,16 @@ def test_positions_in_the_rewritten_text_map_back() -> None:
     assert script.original_column(99, 3) == 3
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028", "\u2029"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_first_line_ends_as_the_engine_ends_it(mark: str, end: str) -> None:
+    code = f"{mark}#!/bin/x import('a'){end}import '@codemode/x';"
+    script = rewrite(code)
+    assert [found.specifier for found in script.static] == ["@codemode/x"]
+    assert not script.dynamic and script.media_type == JAVASCRIPT
+    assert script.text == code.replace("'@codemode/x'", f'"{URL}"')
+
+
 @pytest.mark.parametrize(
     ("argument", "dynamic", "computed"),
     [
