@@ -23,7 +23,9 @@ _TO_SPACE: Final = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256
 _CHARACTER: Final = re.compile(
     rb"\xe2\x80[\xa8\xa9]|[\xc2-\xdf].|[\xe0-\xef]..|[\xf0-\xf7]...|[^\r\n]", re.DOTALL
 )
-_NEXT_TOKEN: Final = re.compile(rb"(?:\s|\xc2\xa0|\xe2\x80[\xa8\xa9]|//[^\r\n]*|/\*.*?\*/)*+", re.DOTALL)
+_NEXT_TOKEN: Final = re.compile(
+    rb"(?:\s|\xc2\xa0|\xe2\x80[\xa8\xa9]|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+", re.DOTALL
+)
 _CONTINUES: Final = re.compile(rb"[(\[`.+\-*/%]|\?\.|<<|>>|!(?!=)")
 """Tokens that JavaScript would join to an expression which TypeScript has ended, or that bind closer than `as`."""
 
