@@ -67,8 +67,7 @@ def in_script_terms(text: str, script: Script) -> str:
     def place(match: re.Match[str]) -> str:
         if match[1] is None:
             return SCRIPT_NAME
-        line, column = int(match[1]), int(match[2])
-        return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
+        return script.place(int(match[1]), int(match[2]))
 
     return _MODULE_URL.sub("@codemode", _SCRIPT_URL.sub(place, text))
 
@@ -80,17 +79,16 @@ def places_in_stacks(body: bytes, script: Script) -> bytes:
         return body
 
     def place(match: re.Match[bytes]) -> bytes:
-        line, column = int(match[1]), int(match[2])
-        return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}".encode()
+        return script.place(int(match[1]), int(match[2])).encode()
 
     return _FRAME_PLACE.sub(place, body)
 
 
-def _first_place(text: str, script: Script) -> str | None:
+def _first_place(text: str, script: Script, *, parsed: bool = False) -> str | None:
     for match in _SCRIPT_URL.finditer(text):
         if match[1] is not None:
-            line, column = int(match[1]), int(match[2])
-            return f"{SCRIPT_NAME}:{line}:{script.original_column(line, column)}"
+            place = script.parsed_place if parsed else script.place
+            return place(int(match[1]), int(match[2]))
     return None
 
 
@@ -225,7 +223,9 @@ def _module_failure(
 
     The engine puts the position into the message of the former and into the stack of the latter.
     """
-    where = _first_place(text, script)
+    # The engine's syntax errors are SyntaxErrors; those of Deno's parser are TypeErrors.
+    parsed = name == "TypeError" and text.startswith("SyntaxError: ")
+    where = _first_place(text, script, parsed=parsed)
     if where is None:
         return None
     first_line = in_script_terms(text, script).splitlines()[0]

@@ -52,12 +52,10 @@ class TooSlow(TooComplex):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the source in bytes; the points are the parser's row and byte column."""
+    """A piece of the source in bytes."""
 
     start: int
-    start_point: tuple[int, int]
     end: int
-    end_point: tuple[int, int]
     is_string: bool
 
 
@@ -138,13 +136,7 @@ def _known(source: bytes) -> bytes:
 
 
 def _span(node: Node) -> Span:
-    return Span(
-        node.start_byte,
-        (node.start_point[0], node.start_point[1]),
-        node.end_byte,
-        (node.end_point[0], node.end_point[1]),
-        node.type == "string",
-    )
+    return Span(node.start_byte, node.end_byte, node.type == "string")
 
 
 @lru_cache(maxsize=2)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from cellblock import script_lines
 from cellblock.execution import imports
 from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
 
@@ -25,7 +26,7 @@ IMPORT_FUNCTION: Final = "__codemode_import__"
 
 @dataclass(frozen=True, slots=True)
 class StaticImport:
-    """One `import … from` or `export … from`; line and column count from 1, columns in UTF-16 units."""
+    """One `import … from` or `export … from`; line and column as in `script_lines`."""
 
     specifier: str
     line: int
@@ -42,10 +43,9 @@ class _Edit:
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """What stands for the bytes from `start` to `end`; `point` is the parser's row and byte column of `start`."""
+    """What stands for the bytes from `start` to `end`."""
 
     start: int
-    point: tuple[int, int]
     end: int
     text: str
 
@@ -66,9 +66,26 @@ class Script:
     dynamic: list[str] = field(default_factory=list[str])
     computed: bool = False
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
+    _compiled: script_lines.CompilerPlaces | None = None
+
+    def place(self, line: int, column: int) -> str:
+        """`script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
+        if self.media_type == TYPESCRIPT:
+            if self._compiled is None:
+                self._compiled = script_lines.CompilerPlaces(self._loaded())
+            line, column = self._compiled.place(line, column)
+        return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
+
+    def parsed_place(self, line: int, column: int) -> str:
+        """As `place`, of a position in a syntax error of Deno's parser."""
+        line, column = script_lines.parsed_place(self._loaded(), line, column)
+        return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
+
+    def _loaded(self) -> str:
+        return self.text.removeprefix(script_lines.BYTE_ORDER_MARK)
 
     def original_column(self, line: int, column: int) -> int:
-        """The column in the agent's own source of a position in `text`."""
+        """The column in the agent's own source of a position in `text`, both as in `script_lines`."""
         shift = 0
         for edit in self._edits.get(line, ()):
             start = edit.column + shift
@@ -111,40 +128,44 @@ def prepare(
     if found.javascript is not None:
         script.text, script.media_type = found.javascript, JAVASCRIPT
         source = encoded(found.javascript)
+    if script.text.startswith(script_lines.BYTE_ORDER_MARK):
+        # Deno takes it off.
+        script._edits[1] = [_Edit(1, 1, 1, 0)]  # pyright: ignore[reportPrivateUsage]
     if not found.statics and not found.dynamics:
         return script
     edits: list[_Replacement] = []
-    columns = _Columns(source)
+    ends = [node.end for node in found.dynamics]
+    places = _places(source, [node.start for node in (*found.statics, *found.dynamics)] + ends)
     for node in found.statics:
         specifier = _literal(source, node)
-        row, column = columns.position(node.start, node.start_point)
-        script.static.append(StaticImport(specifier, row, column))
+        script.static.append(StaticImport(specifier, *places[node.start]))
         url = resolve(specifier)
         if url is not None:
-            edits.append(_Replacement(node.start, node.start_point, node.end, f'"{url}"'))
+            edits.append(_Replacement(node.start, node.end, f'"{url}"'))
     function = _fresh_name(code)
     for node in found.dynamics:
-        edits.append(_Replacement(node.start, node.start_point, node.start, f"{function}("))
-        edits.append(_Replacement(node.end, node.end_point, node.end, ")"))
+        edits.append(_Replacement(node.start, node.start, f"{function}("))
+        edits.append(_Replacement(node.end, node.end, ")"))
         specifier = _constant(source, node)
         if specifier is None:
             script.computed = True
         else:
             script.dynamic.append(specifier)
-    script.text = _apply(source, edits, script)
+    script.text = _apply(source, edits, places, script)
     if script.dynamic or script.computed:
         # Appended, so that no line moves; an import is hoisted wherever it stands.
         script.text += f'\nimport {{ importable as {function} }} from "{import_url}";\n'
     return script
 
 
-def _apply(source: bytes, edits: list[_Replacement], script: Script) -> str:
+def _apply(
+    source: bytes, edits: list[_Replacement], places: dict[int, tuple[int, int]], script: Script
+) -> str:
     pieces: list[bytes] = []
     at = 0
-    columns = _Columns(source)
     for edit in sorted(edits, key=lambda edit: edit.start):
-        line, column = columns.position(edit.start, edit.point)
-        old = len(_utf16(source[edit.start : edit.end]))
+        line, column = places[edit.start]
+        old = script_lines.units(source[edit.start : edit.end].decode("utf-8", "replace"))
         script._edits.setdefault(line, []).append(_Edit(line, column, old, len(edit.text)))  # pyright: ignore[reportPrivateUsage]
         pieces += [source[at : edit.start], edit.text.encode()]
         at = edit.end
@@ -152,29 +173,22 @@ def _apply(source: bytes, edits: list[_Replacement], script: Script) -> str:
     return b"".join(pieces).decode()
 
 
-def _utf16(raw: bytes) -> memoryview:
-    return memoryview(raw.decode("utf-8", "replace").encode("utf-16-le")).cast("H")
+def _places(source: bytes, offsets: list[int]) -> dict[int, tuple[int, int]]:
+    """Line and column of each byte offset.
 
-
-class _Columns:
-    """Line and column, from 1, of places that are asked for in the order of the text.
-
-    Columns count on from the node before: a line may be a whole megabyte long.
+    Each is counted on from the one before: a line may be a whole megabyte long.
     """
-
-    def __init__(self, source: bytes) -> None:
-        self._source = source
-        self._row = -1
-        self._byte = 0
-        self._column = 0
-
-    def position(self, byte: int, point: tuple[int, int]) -> tuple[int, int]:
-        row, column = point
-        if row != self._row:
-            self._row, self._byte, self._column = row, byte - column, 1
-        self._column += len(_utf16(self._source[self._byte : byte]))
-        self._byte = byte
-        return row + 1, self._column
+    lines = script_lines.with_plain_ends(source)
+    places: dict[int, tuple[int, int]] = {}
+    at, line, column = 0, 1, 1
+    for offset in sorted(offsets):
+        ends = lines.count(b"\n", at, offset)
+        if ends:
+            at, line, column = lines.rfind(b"\n", at, offset) + 1, line + ends, 1
+        column += script_lines.units(source[at:offset].decode("utf-8", "replace"))
+        at = offset
+        places[offset] = line, column
+    return places
 
 
 def _literal(source: bytes, node: Span) -> str:

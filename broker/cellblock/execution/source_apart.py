@@ -90,16 +90,7 @@ def _decoded(answer: dict[str, Any]) -> Imports:
     if "refused" in answer:
         raise TooComplex(answer["refused"])
     statics, dynamics = (
-        tuple(
-            Span(
-                span["start"],
-                (span["start_point"][0], span["start_point"][1]),
-                span["end"],
-                (span["end_point"][0], span["end_point"][1]),
-                span["is_string"],
-            )
-            for span in answer[kind]
-        )
+        tuple(Span(span["start"], span["end"], span["is_string"]) for span in answer[kind])
         for kind in ("statics", "dynamics")
     )
     return Imports(answer["media_type"], statics, dynamics, answer["javascript"])

@@ -12,6 +12,7 @@ from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_t
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import prepare
 from cellblock_worker import protocol
+from script_places import path_of
 
 SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
 URL = "data:application/javascript;base64,AAA+/="
@@ -122,6 +123,17 @@ def test_syntax_and_import_failures() -> None:
     found = diagnosed({"name": "SyntaxError", "message": text}, "module")
     assert (found.code, found.message) == ("IMPORT_FAILURE", "The module has no export nope.")
     assert found.path == "script.js:1:10"
+
+
+@pytest.mark.parametrize("code", ["1;\u2028\t'💥'; let a = ;", "\ufeff/*\r*/ let a = ;", "'\t\t'; let a = ;"])
+def test_a_syntax_error_of_denos_parser_has_its_place_in_the_agents_source(code: str) -> None:
+    """It ends lines with LF only, counts characters, tabs for two, and sees no byte order mark."""
+    before = code.removeprefix("\ufeff")[:-1]
+    text = f"SyntaxError: Expression expected\n  |\n1 | x\n    at {URL}:1:{len(before) + before.count(chr(9)) + 1}"
+    body = {"name": "TypeError", "message": text}
+    found = diagnose(protocol.Failed(ms=1, kind="module"), body, prepare(code, lambda _: None, ""), 1000)
+    assert (found.code, found.message) == ("SYNTAX_ERROR", "SyntaxError: Expression expected")
+    assert found.path == path_of(code, len(code) - 1)
 
 
 def test_the_end_of_memory_is_a_limit() -> None:

@@ -6,10 +6,13 @@ import contextlib
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cellblock.execution import imports, source
 from cellblock.execution.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex
 from cellblock.execution.source import Script, prepare
+from script_places import counted, fillers, path_of, starts
 
 URL = "data:text/javascript;base64,AAAA"
 IMPORT_URL = "data:text/javascript;base64,BBBB"
@@ -114,6 +117,46 @@ def test_positions_in_the_rewritten_text_map_back() -> None:
     assert script.original_column(2, column(text, URL) + 5) == column(line, '"@codemode/b"')
     assert script.original_column(1, 7) == 7
     assert script.original_column(99, 3) == 3
+
+
+STATEMENTS = [
+    'import "@codemode/a";',
+    "export * from '@codemode/b';",
+    'import "other";',
+    'import("@codemode/c");',
+    "import(f(1), {});",
+    "import((await import('d')).e);",
+    "const x: number = 1;",
+    "here;",
+    "enum E {}",
+]
+
+
+@given(starts, st.lists(st.tuples(fillers, st.sampled_from(STATEMENTS)), max_size=6), fillers)
+def test_positions_map_back_past_any_line_ends(
+    start: str, statements: list[tuple[str, str]], filler: str
+) -> None:
+    """The engine's own count in what is sent becomes the same count in what the agent wrote."""
+    code = start
+    specifiers: list[tuple[str, int, int]] = []
+    for before, statement in statements:
+        code += before
+        if statement.startswith(("import ", "export ")):
+            at = max(statement.find("'"), statement.find('"'))
+            specifiers.append((statement[at + 1 : -2], *counted(code + statement, len(code) + at)))
+        code += statement
+    code += filler + "there;"
+    script = rewrite(code)
+    assert [(found.specifier, found.line, found.column) for found in script.static] == specifiers
+    loaded = script.text.removeprefix("\ufeff")
+    for word in ("here;", "there;"):
+        sent, written = -1, -1
+        while (written := code.find(word, written + 1)) >= 0:
+            sent = loaded.index(word, sent + 1)
+            line, column = counted(loaded, sent)
+            assert script.original_column(line, column) == counted(code, written)[1]
+            if script.media_type == JAVASCRIPT:
+                assert script.place(line, column) == path_of(code, written)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028", "\u2029"])

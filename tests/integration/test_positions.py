@@ -1,0 +1,99 @@
+"""Places in the agent's source, through a whole broker and a real Deno, whatever ends the lines before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock import Broker
+from script_places import ENDS, fillers, path_of, spaces, starts
+from support import error_of, plain_server, settings, within
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    async with Broker(
+        settings(tmp_path_factory.mktemp("positions"), {"plain": plain_server()}, typecheck="off")
+    ) as running:
+        yield running
+
+
+IMPORTS = [
+    'import "@codemode/discovery";',
+    "export * from '@codemode/errors';",
+    'await import("@codemode/servers/plain");',
+    'await import("@codemode/" + "errors");',
+    "await import((await import('@codemode/errors'), '@codemode/discovery'));",
+]
+MARK = "console.log(new Error('mark'));"
+TYPES = "const typed: number = 1 as number;"
+"""Leaves blanks."""
+COMPILED = "enum E { A }"
+"""Is left to Deno's compiler."""
+
+statements = st.sampled_from([*IMPORTS, MARK, MARK])
+
+
+def _places(code: str, word: str) -> list[str]:
+    return [path_of(code, found.start()) for found in re.finditer(re.escape(word), code)]
+
+
+async def _check(broker: Broker, code: str) -> None:
+    code += "throw new TypeError('end');"
+    response = await within(broker.run(code))
+    thrown = error_of(response, "UNCAUGHT_EXCEPTION")
+    assert thrown.path == path_of(code, code.rindex("new TypeError")), repr(code)
+    logged = [entry.message.rpartition("at ")[2] for entry in response.logs]
+    assert logged == _places(code, "new Error"), repr(code)
+
+
+@hypothesis.settings(max_examples=40)
+@given(starts, st.sampled_from(["", TYPES]), st.lists(st.tuples(fillers, statements), max_size=8), fillers)
+async def test_logs_and_exceptions_name_their_places(
+    broker: Broker, start: str, types: str, body: list[tuple[str, str]], filler: str
+) -> None:
+    code = start + types + "".join(before + statement for before, statement in body) + filler
+    await _check(broker, code)
+
+
+@hypothesis.settings(max_examples=10)
+@given(starts, st.lists(st.tuples(spaces, statements), max_size=8), spaces)
+async def test_so_they_do_in_compiled_typescript(
+    broker: Broker, start: str, body: list[tuple[str, str]], filler: str
+) -> None:
+    code = start + COMPILED + "".join(before + statement for before, statement in body) + filler
+    await _check(broker, code)
+
+
+@hypothesis.settings(max_examples=15)
+@given(
+    starts, fillers, st.sampled_from(IMPORTS), fillers, st.sampled_from(["let a = ", "break", "import 'fs'"])
+)
+async def test_what_keeps_a_script_from_starting_has_its_place(
+    broker: Broker, start: str, before: str, statement: str, filler: str, wrong: str
+) -> None:
+    """Syntax errors of Deno's parser and of the engine, and imports that the broker refuses."""
+    code = f"{start}{before}{statement}{filler}{wrong};"
+    kind, word = {
+        "let a = ": ("SYNTAX_ERROR", ";"),
+        "break": ("SYNTAX_ERROR", "break"),
+        "import 'fs'": ("IMPORT_FAILURE", "'fs'"),
+    }[wrong]
+    found = error_of(await within(broker.run(code)), kind)
+    assert found.path == path_of(code, code.rindex(word)), repr(code)
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_stack_in_the_result_names_its_place(broker: Broker, end: str) -> None:
+    code = (
+        f"'💥';{end}\timport {{ echo }} from '@codemode/servers/plain'; const e = new Error('x');{end}"
+        "globalThis.__codemode_result__ = { stack: e.stack, echo: typeof echo };"
+    )
+    response = await within(broker.run(code))
+    assert response.result["stack"].rpartition("at ")[2] == path_of(code, code.index("new Error"))
+    assert response.result["echo"] == "function"
