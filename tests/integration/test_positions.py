@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock import Broker
+from cellblock.typecheck import compiler
 from script_places import ENDS, fillers, path_of, spaces, starts
 from support import error_of, plain_server, settings, within
 
@@ -97,3 +99,15 @@ async def test_a_stack_in_the_result_names_its_place(broker: Broker, end: str) -
     response = await within(broker.run(code))
     assert response.result["stack"].rpartition("at ")[2] == path_of(code, code.index("new Error"))
     assert response.result["echo"] == "function"
+
+
+@pytest.mark.skipif(compiler.why_absent() is not None, reason="the build has brought no TypeScript compiler")
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_exception_and_the_type_error_name_one_place(tmp_path: Path, end: str) -> None:
+    code = f"import '@codemode/servers/plain';{end}const s = '\u2028💥';{end}const n = 1; missing.call();"
+    sections = {"typecheck": "after", "typecheck_timeout_ms": 20_000}
+    async with Broker(settings(tmp_path, {"plain": plain_server()}, **sections)) as running:
+        response = await within(running.run(code))
+    places = [(found.code, found.path) for found in response.diagnostics]
+    path = path_of(code, code.index("missing"))
+    assert places == [("UNCAUGHT_EXCEPTION", path), ("TYPE_ERROR", path)]

@@ -17,6 +17,8 @@ import tree_sitter_javascript
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
+from cellblock.script_lines import CompilerPlaces
+
 MAX_JUDGED: Final = 200
 """Complaints of one script that are looked at, in the order of the text."""
 
@@ -56,7 +58,7 @@ _SCOPES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One complaint that counts. `line` and `column` count from 1, columns in UTF-16 units, as the sandbox's do."""
+    """One complaint that counts. `line` and `column` are as in `script_lines`, as the sandbox's are."""
 
     code: int
     message: str
@@ -78,6 +80,7 @@ class _Source:
     def __init__(self, code: str, typescript: bool) -> None:
         self.code = code
         self.raw = code.encode()
+        self.places = CompilerPlaces(code)
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
         deadline = time.monotonic() + PARSE_BOUND_SECONDS
         parser = _parser(typescript)
@@ -155,7 +158,9 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
             return None
     elif number in ARGUMENT and not _argument_counts(number, message, node, source):
         return None
-    return Complaint(number, message, line + 1, column + 1, name, receiver, (line, column))
+    return Complaint(
+        number, message, *source.places.place(line + 1, column + 1), name, receiver, (line, column)
+    )
 
 
 def _upwards(node: Node) -> list[Node]:

@@ -10,6 +10,7 @@ import pytest
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.typecheck.hints import of_observed
 from cellblock.typecheck.verdict import Complaint
+from script_places import ENDS, counted
 
 Check = Callable[..., Awaitable[Any]]
 
@@ -122,6 +123,19 @@ async def test_typescript_is_checked_as_such(check: Check) -> None:
 async def test_places_count_as_the_engine_counts_them(check: Check) -> None:
     checked = await check(f"{LIST}\r\n/* 🦕é */ tasks[0].title;\n\ntasks[0].colour;")
     assert [(fault.line, fault.column) for fault in checked.faults] == [(2, 20), (4, 10)]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("types", ["", "const n: number = 1; "])
+async def test_lines_end_as_the_engine_ends_them(check: Check, end: str, types: str) -> None:
+    """Also at U+2028 and U+2029, which end none in the language server protocol."""
+    code = f"'💥';{end}{types}/*{end}\t*/'💥\u2029'; const r = await t.list_tasks();"
+    code += f"{end}'💥'; r.taskz;\t'\u2028'; noName;"
+    checked = await check(code, typescript=bool(types))
+    # The first line, on which the import comes before, has no fault.
+    places = [counted(code, code.index(word)) for word in ("taskz", "noName")]
+    assert [(fault.line, fault.column) for fault in checked.faults] == places
+    assert checked.faults[0].hint == "Did you mean `tasks`? It has: tasks."
 
 
 async def test_a_repeated_error_is_told_once_with_its_number(check: Check) -> None:
