@@ -118,6 +118,8 @@ def nothing_has_moved(code: str, javascript: str) -> None:
         "function d(x: any) {} class A { @d x: number }",
         "let a = out as any\n(1)",
         "let a = out as any // b\u2028(1)",
+        "let a = out as any\n\u3000(1)",
+        "let a = out as any\n\u2003\ufeff\u1680\u202f\u205f(1)",
         "let a = b as T\n[0]",
         "let a: any, q = a as any\n[0]",
         "let x: any = 1 + 2 as any * 3",
