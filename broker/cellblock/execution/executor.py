@@ -97,7 +97,7 @@ class Executor:
         self._pool = pool
         self._upstreams = upstreams
         self._urls = ModuleUrls()
-        self._analyst = Analyst()
+        self._analyst = Analyst(pool.queue_beside(), settings.pool.queue_wait_ms)
         self._learner = learner
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
@@ -127,6 +127,7 @@ class Executor:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
+        self._analyst.close()
         for run in self._live.values():
             run.abort()
         if self._live:
@@ -200,7 +201,11 @@ class Executor:
             rules = RunRules(asked.grants, self._policy.settings, asked.grantee.approver)
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
         try:
-            plan = await self._plan(request.code, catalog)
+            plan = await self._plan(request.code, catalog, asked.client)
+        except Overloaded as error:
+            return _refused("OVERLOADED", error.message, error.hint, warnings)
+        except HostUnavailable as error:
+            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
         except OSError as error:
             message = f"No process can be started to read the script ({error})."
             return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", warnings)
@@ -251,9 +256,9 @@ class Executor:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response
 
-    async def _plan(self, code: str, catalog: Catalog) -> Plan:
+    async def _plan(self, code: str, catalog: Catalog, client: str) -> Plan:
         try:
-            found = await self._analyst.find(encoded(code))
+            found = await self._analyst.find(encoded(code), client)
         except TooComplex as error:
             return refused_plan(str(error))
         return make_plan(code, catalog, self._urls, found)

@@ -15,8 +15,10 @@ import sys
 from dataclasses import asdict
 from typing import Any, Final
 
+from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
+from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock_worker.spawning import kill, reaped, spawn
 
 INLINE_BYTES: Final = 8 * 1024
@@ -33,31 +35,103 @@ PROCESS_CPU_SECONDS: Final = 5
 PROCESS_MEMORY_BYTES: Final = 2 * 1024 * 1024 * 1024
 """1 MiB of source takes 200 MiB at the worst that was seen."""
 
-AT_ONCE: Final = 2
-"""Processes at a time; more scripts wait their turn."""
+AT_ONCE: Final = 3
+"""Processes at a time; more scripts wait their turn, and clients take turns as for places in the pool."""
+
+RESERVED: Final = 1
+"""Of these, kept for clients that have none: one client's scripts take seconds each if they are made for that."""
+
+QUEUE_SIZES: Final = (256, 128)
+"""What may wait, in all and of one client, where no pool has bounds for it."""
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """All that the process gets of the broker's environment."""
 
 
 class Analyst:
-    """Finds the imports of scripts; one for a broker."""
+    """Finds the imports of scripts; one for a broker.
 
-    def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(AT_ONCE)
+    Args:
+        queue: Of scripts that wait for a process; None: one of its own.
+        queue_wait_ms: How long one waits at most.
+    """
 
-    async def find(self, source: bytes) -> Imports:
+    def __init__(
+        self, queue: Admission[asyncio.Future[None]] | None = None, queue_wait_ms: int = 30_000
+    ) -> None:
+        self._queue = Admission(*QUEUE_SIZES) if queue is None else queue
+        self._queue_wait_ms = queue_wait_ms
+        self._free = AT_ONCE
+
+    async def find(self, source: bytes, client: str = DEFAULT_CLIENT) -> Imports:
         """As `find_imports`, with the event loop held for at most about `INLINE_SECONDS`.
+
+        Args:
+            source: The script.
+            client: Whose it is; processes are shared fairly between clients.
 
         Raises:
             TooComplex: As `find_imports` does.
+            Overloaded: Too many scripts wait for a process, or this one has waited too long.
+            HostUnavailable: Closed meanwhile.
             OSError: No process can be started.
         """
         if len(source) <= INLINE_BYTES:
             with contextlib.suppress(TooSlow):
                 return find_imports(source, INLINE_SECONDS)
-        async with self._turns:
+        await self._turn(client)
+        try:
             return await _find_apart(source)
+        finally:
+            self._end(client)
+
+    def close(self) -> None:
+        """Refuses everything that waits."""
+        for ticket in self._queue.clear():
+            if not ticket.item.done():
+                error = HostUnavailable("Cellblock is stopping.", hint="Try again when it runs.")
+                ticket.item.set_exception(error)
+
+    async def _turn(self, client: str) -> None:
+        if self._queue.may_start(client, self._free, RESERVED):
+            self._queue.start(client)
+            self._free -= 1
+            return
+        ticket = self._queue.join(client, asyncio.get_running_loop().create_future())
+        try:
+            async with asyncio.timeout(self._queue_wait_ms / 1000):
+                await ticket.item
+        except TimeoutError:
+            self._take_back(ticket)
+            raise Overloaded(
+                f"This script is large, and its turn to be read did not come within {self._queue_wait_ms} ms "
+                "(pool.queue_wait_ms).",
+                hint="Try again in a moment, send fewer large scripts at a time, or write shorter ones.",
+            ) from None
+        except asyncio.CancelledError:
+            self._take_back(ticket)
+            raise
+        finally:
+            self._queue.leave(ticket)
+
+    def _take_back(self, ticket: Ticket[asyncio.Future[None]]) -> None:
+        """A turn that came at the moment at which its run gave up goes to the next in the queue."""
+        turn = ticket.item
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
+            self._end(ticket.client)
+
+    def _end(self, client: str) -> None:
+        self._queue.end(client)
+        self._free += 1
+        # The turn is given here, not when its run wakes: in between, a newcomer would take it.
+        while (ticket := self._queue.next_up(self._free, RESERVED)) is not None:
+            if ticket.item.done():
+                # Cancelled, and not yet awake to leave by itself.
+                self._queue.leave(ticket)
+                continue
+            self._queue.admit(ticket)
+            self._free -= 1
+            ticket.item.set_result(None)
 
 
 async def _find_apart(source: bytes) -> Imports:

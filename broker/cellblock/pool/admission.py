@@ -16,7 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from cellblock.errors import Overloaded
+from cellblock.pool.room import Room
 
 DEFAULT_CLIENT: Final = "default"
 """The client of everyone who gives no name."""
@@ -52,14 +52,19 @@ class Admission(Generic[T]):
     """
 
     def __init__(self, queue_size: int, client_queue_size: int) -> None:
-        self._queue_size = queue_size
-        self._client_queue_size = client_queue_size
+        self._room = Room(queue_size, client_queue_size)
         self._clients: dict[str, _Client] = {}
         self._waiting = 0
         self._waiting_clients = 0
         self._clock = 0
         # (places, since, name), smallest first; an entry that no longer tells its client's state is skipped.
         self._heap: list[tuple[int, int, str]] = []
+
+    def beside(self) -> Admission[Any]:
+        """Another queue, for places of another kind; the bounds hold for the runs that wait in either, together."""
+        other: Admission[Any] = Admission(0, 0)
+        other._room = self._room
+        return other
 
     @property
     def waiting(self) -> int:
@@ -111,23 +116,11 @@ class Admission(Generic[T]):
 
     def check_room(self, client: str) -> None:
         """Raises Overloaded when one more run of `client` may not wait."""
-        own = self.waiting_of(client)
-        if own >= self._client_queue_size and self._waiting < self._queue_size:
-            raise Overloaded(
-                f"This client has {own} runs waiting, as many as one client may have "
-                f"(pool.client_queue_size); {self._waiting} runs wait in all.",
-                hint="Wait until some of them have ended before you start more.",
-            )
-        if self._waiting >= self._queue_size:
-            raise Overloaded(
-                f"All places are taken and {self._waiting} runs wait, as many as may in all (pool.queue_size); "
-                f"{own} of them are this client's.",
-                hint="Try again in a few seconds, or raise pool.capacity and pool.queue_size.",
-            )
+        self._room.check(client)
 
     def join(self, client: str, item: T) -> Ticket[T]:
         """Puts a run at the end of its client's line. Raises Overloaded as `check_room`."""
-        self.check_room(client)
+        self._room.enter(client)
         state = self._clients.setdefault(client, _Client())
         ticket = Ticket(client, item)
         state.tickets[ticket] = None
@@ -181,6 +174,7 @@ class Admission(Generic[T]):
 
     def _remove(self, ticket: Ticket[T], state: _Client) -> None:
         del state.tickets[ticket]
+        self._room.leave(ticket.client)
         self._waiting -= 1
         if not state.tickets:
             self._waiting_clients -= 1

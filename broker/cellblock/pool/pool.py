@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cellblock.callbacks import tell
 from cellblock.config import PoolSettings
@@ -116,6 +116,10 @@ class Pool:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):
             self._admission.check_room(client)
+
+    def queue_beside(self) -> Admission[Any]:
+        """A queue for something else that a run needs first: whoever waits there counts as waiting here too."""
+        return self._admission.beside()
 
     async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
         """Waits for a place at a host, in fair turn with other clients.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 
 import psutil
 import pytest
 
+from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution import source_apart
-from cellblock.execution.imports import TooComplex, TooSlow, find_imports
-from cellblock.execution.source_apart import INLINE_BYTES, Analyst
+from cellblock.execution.imports import Imports, TooComplex, TooSlow, find_imports
+from cellblock.execution.source_apart import AT_ONCE, INLINE_BYTES, RESERVED, Analyst
+from cellblock.pool.admission import Admission
+from memory_host import World, codes, succeed, turns
 from support import gone, until, within
 
 MIXED = (
@@ -95,3 +99,178 @@ async def test_a_cancelled_caller_leaves_no_process() -> None:
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     await gone(children)
+
+
+# ---- turns -------------------------------------------------------------------------------------------------
+
+SHARE = AT_ONCE - RESERVED
+
+
+class Parsers:
+    """Stands for the processes: shows whose script each has, and lets one end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sources: list[bytes] = []
+        self._ends: dict[bytes, asyncio.Event] = {}
+        monkeypatch.setattr(source_apart, "_find_apart", self._find)
+
+    async def _find(self, source: bytes) -> Imports:
+        self.sources.append(source)
+        ends = self._ends[source] = asyncio.Event()
+        await ends.wait()
+        return find_imports(b"1", 20)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the scripts that were begun, in that order."""
+        return [source[2 : source.index(b" ")].decode() for source in self.sources]
+
+    def end(self, name: str) -> None:
+        """The process of one script answers."""
+        self._ends[large(name)].set()
+
+
+def large(name: str) -> bytes:
+    """A script that is parsed apart."""
+    return f"//{name} ".encode() + b" " * INLINE_BYTES
+
+
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch) -> Parsers:
+    return Parsers(monkeypatch)
+
+
+def begin(analyst: Analyst, name: str, client: str) -> asyncio.Task[Imports]:
+    return asyncio.ensure_future(analyst.find(large(name), client))
+
+
+async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: Parsers) -> None:
+    analyst = Analyst()
+    noisy = [begin(analyst, f"noisy{number}", "noisy") for number in range(20)]
+    await turns()
+    assert parsers.names == [f"noisy{number}" for number in range(SHARE)]
+    quiet = begin(analyst, "quiet0", "quiet")
+    await turns()
+    assert parsers.names[-1] == "quiet0"
+    parsers.end("quiet0")
+    await within(quiet)
+    parsers.end("noisy1")
+    await turns()
+    assert parsers.names[-1] == f"noisy{SHARE}", "within one client: first come, first served"
+    for task in noisy:
+        task.cancel()
+    await asyncio.gather(*noisy, return_exceptions=True)
+    await within(
+        asyncio.gather(*(begin_and_end(analyst, parsers, f"c{number}") for number in range(AT_ONCE)))
+    )
+
+
+async def begin_and_end(analyst: Analyst, parsers: Parsers, name: str) -> None:
+    """One script of a client of its own, to its end."""
+    work = begin(analyst, name, name)
+    await until(lambda: name in parsers.names, "it has its turn")
+    parsers.end(name)
+    await work
+
+
+async def test_clients_that_wait_take_turns(parsers: Parsers) -> None:
+    analyst = Analyst()
+    tasks = [
+        begin(analyst, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
+    ]
+    await turns()
+    assert parsers.names == ["a0", "a1", "b0"], "the last place is for a client that has none"
+    for place in range(len(tasks) - AT_ONCE):
+        parsers.end(parsers.names[place])
+        await turns()
+    # Between two turns of one client, each that waited all along has one.
+    assert sorted(parsers.names[AT_ONCE : AT_ONCE + 4]) == ["a2", "b1", "c0", "d0"]
+    assert sorted(parsers.names[AT_ONCE + 4 :]) == ["b2", "c1", "c2", "d1"]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_small_scripts_wait_for_nobody(parsers: Parsers) -> None:
+    analyst = Analyst()
+    tasks = [begin(analyst, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
+    await turns()
+    assert len((await analyst.find(MIXED, "0")).statics) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -> None:
+    analyst = Analyst()
+    clients = [f"c{number}" for number in range(AT_ONCE + 2)]
+    tasks = [begin(analyst, client, client) for client in clients]
+    await turns()
+    # The turn and the cancellation come in the same moment.
+    parsers.end("c0")
+    await asyncio.sleep(0)
+    tasks[AT_ONCE].cancel()
+    await turns()
+    assert parsers.names[-1] == clients[-1]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert analyst._free == AT_ONCE and analyst._queue.clients == analyst._queue.waiting == 0
+
+
+async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Parsers) -> None:
+    analyst = Analyst(queue_wait_ms=50)
+    tasks = [begin(analyst, f"{number}", "one") for number in range(SHARE)]
+    await turns()
+    with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
+        await within(analyst.find(large("late"), "one"))
+    analyst = Analyst()
+    tasks += [begin(analyst, f"x{number}", "one") for number in range(SHARE + 1)]
+    await turns()
+    analyst.close()
+    with pytest.raises(HostUnavailable, match="stopping"):
+        await within(tasks[-1])
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> None:
+    queue: Admission[str] = Admission(queue_size=3, client_queue_size=2)
+    analyst = Analyst(queue.beside())
+    tasks = [begin(analyst, f"{number}", "noisy") for number in range(SHARE + 2)]
+    await turns()
+    with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*client_queue_size"):
+        await within(analyst.find(large("over"), "noisy"))
+    with pytest.raises(Overloaded, match="client_queue_size"):
+        queue.check_room("noisy")
+    ticket = queue.join("quiet", "waits for a place")
+    with pytest.raises(Overloaded, match=r"3 runs wait.*pool\.queue_size"):
+        queue.check_room("third")
+    queue.leave(ticket)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for number in range(3):
+        queue.join(f"client {number}", "")
+
+
+async def test_requests_beyond_the_queue_are_refused_while_others_are_planned(
+    make_world: Callable[..., World], parsers: Parsers
+) -> None:
+    world = make_world(pool={"queue_size": 3, "client_queue_size": 2})
+    await world.host(succeed)
+    flood = [
+        asyncio.ensure_future(world.executor.run({"code": large(f"{number}").decode()}, client="noisy"))
+        for number in range(50)
+    ]
+    await turns()
+    refused = [task.result() for task in flood if task.done()]
+    assert len(refused) == len(flood) - SHARE - 2 and len(parsers.names) == SHARE
+    assert all(codes(response) == ["OVERLOADED"] for response in refused)
+    assert codes(await world.run("1")) == [], "a small script of another client runs meanwhile"
+    for number in range(SHARE + 2):
+        await until(lambda number=number: f"{number}" in parsers.names, "it has its turn")
+        parsers.end(f"{number}")
+    answered = await within(asyncio.gather(*flood))
+    assert sum(codes(response) == [] for response in answered) == SHARE + 2
