@@ -18,6 +18,15 @@ MAX_MESSAGE_CHARS: Final = 4_000
 MAX_RELATED: Final = 5
 """Errors of an AggregateError that a message tells; the sandbox sends four and how many more there are."""
 
+MAX_TEXT_CHARS: Final = 8 * 1024
+"""Of each text that a worker sends of a failure; the sandbox's own cap (`sandbox/failure.ts`)."""
+
+MAX_EXPORT_CHARS: Final = 1_000
+"""Of the name of an export that is not there."""
+
+MAX_HINT_CHARS: Final = 500
+"""Of a hint and of a path, as in notices."""
+
 ERROR_CLASSES: Final = frozenset(
     {
         "CodemodeError",
@@ -103,19 +112,19 @@ def _related(failure: dict[str, Any]) -> str:
     told = {
         "cause": cast("list[object]", causes)[:1] if isinstance(causes, list) else [],
         "errors": cast("list[object]", members)[:MAX_RELATED] if isinstance(members, list) else [],
-        "error": [_field(failure, "error")],
-        "suppressed": [_field(failure, "suppressed")],
+        "error": [failure.get("error")],
+        "suppressed": [failure.get("suppressed")],
     }
     lines = {
-        name: [first[0] for value in values if (first := str(value).splitlines())]
+        name: [first[0] for value in values if (first := _text(value).splitlines())]
         for name, values in told.items()
     }
     return "; ".join(f"{name}: {' | '.join(found)}" for name, found in lines.items() if found)
 
 
-def _field(failure: dict[str, Any], name: str) -> str:
-    value: object = failure.get(name)
-    return value if isinstance(value, str) else ""
+def _text(value: object, most: int = MAX_TEXT_CHARS) -> str:
+    """A text of a failure, cut before anything else: a worker that is taken over fills a whole message with one."""
+    return value[:most] if isinstance(value, str) else ""
 
 
 def diagnose(
@@ -137,15 +146,15 @@ def diagnose(
         withheld: Tools of the same servers that the script is not given, by export name.
     """
     known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
-    name, text, stack = _field(known, "name"), _field(known, "message"), _field(known, "stack")
-    hint = _field(known, "hint") or None
+    name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
+    hint = _text(known.get("hint"), MAX_HINT_CHARS) or None
     if message.kind == "result":
         return Diagnostic(
             severity="error",
             code="RESULT_NOT_JSON",
             message=in_script_terms(text, script)[:MAX_MESSAGE_CHARS],
             hint="Assign plain JSON data of a moderate size to __codemode_result__.",
-            path=_field(known, "path") or None,
+            path=_text(known.get("path"), MAX_HINT_CHARS) or None,
         )
     if name == "RangeError" and OUT_OF_MEMORY in text:
         return Diagnostic(
@@ -216,6 +225,15 @@ def _export_hint(missing: str, exports: Iterable[str]) -> str:
     return "Use the names in the server's __meta__.tools, or `import * as`."
 
 
+def _without_place(line: str) -> str:
+    """The line without ` at script.js:LINE:COLUMN` at its end. No pattern, which would try each space in turn."""
+    said, _, place = line.rpartition(" ")
+    before = said.removesuffix("at")
+    if before == said or before == (kept := before.rstrip()) or len(place.split()) != 1:
+        return line
+    return kept if place.startswith(SCRIPT_NAME) else line
+
+
 def _module_failure(
     name: str, text: str, script: Script, exports: Iterable[str], withheld: Mapping[str, Withheld]
 ) -> Diagnostic | None:
@@ -228,8 +246,7 @@ def _module_failure(
     where = _first_place(text, script, parsed=parsed)
     if where is None:
         return None
-    first_line = in_script_terms(text, script).splitlines()[0]
-    summary = re.sub(rf"\s+at {re.escape(SCRIPT_NAME)}\S*$", "", first_line)
+    summary = _without_place(in_script_terms(text, script).splitlines()[0])[:MAX_MESSAGE_CHARS]
     if any(mark in text for mark in _IMPORT_MARKS):
         missing = _NO_EXPORT.search(text)
         if missing and (tool := withheld.get(missing[1])):
@@ -245,7 +262,7 @@ def _module_failure(
         return Diagnostic(
             severity="error",
             code="IMPORT_FAILURE",
-            message=f"The module has no export {missing[1]}." if missing else summary,
+            message=f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}." if missing else summary,
             hint=_export_hint(missing[1], exports) if missing else "Import only @codemode/* modules.",
             path=where,
         )

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.execution.failure import MAX_MESSAGE_CHARS, diagnose, in_script_terms, places_in_stacks
+from cellblock.execution.failure import (
+    MAX_HINT_CHARS,
+    MAX_MESSAGE_CHARS,
+    diagnose,
+    in_script_terms,
+    places_in_stacks,
+)
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import prepare
 from cellblock_worker import protocol
@@ -88,7 +95,7 @@ def test_errors_that_an_error_sums_up_or_suppresses_are_shown() -> None:
     }
     assert diagnosed(failure).message == "SuppressedError: m (error: Error: b; suppressed: Error: a)"
     lies = {"name": "E", "message": "m", "errors": [{}, None, *["x"] * 99], "error": 7, "suppressed": []}
-    assert diagnosed(lies).message == "E: m (errors: {} | None | x | x | x)"
+    assert diagnosed(lies).message == "E: m (errors: x | x | x)"
 
 
 def test_what_an_error_says_is_not_changed_but_for_places_in_stacks() -> None:
@@ -136,6 +143,27 @@ def test_a_syntax_error_of_denos_parser_has_its_place_in_the_agents_source(code:
     assert found.path == path_of(code, len(code) - 1)
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Bad", "Bad"),
+        (f"Bad at {URL}:3:4", "Bad"),
+        (f"Bad \t at {URL}:3:4", "Bad"),
+        (f"Bad at {URL}:3:4 and more", "Bad at script.js:3:4 and more"),
+        (f"Bad at  {URL}:3:4", "Bad at  script.js:3:4"),
+        (f"Bat {URL}:3:4", "Bat script.js:3:4"),
+        (f"Bad at {URL}:3:4\tx", "Bad at script.js:3:4\tx"),
+        (f"Bad at {URL}:3:4\nsecond line", "Bad"),
+        (f"at {URL}:3:4", "at script.js:3:4"),
+        (f"Bad at {URL}:3:4/x", "Bad"),
+    ],
+)
+def test_the_place_at_the_end_of_a_syntax_error_is_not_said_twice(said: str, shown: str) -> None:
+    # The place is looked for in the whole message: one is there in any case.
+    found = diagnosed({"name": "SyntaxError", "message": f"{said}\n{URL}:1:1"}, "module")
+    assert (found.code, found.message) == ("SYNTAX_ERROR", f"SyntaxError: {shown}")
+
+
 def test_the_end_of_memory_is_a_limit() -> None:
     found = diagnosed({"name": "RangeError", "message": "Array buffer allocation failed"})
     assert (found.code, found.error_class) == ("SANDBOX_LIMIT", "SandboxLimitError")
@@ -150,6 +178,31 @@ def test_a_result_that_is_no_json() -> None:
 def test_messages_are_capped() -> None:
     for kind in KINDS:
         assert len(diagnosed({"name": "E", "message": "x" * 100_000}, kind).message) <= MAX_MESSAGE_CHARS
+
+
+def test_texts_of_a_worker_that_is_taken_over_are_cut_and_take_no_time() -> None:
+    huge = "H" * 10_000_000
+    for kind in KINDS:
+        for mark in ["", "SyntaxError: ", "not a dependency ", "does not provide an export named '"]:
+            message = f"{URL}:1:1 {mark}{' ' * 200_000}{URL}:1:1 {huge}"
+            body = {"name": huge, "message": message, "stack": huge, "hint": huge, "path": huge}
+            began = time.process_time()
+            found = diagnosed({**body, "causes": [huge]}, kind)
+            assert time.process_time() - began < 0.2
+            assert len(found.message) <= MAX_MESSAGE_CHARS
+            assert len(found.hint or "") <= MAX_HINT_CHARS and len(found.path or "") <= MAX_HINT_CHARS
+    spaces = f"{URL}:1:1{' ' * 8000}x"
+    began = time.process_time()
+    for _ in range(20):
+        diagnosed({"name": "Error", "message": spaces}, "module")
+    assert time.process_time() - began < 0.2, "not quadratic in what is left either"
+
+
+def test_a_long_name_that_is_no_export_is_shown_in_part() -> None:
+    text = f"{URL}:1:1 does not provide an export named '{'n' * 7000}'"
+    found = diagnosed({"name": "SyntaxError", "message": text}, "module")
+    assert found.code == "IMPORT_FAILURE" and len(found.message) < MAX_MESSAGE_CHARS
+    assert found.message.startswith("The module has no export nnnn")
 
 
 pieces = st.sampled_from(
