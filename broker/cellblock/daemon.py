@@ -138,7 +138,7 @@ class Broker:
             code: JavaScript or TypeScript, an ES module.
             limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; unknown keys are
                 ignored.
-            requested_capabilities: Server ids that the script will want.
+            requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
             typecheck: When the script is type-checked; None: as configured.
             observer: Told console entries and tool calls while they happen.
             client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.

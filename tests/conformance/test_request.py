@@ -74,6 +74,7 @@ async def test_the_schema_of_the_tool_says_what_a_request_is(agent: Agent) -> No
         "grants": "object",
     }
     assert schema["properties"]["requestedCapabilities"]["items"] == {"type": "string"}
+    assert schema["properties"]["requestedCapabilities"]["maxItems"] == 200
     # Section 3.2.4: unknown limits are ignored, so no client may refuse them for the schema's sake.
     assert schema["properties"]["limits"].get("additionalProperties", True) is not False
 

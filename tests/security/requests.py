@@ -53,6 +53,10 @@ MALFORMED: Final[dict[str, Make]] = {
     "maxCpuMs is zero": _limits(maxCpuMs=0),
     "capabilities is a string": lambda: {"code": FINE, "requestedCapabilities": "plain"},
     "capabilities holds a number": lambda: {"code": FINE, "requestedCapabilities": ["a", 1]},
+    "a thousand capabilities": (
+        lambda: {"code": FINE, "requestedCapabilities": [f"none{n}" for n in range(1000)]}
+    ),
+    "capability of 100,000 characters": lambda: {"code": FINE, "requestedCapabilities": ["x" * 100_000]},
 }
 """Each must raise InvalidRequest."""
 
@@ -77,12 +81,12 @@ ODD_BUT_FINE: Final[dict[str, tuple[Make, tuple[str, ...]]]] = {
     ),
     "huge limits": (_limits(timeoutMs=10**30, maxToolCalls=2**63), ("LIMIT_CLAMPED",)),
     "unknown limits": (_limits(__proto__=1, constructor="x", **{"x" * 1000: 1}), ()),
-    "a thousand capabilities": (
-        lambda: {"code": FINE, "requestedCapabilities": [f"none{n}" for n in range(1000)]},
+    "as many capabilities as there may be": (
+        lambda: {"code": FINE, "requestedCapabilities": [f"none{n}" for n in range(200)]},
         ("CAPABILITY_UNAVAILABLE",),
     ),
     "capability with hostile text": (
-        lambda: {"code": FINE, "requestedCapabilities": ["\u202e`${1}`\x00*/", "__proto__", "x" * 100_000]},
+        lambda: {"code": FINE, "requestedCapabilities": ["\u202e`${1}`\x00*/", "__proto__", "x" * 200]},
         ("CAPABILITY_UNAVAILABLE",),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -13,6 +13,12 @@ from cellblock.config import CellblockSettings, Grant, TypecheckMode
 from cellblock.errors import InvalidRequest
 from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
+
+MAX_CAPABILITIES: Final = 200
+"""Servers that one request may name, each of which can cost a search for near names and a warning."""
+
+MAX_CAPABILITY_CHARS: Final = 200
+"""Of one of those names."""
 
 
 class RequestBody(BaseModel):
@@ -26,7 +32,12 @@ class RequestBody(BaseModel):
     limits: dict[str, Any] | None = None
     """Limits by name; unknown names are ignored (section 3.2.4)."""
 
-    requested_capabilities: list[str] | None = Field(default=None)
+    requested_capabilities: (
+        Annotated[
+            list[Annotated[str, Field(max_length=MAX_CAPABILITY_CHARS)]], Field(max_length=MAX_CAPABILITIES)
+        ]
+        | None
+    ) = None
     """Server ids that the script will want (section 3.2.3)."""
 
     grants: Grant | None = None
@@ -39,7 +50,8 @@ class RequestBody(BaseModel):
 _HINTS = {
     "code": "Give the script as the string `code`.",
     "limits": 'Give `limits` as an object such as {"timeoutMs": 1000}.',
-    "requestedCapabilities": "Give `requestedCapabilities` as an array of server ids.",
+    "requestedCapabilities": f"Give `requestedCapabilities` as an array of at most {MAX_CAPABILITIES} server ids, each "
+    f"of at most {MAX_CAPABILITY_CHARS} characters.",
     "grants": 'Give `grants` as an object such as {"tools": ["files.read_*"], "readOnly": true}.',
     "typecheck": 'Give `typecheck` as "off", "after" or "before".',
 }

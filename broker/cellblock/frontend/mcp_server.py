@@ -17,6 +17,7 @@ from mcp.server.stdio import stdio_server
 
 from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
+from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.frontend.context import resource_uri, server_of_uri
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.granted import Granted, stdio_principal
@@ -50,7 +51,8 @@ INPUT_SCHEMA: dict[str, Any] = {
         "requestedCapabilities": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "Ids of servers that the script wants.",
+            "maxItems": MAX_CAPABILITIES,
+            "description": f"Ids of servers that the script wants, {MAX_CAPABILITY_CHARS} characters each at most.",
         },
         "typecheck": {
             "type": "string",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from cellblock.config import CellblockSettings
 from cellblock.errors import InvalidRequest
-from cellblock.execution.request import read_request
+from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, read_request
 
 SETTINGS = CellblockSettings(max_code_bytes=100)
 
@@ -47,6 +48,14 @@ def test_optional_fields(optional: dict[str, Any]) -> None:
         ({"code": "1", "requestedCapabilities": "a"}, "requestedCapabilities"),
         ({"code": "1", "requestedCapabilities": ["a", 1]}, "requestedCapabilities"),
         ({"code": "1", "requestedCapabilities": {"a": 1}}, "requestedCapabilities"),
+        (
+            {"code": "1", "requestedCapabilities": ["a"] * 201},
+            "`requestedCapabilities` cannot be used: List should have at most 200 items",
+        ),
+        (
+            {"code": "1", "requestedCapabilities": ["a", "b" * 201]},
+            "`requestedCapabilities.1` cannot be used: String should have at most 200 characters",
+        ),
         ({"code": "1", "script": "2"}, "unknown field 'script'"),
         ({"code": "1", "grants": {"tools": [""]}}, "`grants.tools.0` cannot be used: a pattern has 1 to"),
         (
@@ -63,6 +72,20 @@ def test_refusals_name_the_field_and_say_what_to_do(raw: dict[str, Any], words: 
         read_request(raw, SETTINGS)
     assert words in caught.value.message
     assert caught.value.hint
+
+
+def test_capabilities_up_to_their_caps() -> None:
+    names = ["x" * MAX_CAPABILITY_CHARS] * MAX_CAPABILITIES
+    assert read_request({"code": "1", "requestedCapabilities": names}, SETTINGS).requested == tuple(names)
+
+
+def test_a_request_of_very_many_capabilities_is_refused_at_once() -> None:
+    names = [f"s{number}" for number in range(700_000)]
+    began = time.process_time()
+    with pytest.raises(InvalidRequest) as caught:
+        read_request({"code": "1", "requestedCapabilities": names}, SETTINGS)
+    assert time.process_time() - began < 0.2
+    assert "at most 200" in caught.value.hint and len(str(caught.value)) < 500
 
 
 def test_a_refusal_does_not_repeat_the_script() -> None:
