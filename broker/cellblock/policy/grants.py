@@ -6,6 +6,8 @@ is in it.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -15,9 +17,13 @@ from cellblock.config_policy import Grant
 from cellblock.errors import InvalidRequest
 from cellblock.policy.effects import effect_of
 from cellblock.policy.patterns import any_fits, fits, may_fit_server
-from cellblock.schemas.validation import InputValidator
+from cellblock.schemas.validation import Allowance, InputValidator
 
 MAX_SHOWN_NAME_CHARS: Final = 200
+
+PREPARE_SECONDS: Final = 0.1
+"""CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones take less
+than a millisecond each."""
 
 _KEPT_CATALOGS: Final = 2
 """The catalog of connected servers, and the one of all known ones."""
@@ -42,15 +48,21 @@ class Layer:
         of_request: Whether a request has brought it; else it is in the configuration.
 
     Raises:
-        InvalidRequest: A JSON Schema of it cannot be checked against.
+        InvalidRequest: A JSON Schema of it cannot be checked against, or a request's take too long to compile.
     """
 
     def __init__(self, grant: Grant, *, of_request: bool) -> None:
+        until = time.thread_time() + PREPARE_SECONDS if of_request else math.inf
         self.grant = grant
         self._whose = "the request's own grants do" if of_request else "the policy for this client does"
         self._hint = _OF_REQUEST if of_request else _OF_CLIENT
         self._schemas: list[tuple[str, InputValidator]] = []
         for pattern, schema in grant.arguments.items():
+            if time.thread_time() > until:
+                raise InvalidRequest(
+                    "The schemas in `grants.arguments` take too long to compile.",
+                    hint="Give fewer or simpler schemas, above all fewer patterns with counts or Unicode classes.",
+                )
             validator = InputValidator(schema, label=f"the policy for {pattern}", strict=True)
             if not validator.is_checking and validator.why_not:
                 raise InvalidRequest(
@@ -95,10 +107,15 @@ class Layer:
             (pattern, most) for pattern, most in self.grant.budgets.items() if fits(pattern, server_id, tool)
         )
 
-    def violation(self, server_id: str, tool: ToolEntry, arguments: Any) -> str | None:
-        """What is wrong with an input; None when it is granted."""
+    def violation(
+        self, server_id: str, tool: ToolEntry, arguments: Any, allowance: Allowance | None = None
+    ) -> str | None:
+        """What is wrong with an input; None when it is granted. All layers of a call share one `allowance`."""
+        allowance = allowance or Allowance(arguments)
         for pattern, validator in self._schemas:
-            if fits(pattern, server_id, tool) and (found := validator.check(arguments)) is not None:
+            if not fits(pattern, server_id, tool):
+                continue
+            if (found := validator.check(arguments, allowance)) is not None:
                 return f"{found.path or 'the input'}: {found.message}" if found.path else found.message
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from cellblock.catalog.model import ToolEntry
 
@@ -26,17 +27,25 @@ def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Whether a whole text fits. Takes time linear in the text for each `*`: requests bring patterns of their own."""
-    first, *rest = pattern.split("*")
-    if not rest:
-        return pattern == text
+    """Whether a whole text fits. Takes time linear in the text, for each `*` that it reaches at most: requests bring
+    patterns of their own."""
+    parts = _parts(pattern)
+    first, last = parts[0], parts[-1]
+    if len(parts) == 1:
+        return first == text
     if not text.startswith(first):
         return False
     at = len(first)
-    *middle, last = rest
-    for part in middle:
+    for part in parts[1:-1]:
         found = text.find(part, at)
         if found < 0:
             return False
         at = found + len(part)
     return len(text) - at >= len(last) and text.endswith(last)
+
+
+@lru_cache(maxsize=2_000)
+def _parts(pattern: str) -> tuple[str, ...]:
+    """What stands before, between and behind the stars; stars in a row are one."""
+    first, *rest = pattern.split("*")
+    return (first, *(part for part in rest[:-1] if part), rest[-1]) if rest else (first,)

@@ -14,6 +14,9 @@ from cellblock.policy.grants import Grants, Layer, restricts
 MAX_ASKED_CHARS: Final = 128 * 1024
 """Of a request's own grants: its schemas are compiled while other runs wait."""
 
+MAX_ASKED_SCHEMAS: Final = 20
+"""Under `arguments` of a request's own grants: each call of a tool is checked against all that fit it."""
+
 KEPT_GRANTS: Final = 64
 """Grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
@@ -53,13 +56,19 @@ class Policy:
             asked: The request's own.
 
         Raises:
-            InvalidRequest: The request's own is too large or too deep, or a JSON Schema of it cannot be checked.
+            InvalidRequest: The request's own is too large or too deep, or has too many JSON Schemas, or one that cannot
+                be checked.
         """
         own = self._clients.get(principal, self._default)
         if asked is not None and not restricts(asked):
             asked = None
         if own is None and asked is None:
             return None
+        if asked is not None and len(asked.arguments) > MAX_ASKED_SCHEMAS:
+            raise InvalidRequest(
+                f"`grants.arguments` has {len(asked.arguments)} schemas, over {MAX_ASKED_SCHEMAS}.",
+                hint="Give one schema to several tools with a pattern, or narrow `grants.tools` instead.",
+            )
         text = _as_text(asked)
         if len(text) > MAX_ASKED_CHARS:
             raise InvalidRequest(

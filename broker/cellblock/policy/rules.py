@@ -14,6 +14,7 @@ from cellblock.errors import CallDenied, Fault
 from cellblock.policy.asking import Approver, Question, Verdict
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants
+from cellblock.schemas.validation import Allowance
 
 logger = logging.getLogger("cellblock.policy")
 
@@ -94,8 +95,9 @@ class RunRules:
         if refusal is not None:
             # The run's catalog has no such tool; this is the second lock on the same door.
             raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
+        allowance = Allowance(arguments)
         for layer in layers:
-            if (found := layer.violation(server_id, tool, arguments)) is not None:
+            if (found := layer.violation(server_id, tool, arguments, allowance)) is not None:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)

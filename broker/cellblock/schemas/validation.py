@@ -72,6 +72,31 @@ class _Level(NamedTuple):
     squares: int
 
 
+class Allowance:
+    """The work that the checks of one value against several schemas may take together, which is that of one check.
+
+    Args:
+        value: As for `InputValidator.check`; sized once, at the first check.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self._levels: list[_Level] | None = None
+        self._steps = MAX_STEPS
+
+    def levels(self) -> list[_Level]:
+        """The sizes of the value. Raises NotCheckable as `_measure`."""
+        if self._levels is None:
+            self._levels = _measure(self._value)
+        return self._levels
+
+    def take(self, steps: int) -> None:
+        """Counts the work of one check. Raises NotCheckable when it is more than is left."""
+        if steps > self._steps:
+            raise NotCheckable("all the schemas for it together could take too long")
+        self._steps -= steps
+
+
 class InputValidator:
     """Checks values against one schema; compiles it at the first call.
 
@@ -110,17 +135,17 @@ class InputValidator:
         self._compile()
         return self._full is not None
 
-    def check(self, value: Any) -> Violation | None:
+    def check(self, value: Any, allowance: Allowance | None = None) -> Violation | None:
         """Judges plain JSON data (dict, list, str, int, float, bool, None); never changes it, never raises.
 
         Returns the most helpful violation, or None: the value fits, or it was not checked. Takes at most
-        about 50 ms, whatever the schema and the value.
+        about 50 ms, whatever the schema and the value: all checks with one `allowance` of this value together.
         """
         self._compile()
         if self._full is None:
             return UNCLEAR if self._strict and self.why_not else None
         try:
-            return self._check(self._full, value)
+            return self._check(self._full, value, allowance)
         except (NotCheckable, ValueError) as error:
             if self._strict:
                 return replace(UNCLEAR, message=f"the input cannot be checked: {error}")
@@ -129,9 +154,11 @@ class InputValidator:
 
     # ---- checking --------------------------------------------------------------------------------------
 
-    def _check(self, checker: jsonschema_rs.Validator, value: Any) -> Violation | None:
-        levels = _measure(value)
-        steps, checker = self._within_bounds(checker, levels)
+    def _check(
+        self, checker: jsonschema_rs.Validator, value: Any, allowance: Allowance | None
+    ) -> Violation | None:
+        levels = _measure(value) if allowance is None else allowance.levels()
+        steps, checker = self._within_bounds(checker, levels, allowance)
         if _native(checker.is_valid, value):
             return None
         chars = sum(level.chars for level in levels)
@@ -140,7 +167,7 @@ class InputValidator:
         return self._explain_large(checker, value)
 
     def _within_bounds(
-        self, checker: jsonschema_rs.Validator, levels: list[_Level]
+        self, checker: jsonschema_rs.Validator, levels: list[_Level], allowance: Allowance | None
     ) -> tuple[int, jsonschema_rs.Validator]:
         cost = self._cost
         if cost is None:  # A boolean schema.
@@ -160,7 +187,9 @@ class InputValidator:
             self._warn(f"long texts and arrays for {self._label} are not checked for patterns and uniqueness")
             if self._light is None:
                 self._light = self._made(_COSTLY)
-            return steps, self._light
+            checker, extra = self._light, 0
+        if allowance is not None:
+            allowance.take(steps + extra)
         return steps, checker
 
     def _explain_large(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:

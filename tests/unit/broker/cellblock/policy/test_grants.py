@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config_policy import Grant, PolicySettings
 from cellblock.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.policy.grants import Grants
-from cellblock.policy.policy import KEPT_GRANTS, Policy
+from cellblock.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 
 
 def server(server_id: str, **tools: dict[str, Any] | None) -> ServerEntry:
@@ -224,6 +225,28 @@ def test_a_policy_that_says_what_nobody_means(section: dict[str, Any]) -> None:
 def test_a_schema_of_a_request_that_cannot_be_checked_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="cannot be used"):
         Policy(PolicySettings()).grants_of("cli", Grant(arguments={"*": {"$ref": "#/nowhere"}}))
+
+
+def test_a_request_has_so_many_schemas_at_most() -> None:
+    def schemas(count: int) -> Grant:
+        return Grant(arguments={f"files.t{number}": {"minProperties": 1} for number in range(count)})
+
+    assert Policy(PolicySettings()).grants_of("cli", schemas(MAX_ASKED_SCHEMAS)) is not None
+    with pytest.raises(InvalidRequest, match="has 21 schemas, over 20"):
+        Policy(PolicySettings()).grants_of("cli", schemas(MAX_ASKED_SCHEMAS + 1))
+    # The configuration is whoever runs Cellblock's own.
+    assert Policy(PolicySettings(default=schemas(100))).grants_of("cli") is not None
+
+
+def test_schemas_of_a_request_that_are_slow_to_compile_are_refused_before_they_all_are() -> None:
+    def slow(number: int) -> dict[str, Any]:
+        return {"allOf": [{"pattern": f"[\\p{{L}}\\p{{N}}]{{3}}{number}_{part}"} for part in range(30)]}
+
+    asked = Grant(arguments={f"files.t{number}": slow(number) for number in range(20)})
+    began = time.process_time()
+    with pytest.raises(InvalidRequest, match="take too long to compile"):
+        Policy(PolicySettings()).grants_of("cli", asked)
+    assert time.process_time() - began < 1
 
 
 def test_grants_of_a_request_that_are_too_large_are_refused() -> None:

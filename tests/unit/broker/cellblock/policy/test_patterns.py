@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cellblock.catalog.model import ToolEntry
 from cellblock.config_policy import Grant
-from cellblock.policy.patterns import fits, glob, may_fit_server
+from cellblock.policy.patterns import any_fits, fits, glob, may_fit_server
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,15 @@ def test_a_pattern_of_a_request_cannot_hold_the_broker() -> None:
     began = time.process_time()
     assert not glob("a*" * 299 + "b", "a" * 600)
     assert time.process_time() - began < 1
+
+
+def test_stars_in_a_row_cost_nothing() -> None:
+    patterns = ["f" + "*" * 595 + f"{number}.x" for number in range(200)]
+    began = time.process_time()
+    for _ in range(100):
+        assert not any_fits(patterns, "files", ToolEntry("read", "read"))
+    assert time.process_time() - began < 0.5
+    assert glob("a**b***", "a-b") and not glob("a**b***", "-ab")
 
 
 @pytest.mark.parametrize("pattern", ["", "files", "files.", ".read", "x" * 601, 7, None])

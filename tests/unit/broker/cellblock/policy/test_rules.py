@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -76,6 +77,21 @@ async def test_a_budget_is_of_all_tools_that_its_pattern_fits() -> None:
 async def test_the_smaller_of_two_budgets_counts() -> None:
     world = World({"budgets": {"*": 5}}, {"budgets": {"*": 1}})
     assert [await world.call(), await world.call()] == [None, "BUDGET_USED_UP"]
+
+
+async def test_many_schemas_for_one_call_take_no_longer_than_one_and_fail_closed() -> None:
+    patterns = [
+        f"{server}.{tool}" for server in ("f*", "fi*", "*s", "*") for tool in ("r*", "re*", "*d", "*")
+    ]
+    schema = {"properties": {"x": {"items": {"type": "integer"}}}}
+    world = World(*({"arguments": dict.fromkeys(patterns, schema)} for _ in range(4)))
+    assert await world.call(arguments={"x": [1] * 1_000}) is None
+    large = {"x": [1] * 150_000}
+    await world.call(arguments=large)
+    began = time.process_time()
+    with pytest.raises(CallDenied, match="all the schemas for it together could take too long"):
+        await world.rules.admit(FILES, TOOLS["read"], large, world.clock)
+    assert time.process_time() - began < 0.3
 
 
 @pytest.mark.parametrize(

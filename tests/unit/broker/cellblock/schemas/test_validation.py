@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cellblock.schemas import validation
 from cellblock.schemas.example import minimal_example
-from cellblock.schemas.validation import InputValidator
+from cellblock.schemas.validation import Allowance, InputValidator
 
 FILE: dict[str, Any] = {
     "type": "object",
@@ -330,3 +331,34 @@ def test_an_unusable_schema_accepts_everything_and_warns_once(
     assert not validator.is_checking
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert minimal_example(schema, validator) is None
+
+
+def test_checks_with_one_allowance_share_the_work_of_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"x": [1] * 100_000}
+    measured: list[Any] = []
+    measure = validation._measure
+
+    def counting(value: Any) -> Any:
+        measured.append(value)
+        return measure(value)
+
+    monkeypatch.setattr(validation, "_measure", counting)
+    validators = [
+        InputValidator({"properties": {"x": {"items": {"type": "integer"}}}}, strict=True) for _ in range(50)
+    ]
+    allowance = Allowance(value)
+    found = [validator.check(value, allowance) for validator in validators]
+    assert measured == [value]
+    passed = found.index(next(one for one in found if one is not None))
+    assert 1 < passed < 10, "as many as one schema with the work of them all could have"
+    assert all(one is not None and "together could take too long" in one.message for one in found[passed:])
+    assert all(validator.check(value) is None for validator in validators), "each alone is no such work"
+    assert InputValidator(True, strict=True).check(value, allowance) is None
+
+
+def test_an_allowance_of_a_value_that_is_too_large_lets_nothing_through() -> None:
+    value = [0] * 300_000
+    allowance = Allowance(value)
+    for _ in range(2):
+        found = InputValidator({"type": "array"}, strict=True).check(value, allowance)
+        assert found is not None and "over 200000 values" in found.message
