@@ -59,7 +59,7 @@ class Analyst:
     def __init__(
         self, queue: Admission[asyncio.Future[None]] | None = None, queue_wait_ms: int = 30_000
     ) -> None:
-        self._queue = Admission(*QUEUE_SIZES) if queue is None else queue
+        self._queue: Admission[asyncio.Future[None]] = queue or Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
         self._free = AT_ONCE
 
