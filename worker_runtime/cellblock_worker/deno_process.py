@@ -142,6 +142,12 @@ class DenoProcess:
         if HAS_PIDFD:
             self._inner_pidfd = os.pidfd_open(pid)
 
+    def rest(self, seconds: float) -> None:
+        """Reads no output for so long; only from `on_output`."""
+        self._loop.remove_reader(self._stdout)
+        # The pipe stays open meanwhile: its end, too, is only seen by reading it.
+        self._loop.call_later(seconds, self._loop.add_reader, self._stdout, self._read_stdout)
+
     def kill(self) -> None:
         """SIGKILL to the child's whole process group. Harmless when it is gone."""
         if self._inner_pidfd >= 0:

@@ -14,6 +14,7 @@ little, and a body is only ever copied. Over ZeroMQ the same header and body tra
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 import msgpack
@@ -95,9 +96,14 @@ class FrameDecoder:
 
     Args:
         max_frame_bytes: Cap of the whole frame, checked before its bytes are collected.
+
+    Attributes:
+        skips: Asked of each whole frame before it is decoded, by its encoded header and the length of its body in
+            bytes; True leaves the frame out. None: no frame is.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
+        self.skips: Callable[[bytes, int], bool] | None = None
         self._max = max_frame_bytes
         self._buffer = bytearray()
         self._failed = False
@@ -138,7 +144,8 @@ class FrameDecoder:
                 break
             body_start = start + PREFIX_BYTES + header_length
             raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
-            frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
+            if self.skips is None or not self.skips(raw_header, end - body_start):
+                frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
             start = end
         if start:
             del buffer[:start]

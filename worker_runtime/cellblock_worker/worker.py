@@ -19,7 +19,7 @@ from cellblock_worker.frames import (
     encode_frame,
     pack_header,
 )
-from cellblock_worker.log_budget import LogBudget
+from cellblock_worker.log_budget import FLOOD_ENTRIES, FLOOD_PAUSE_SECONDS, LogBudget
 from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
 from cellblock_worker.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.usage import Usage, UsageReader
@@ -248,11 +248,14 @@ class Worker:
         """Bytes from the worker's stdout (ProcessEvents)."""
         if self.state is State.GONE or self._told_end:
             return
+        undecoded = self._logs.undecoded
         try:
             for frame in self._decoder.feed(data):
                 self._accept(frame)
         except FrameError as error:
             self.kill("protocol", str(error))
+        if self._logs.undecoded > max(undecoded, FLOOD_ENTRIES):
+            self._process.rest(FLOOD_PAUSE_SECONDS)
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """The process is reaped (ProcessEvents)."""
@@ -322,6 +325,8 @@ class Worker:
         if note is not None:
             closing = protocol.Log(level="warn", ms=message.ms)
             self._owner.worker_says(self, pack_header(closing.model_dump()), note.encode())
+            # A flood may follow, and decoding it would cost the host as much as sending it costs the script.
+            self._decoder.skips = self._logs.drops
 
     def _on_run_message(self, message: protocol.FromWorker, frame: Frame) -> None:
         assert self._run is not None

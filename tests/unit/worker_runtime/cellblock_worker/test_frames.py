@@ -182,3 +182,21 @@ def test_packing_too_deep_is_a_frame_error() -> None:
         value = [value]
     with pytest.raises(FrameError):
         pack_header({"a": value})
+
+
+def test_frames_may_be_left_out_undecoded_but_not_over_the_caps() -> None:
+    asked: list[tuple[bytes, int]] = []
+
+    def skips(raw_header: bytes, body_bytes: int) -> bool:
+        asked.append((raw_header, body_bytes))
+        return raw_header.startswith(b"no map")
+
+    decoder = FrameDecoder(CAP)
+    decoder.skips = skips
+    kept = pack_header({"t": "x"})
+    data = encode_frame(b"no map", b"12345") + encode_frame(kept, b"body") + encode_frame(b"no map")
+    found = [frame for at in range(len(data)) for frame in decoder.feed(data[at : at + 1])]
+    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body")]
+    assert asked == [(b"no map", 5), (kept, 4), (b"no map", 0)] and decoder.pending_bytes == 0
+    with pytest.raises(FrameError, match="over the cap"):
+        decoder.feed(prefix(CAP + 1, 6) + b"no map")

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock_worker import log_budget
+from cellblock_worker import log_budget, protocol
+from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.log_budget import LogBudget
 
 
@@ -70,3 +71,59 @@ def test_entries_are_capped_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bytes_that_are_no_text_are_cut_without_an_error() -> None:
     kept, note = LogBudget(3).take(b"\xff\xfe\xfd\xfc")
     assert kept is None and note is not None
+
+
+def truncated() -> LogBudget:
+    """One that drops all that comes."""
+    budget = LogBudget(0)
+    budget.take(b"xyz")
+    assert budget.truncated and budget.dropped_bytes == 3
+    return budget
+
+
+@pytest.mark.parametrize("level", ["debug", "log", "warn", "error"])
+@pytest.mark.parametrize("ms", [0, 127, 70_000, 2**32 - 1])
+def test_entries_after_the_last_are_dropped_by_their_headers(level: str, ms: int) -> None:
+    header = pack_header({"t": "log", "level": level, "ms": ms})
+    fresh = LogBudget(0)
+    assert not fresh.drops(header, 5) and fresh.dropped_bytes == fresh.undecoded == 0
+    budget = truncated()
+    assert budget.drops(header, 5) and budget.drops(header, 0)
+    assert (budget.dropped_bytes, budget.undecoded) == (8, 2)
+
+
+LOG = pack_header({"t": "log", "level": "warn", "ms": 70_000})
+OTHERS = [
+    pack_header({"t": "done", "ms": 70_000}),
+    pack_header({"t": "log", "level": "warm", "ms": 70_000}),
+    pack_header({"t": "log", "level": "warn", "ms": -1}),
+    pack_header({"t": "log", "level": "warn", "ms": 1.5}),
+    pack_header({"t": "log", "level": "warn", "ms": 2**60}),
+    pack_header({"t": "log", "level": "warn", "ms": 70_000, "x": 1}),
+    pack_header({"t": "log", "level": "warn"}),
+    # The later of two keys counts for the decoder: this is no entry, whatever it begins with.
+    b"\x84" + LOG[1:] + b"\xa1t\xa4done",
+    b"\x83\xa1t\xa3log\xa1t\xa4done\xa2ms\x01",
+    LOG + b"\x00",
+    LOG + b"\n",
+    LOG[:-1],
+]
+
+
+@pytest.mark.parametrize("header", OTHERS, ids=repr)
+def test_nothing_but_an_entry_is_dropped_by_its_header(header: bytes) -> None:
+    budget = truncated()
+    assert not budget.drops(header, 5) and (budget.dropped_bytes, budget.undecoded) == (3, 0)
+
+
+@given(st.binary(max_size=3), st.integers(0, len(LOG)), st.integers(0, 3))
+def test_what_is_dropped_would_have_been_an_entry(inserted: bytes, at: int, removed: int) -> None:
+    header = LOG[:at] + inserted + LOG[at + removed :]
+    if truncated().drops(header, 1):
+        assert isinstance(protocol.parse_from_worker(unpack_header(header)), protocol.Log)
+    else:
+        try:
+            message = protocol.parse_from_worker(unpack_header(header))
+        except FrameError:
+            return
+        assert not isinstance(message, protocol.Log) or header[-5] != 0xCE

@@ -8,11 +8,12 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 import psutil
 import pytest
 
-from cellblock_worker import realtime, worker
+from cellblock_worker import protocol, realtime, worker
 from cellblock_worker.scheduling import GO_FIRST_SECONDS
 from cellblock_worker.use_watch import UseWatch
 from cellblock_worker.worker_states import State
@@ -148,6 +149,29 @@ async def test_logs_stop_at_their_cap_and_the_script_goes_on() -> None:
     assert len(owner.logs) == 4
     assert owner.logs[3][0] == "warn" and "maxLogBytes = 25" in owner.logs[3][1]
     assert owner.said[-1] == ({"t": "done", "ms": owner.said[-1][0]["ms"]}, b"1")
+
+
+async def test_logs_after_the_cap_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    parse = protocol.parse_from_worker
+
+    def parsing(header: dict[str, Any]) -> protocol.FromWorker:
+        parsed.append(header["t"])
+        return parse(header)
+
+    monkeypatch.setattr(protocol, "parse_from_worker", parsing)
+    levels = "for (const level of ['debug', 'log', 'warn', 'error']) console[level]('0123456789');"
+    # The first are over 0.13 s old, and those after the cap come in an output of their own.
+    code = f"""
+        const pause = () => new Promise((then) => setTimeout(then, 200));
+        await pause(); {levels} await pause();
+        for (let i = 0; i < 1000; i++) {{ {levels} }}
+        globalThis.__codemode_result__ = "heard";
+    """
+    ended, owner = await run_one(code, log_bytes=25)
+    assert ended.reason == "finished" and ended.dropped_log_bytes == 4004 * 10 - 25
+    assert json.loads(owner.said[-1][1]) == "heard"
+    assert parsed.count("log") == 4
 
 
 async def test_cancel_while_it_runs_and_a_second_kill_changes_nothing() -> None:

@@ -59,6 +59,63 @@ async def test_a_worker_that_breaks_the_protocol_is_killed(act: str, fake_worker
     assert "done" not in [header["t"] for header, _ in owner.said]
 
 
+FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
+
+
+async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[object] = []
+    parse = protocol.parse_from_worker
+
+    def parsing(header: dict[str, object]) -> protocol.FromWorker:
+        parsed.append(header["t"])
+        return parse(header)
+
+    monkeypatch.setattr(protocol, "parse_from_worker", parsing)
+    fake_workers.run(
+        f"""
+        ready()
+        read()
+        {FLOOD}
+        frame(b"{{}}", t="call", id=1, server="s", tool="t")
+        read()
+        {FLOOD}
+        frame(b"1", t="done", ms=8)
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    while "call" not in [header["t"] for header, _ in owner.said]:
+        owner.events.clear()
+        await owner.until("says")
+    made.deliver(worker.pack_header(protocol.Reply(id=1, ok=True).model_dump()), b"1")
+    await owner.until("gone")
+    [(ended, _)] = owner.ended
+    assert ended.reason == "finished" and ended.dropped_log_bytes == 6000 * 5 - 12
+    assert [header["t"] for header, _ in owner.said] == ["log", "log", "log", "log", "call", "done"]
+    # Those that were cut in the same output are decoded still.
+    assert parsed.count("log") < 4000
+
+
+@pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
+async def test_a_flood_of_logs_hides_no_breach(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{FLOOD}\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "protocol" and ended.detail
+    assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+async def test_a_worker_that_dies_after_a_flood_of_logs_is_gone(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{FLOOD}\nos._exit(3)")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    assert (await owner.end()).reason == "crashed"
+
+
 @pytest.mark.parametrize(
     "act", ["frame(b'x', t='log', level='log', ms=0)", "frame(b'1', t='done', ms=0)", "raw(b'\\0' * 6)"]
 )
