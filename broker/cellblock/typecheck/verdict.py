@@ -29,9 +29,14 @@ MEMBER: Final = frozenset({2339, 2551})
 EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
 NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
 ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
+REQUIRE: Final = 2591
+"""What the compiler says of a `require` that it does not know."""
+
+_UNKNOWN_MEMBER: Final = frozenset({2353, 2561})
 
 _ON_TYPE: Final = re.compile(r"Property '(.*?)' does not exist on type '(.*?)'\.", re.DOTALL)
 _QUOTED: Final = re.compile(r"'([^']*)'")
+_SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
 _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
 _NOT_ASSIGNABLE: Final = re.compile(
@@ -73,6 +78,15 @@ class Complaint:
     position: tuple[int, int] = (0, 0)
     """Line and column from 0, for the compiler."""
 
+    module: str = ""
+    """Of a complaint about arguments: from which module the called function is; of `require`, what it asks for."""
+
+    called: str = ""
+    """The name that this module exports the called function by."""
+
+    owner: str = ""
+    """The property whose value is at fault, or lies in what is at fault; empty for the input itself."""
+
 
 class _Source:
     """A script's text with its tree, and places in it as the compiler gives them."""
@@ -91,7 +105,7 @@ class _Source:
             progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
         )
         self.root = tree.root_node
-        self.tools = _imported_names(self.root)
+        self.imported = _imported_names(self.root)
 
     def offset(self, line: int, column: int) -> int:
         """Index in `code` of a place that counts from 0, columns in UTF-16 units."""
@@ -101,6 +115,10 @@ class _Source:
         end = self._lines[line + 1] if line + 1 < len(self._lines) else len(self.code)
         units = self.code[start:end].encode("utf-16-le")[: column * 2]
         return start + len(units.decode("utf-16-le", "ignore"))
+
+    def text(self, node: Node) -> str:
+        """What is written there."""
+        return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def node(self, start: int, end: int) -> Node | None:
         """The smallest node around a part of `code`."""
@@ -142,7 +160,7 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
     node = source.node(first, last)
     if node is None or any(part.type in _ERASED for part in _upwards(node)):
         return None
-    receiver = None
+    receiver, module, called, owner = None, "", "", ""
     if number in MEMBER:
         match = _ON_TYPE.search(message)
         if match is None or not _member_counts(match[1], match[2], message, node, source, declarations):
@@ -153,14 +171,23 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
         is_module = name[:1] in ('"', "'", "`")
         if is_module and not re.search(r"\brequire\s*\(\s*$", source.code[max(0, first - 100) : first]):
             return None  # An import: the plan, or the script's own exception, tells it better.
-        name = "require" if is_module else quoted[1] if quoted else name
+        if is_module:
+            name, module = "require", name[1:-1]
+        elif quoted:
+            name = quoted[1]
         if re.search(rf"\btypeof\s+{re.escape(name)}\b", source.code):
             return None
-    elif number in ARGUMENT and not _argument_counts(number, message, node, source):
-        return None
-    return Complaint(
-        number, message, *source.places.place(line + 1, column + 1), name, receiver, (line, column)
-    )
+    elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node)):
+        # The compiler takes it for an import, which the sandbox does not.
+        number, name, module = REQUIRE, "require", _module_in(message)
+    elif number in ARGUMENT:
+        function = _called(node, source)
+        if function is None or not _argument_counts(number, message):
+            return None
+        module, called = function
+        owner = _owner(node, source, of_member=number in _UNKNOWN_MEMBER)
+    at = source.places.place(line + 1, column + 1)
+    return Complaint(number, message, *at, name, receiver, (line, column), module, called, owner)
 
 
 def _upwards(node: Node) -> list[Node]:
@@ -250,9 +277,7 @@ def _is_last_of_choice(node: Node, around: Node) -> bool:
 # ---- arguments of tools ------------------------------------------------------------------------------------
 
 
-def _argument_counts(number: int, message: str, node: Node, source: _Source) -> bool:
-    if not _inside_tool_call(node, source):
-        return False
+def _argument_counts(number: int, message: str) -> bool:
     deepest = message.splitlines()[-1].strip()
     match = _NOT_ASSIGNABLE.search(deepest)
     if match is None or number in (2554, 2555):
@@ -263,13 +288,37 @@ def _argument_counts(number: int, message: str, node: Node, source: _Source) -> 
     return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
 
 
-def _inside_tool_call(node: Node, source: _Source) -> bool:
+def _called(node: Node, source: _Source) -> tuple[str, str] | None:
+    """The module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
         if here.type == "call_expression":
-            return _root_name(here.child_by_field_name("function"), source) in source.tools
+            function = here.child_by_field_name("function")
+            found = source.imported.get(_root_name(function, source) or "")
+            if found is None or function is None:
+                return None
+            member = function.child_by_field_name("property")
+            return found[0], (source.text(member) if member is not None else found[1])
         here = here.parent
-    return False
+    return None
+
+
+def _owner(node: Node, source: _Source, *, of_member: bool) -> str:
+    """The property whose value a complaint is about, or whose value has the member that it is about."""
+    here: Node | None = node
+    if of_member:
+        # From the member's name to the object that it is in.
+        while here is not None and here.type != "object":
+            here = here.parent
+    while here is not None and here.type != "call_expression":
+        parent = here.parent
+        if parent is not None and parent.type == "pair":
+            key = parent.child_by_field_name("key")
+            return source.text(key).strip("\"'") if key is not None else ""
+        if here.type.startswith("shorthand_property"):
+            return source.text(here)
+        here = parent
+    return ""
 
 
 def _root_name(function: Node | None, source: _Source) -> str | None:
@@ -277,29 +326,50 @@ def _root_name(function: Node | None, source: _Source) -> str | None:
         function = function.child_by_field_name("object")
     if function is None or function.type != "identifier":
         return None
-    return source.raw[function.start_byte : function.end_byte].decode("utf-8", "replace")
+    return source.text(function)
 
 
-def _imported_names(root: Node) -> frozenset[str]:
-    """The local names that imports of `@codemode/…` bind."""
-    names: set[str] = set()
+def _is_required(node: Node, source: _Source) -> bool:
+    """Whether it is a declaration whose value is a call of `require`."""
+    value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
+    return (
+        value is not None
+        and value.type == "call_expression"
+        and _root_name(value.child_by_field_name("function"), source) == "require"
+    )
+
+
+def _module_in(message: str) -> str:
+    found = _SPECIFIER.search(message)
+    return found[1] if found else ""
+
+
+def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
+    """The local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
+    names: dict[str, tuple[str, str]] = {}
     for statement in root.named_children:
         if statement.type != "import_statement":
             continue
         specifier = statement.child_by_field_name("source")
         if specifier is None or b"@codemode/" not in (specifier.text or b""):
             continue
+        module = _decoded(specifier)[1:-1]
         stack = [child for child in statement.named_children if child.type == "import_clause"]
         while stack:
             here = stack.pop()
             if here.type == "import_specifier":
-                bound = here.child_by_field_name("alias") or here.child_by_field_name("name")
-                names.add((bound.text or b"").decode("utf-8", "replace") if bound else "")
+                exported = _decoded(here.child_by_field_name("name")).strip("\"'")
+                bound = _decoded(here.child_by_field_name("alias")) or exported
+                names[bound] = module, exported
             elif here.type == "identifier":
-                names.add((here.text or b"").decode("utf-8", "replace"))
+                names[_decoded(here)] = module, ""
             else:
                 stack.extend(here.named_children)
-    return frozenset(names)
+    return names
+
+
+def _decoded(node: Node | None) -> str:
+    return ((node.text if node is not None else None) or b"").decode("utf-8", "replace")
 
 
 @lru_cache(maxsize=2)
