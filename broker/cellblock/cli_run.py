@@ -121,10 +121,10 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
 
 def _require(broker: Broker, names: Sequence[str]) -> None:
     catalog = broker.catalog
-    config_names = {server.config_name for server in catalog.servers.values()}
     for name in names:
-        if name not in catalog.servers and name not in config_names:
-            reason = catalog.unavailable.get(name, "it is not in the configuration")
+        server_id = catalog.id_of(name)
+        if server_id not in catalog.servers:
+            reason = catalog.unavailable.get(server_id, "it is not in the configuration")
             raise UsageError(f"the required server {name} is not connected: {reason}")
 
 

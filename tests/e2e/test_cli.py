@@ -98,7 +98,9 @@ def test_without_a_named_configuration_the_users_own_is_used(command: Any, home:
 
 
 def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
-    config = write_config(tmp_path, {"Plain One": plain_server(), "absent": {"command": "no-such-program"}})
+    config = write_config(
+        tmp_path, {"Plain One": plain_server(), "Not There": {"command": "no-such-program"}}
+    )
     code = """
         import { echo } from "@codemode/servers/plain-one";
         globalThis.__codemode_result__ = await echo({ a: 1 });
@@ -109,7 +111,8 @@ def test_config_servers_and_require(command: Any, tmp_path: Path) -> None:
     assert response_of(fine)["result"] == '{"a": 1}'
     by_path = command(*common, "--require", "plain-one", code=code)
     assert by_path.returncode == 0, by_path.stderr
-    fails(command(*common, "--require", "absent", code=code), 2, "absent", "not connected", "no-such-program")
+    for name in ("Not There", "not-there"):
+        fails(command(*common, "--require", name, code=code), 2, name, "not connected", "no-such-program")
     fails(command(*common, "--require", "other", code=code), 2, "other", "not in the configuration")
 
 

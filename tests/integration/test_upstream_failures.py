@@ -182,6 +182,7 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         "absent": {"command": str(tmp_path / "no-such-program")},
         "silent": {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]},
         "chatty": {"command": sys.executable, "args": ["-c", "print('hello, I am no MCP server')"]},
+        "Broken Server": {"command": str(tmp_path / "no-such-program")},
         "off": {"command": "false", "disabled": True},
         "plain": plain_server(),
     }
@@ -193,13 +194,17 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
     async with Broker(settings(tmp_path / "state", servers, upstream=bounds)) as broker:
         await within(broker.settled())
         assert set(broker.catalog.servers) == {"plain"}
-        assert set(broker.catalog.unavailable) == {"absent", "silent", "chatty"}
+        assert set(broker.catalog.unavailable) == {"absent", "silent", "chatty", "broken-server"}
         assert all(broker.catalog.unavailable.values())
         assert "1.5 s" in broker.catalog.unavailable["silent"]
         response = await within(broker.run(code, requested_capabilities=["plain", "absent"]))
         assert succeeded(response) == "{}"
         (warning,) = response.diagnostics
         assert (warning.severity, warning.code) == ("warning", "CAPABILITY_UNAVAILABLE")
+        # By its name in the configuration as by its id.
+        told = await within(broker.run("1", requested_capabilities=["Broken Server", "broken-server"]))
+        assert [found.hint for found in told.diagnostics] == [warning.hint] * 2
+        assert all("the server is not connected (" in found.message for found in told.diagnostics)
         assert "absent" in warning.message
         refused = await within(broker.run('import * as absent from "@codemode/servers/absent";'))
         found = error_of(refused, "IMPORT_FAILURE")

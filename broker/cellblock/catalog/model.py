@@ -111,10 +111,19 @@ class Catalog:
 
     `unavailable` maps the `server_id` of a configured server that is not connected to a
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
-    is granted no tool of to what can be done about it.
+    is granted no tool of to what can be done about it. `ids` maps the names in the configuration, those of servers
+    that are not connected or not granted too, to the `server_id`.
     """
 
     version: int = 0
     servers: Mapping[str, ServerEntry] = field(default_factory=dict[str, ServerEntry])
     unavailable: Mapping[str, str] = field(default_factory=dict[str, str])
     denied: Mapping[str, str] = field(default_factory=dict[str, str])
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def id_of(self, name: str) -> str:
+        """The `server_id` of a server by that or by its name in the configuration; an unknown name as it is."""
+        if name in self.servers or name in self.unavailable or name in self.denied:
+            return name
+        named = (server.server_id for server in self.servers.values() if server.config_name == name)
+        return next(named, self.ids.get(name, name))

@@ -20,6 +20,7 @@ from cellblock.catalog.modules import (
 )
 from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import shorten
+from cellblock.execution.absent_modules import connected_servers, likely_module, no_module
 from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import SCRIPT_NAME, Script, prepare
@@ -132,53 +133,48 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     """Why a specifier cannot be imported, as the body of an error."""
     named = shorten(specifier)
     if not specifier.startswith(SERVERS_PREFIX):
-        near = nearest_names(specifier, [name for name in fixed_modules() if name != IMPORT_SPECIFIER])
         return {
             "errorClass": "CodemodeError",
-            "message": f"Cannot import {named!r}: only @codemode/* modules exist here.",
-            "hint": f"Did you mean {near[0]!r}?" if near else "Use tools of @codemode/servers/* instead.",
+            "message": f"Cannot import {named!r}: {no_module(specifier)}.",
+            "hint": likely_module(specifier, catalog),
         }
     server_id = specifier[len(SERVERS_PREFIX) :]
-    reason = catalog.unavailable.get(server_id)
-    if reason is not None:
-        return {
-            "errorClass": "ServerNotFoundError",
-            "message": f"Cannot import {specifier!r}: the server is not connected ({reason}).",
-            "hint": "Do without it, or try again later; Cellblock reconnects by itself.",
-            "serverId": server_id,
-        }
-    if server_id in catalog.denied:
-        return {
-            "errorClass": "ServerNotFoundError",
-            "message": f"Cannot import {specifier!r}: this client is not granted it.",
-            "hint": catalog.denied[server_id],
-            "serverId": server_id,
-        }
-    near = nearest_names(server_id, catalog.servers)
-    known = ", ".join(catalog.servers) or "none"
+    why, hint = _no_server(server_id, catalog)
     return {
         "errorClass": "ServerNotFoundError",
-        "message": f"Cannot import {named!r}: there is no such server.",
-        "hint": f"Did you mean {SERVERS_PREFIX}{near[0]}?" if near else f"Connected servers: {known}.",
+        "message": f"Cannot import {named!r}: {why}.",
+        "hint": hint,
         "serverId": shorten(server_id),
     }
 
 
+def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
+    """Why there is no such server, and one corrective action."""
+    reason = catalog.unavailable.get(server_id)
+    if reason is not None:
+        hint = "Do without it, or try again later; Cellblock reconnects by itself."
+        return f"the server is not connected ({reason})", hint
+    if server_id in catalog.denied:
+        return "this client is not granted it", catalog.denied[server_id]
+    near = nearest_names(server_id, catalog.servers)
+    hint = f"Did you mean {SERVERS_PREFIX}{near[0]}?" if near else connected_servers(catalog)
+    return "there is no such server", hint
+
+
 def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:
-    """A warning for each requested server that is not there (section 3.2.3)."""
+    """A warning for each requested server that is not there (section 3.2.3), by its id or its configured name."""
     warnings: list[Diagnostic] = []
-    config_names = {server.config_name for server in catalog.servers.values()}
     for name in requested:
-        server_id = name.removeprefix(SERVERS_PREFIX)
-        if server_id in catalog.servers or server_id in config_names:
+        server_id = catalog.id_of(name.removeprefix(SERVERS_PREFIX))
+        if server_id in catalog.servers:
             continue
-        error = refusal(SERVERS_PREFIX + server_id, catalog)
+        why, hint = _no_server(server_id, catalog)
         warnings.append(
             Diagnostic(
                 severity="warning",
                 code="CAPABILITY_UNAVAILABLE",
-                message=f"The requested capability {shorten(name)!r} is not available.",
-                hint=error["hint"],
+                message=f"The requested capability {shorten(name)!r} is not available: {why}.",
+                hint=hint,
                 error_class="ServerNotFoundError",
             )
         )

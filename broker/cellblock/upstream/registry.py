@@ -273,9 +273,10 @@ class Registry:
         if self._local_entry is not None:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
         version = self.catalog.version + 1
-        self.catalog = Catalog(version, servers, unavailable)
+        ids = {name: self._paths[name] for name in self.sessions}
+        self.catalog = Catalog(version, servers, unavailable, ids=ids)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
-        self.known_catalog = Catalog(version, known, never)
+        self.known_catalog = Catalog(version, known, never, ids=ids)
         if all(
             session.state is not State.CONNECTING or session.attempts > 1
             for session in self.sessions.values()

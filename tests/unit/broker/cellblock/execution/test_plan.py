@@ -18,6 +18,7 @@ CATALOG = Catalog(
     {"files": FILES, "git": ServerEntry("git", "Git", "git")},
     {"down": "no such command"},
     {"vault": "Ask for it."},
+    ids={"Down, Right?": "down"},
 )
 PREFIX = "@codemode/servers/"
 
@@ -90,6 +91,22 @@ def test_a_computed_import_is_given_everything_but_the_inside() -> None:
         (PREFIX + "down", "ServerNotFoundError", "no such command"),
         (PREFIX + "zzzzzz", "ServerNotFoundError", "files, git"),
         ("", None, "only @codemode/*"),
+        ("files", None, "'@codemode/servers/files'"),
+        ("fs", None, "Use tools of @codemode/servers/*"),
+        ("node:files", None, "Use tools of @codemode/servers/*"),
+        (
+            "codemode/servers/files",
+            None,
+            "only @codemode/* modules exist here. Did you mean '@codemode/servers/files'",
+        ),
+        ("@codemode/server/files", None, "there is no such module. Did you mean '@codemode/servers/files'?"),
+        ("@codemode/tools/file", None, "there is no such module. Did you mean '@codemode/servers/files'?"),
+        ("@codemode/git", None, "there is no such module. Did you mean '@codemode/servers/git'?"),
+        ("@codemode/servers", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/server", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/zzzz/zzzz", None, "there is no such module. Connected servers: files, git."),
+        ("@codemode/discover", None, "there is no such module. Did you mean '@codemode/discovery'?"),
     ],
 )
 def test_a_static_import_that_cannot_be_had_is_an_error_with_its_place(
@@ -128,3 +145,12 @@ def test_capabilities_that_are_not_there_are_warned_of() -> None:
     assert [warning.code for warning in warnings] == ["CAPABILITY_UNAVAILABLE"] * 3
     assert all(warning.severity == "warning" and warning.hint for warning in warnings)
     assert "'down'" in warnings[0].message and "files" in (warnings[1].hint or "")
+    assert "not connected (no such command)" in warnings[0].message
+    named, by_id = capability_warnings(("Down, Right?", "down"), CATALOG)
+    assert (named.hint, named.message) == (by_id.hint, by_id.message.replace("'down'", "'Down, Right?'"))
+
+
+def test_a_list_of_servers_is_cut() -> None:
+    many = Catalog(1, {f"s{number}": ServerEntry(f"s{number}", "S", "s") for number in range(50)})
+    hint = refusal("@codemode/servers", many)["hint"]
+    assert "s29 and 20 more." in hint and "s30" not in hint

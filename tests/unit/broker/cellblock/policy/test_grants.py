@@ -39,6 +39,7 @@ CATALOG = Catalog(
         "empty": server("empty"),
     },
     {"down": "it does not start", "off": "it was stopped"},
+    ids={"Off!": "off"},
 )
 EVERY = ["files.read", "files.write", "files.delete", "files.odd", "mail.send"]
 
@@ -138,6 +139,7 @@ def test_what_is_not_granted_is_not_found_and_says_so() -> None:
     with pytest.raises(ServerNotFound, match="stopped"):
         discovery.answer("describeServer", ["off"])
     assert list(catalog.unavailable) == ["off"]
+    assert (catalog.id_of("Off!"), catalog.id_of("mail"), catalog.id_of("x")) == ("off", "mail", "x")
     # Names that every object has are no tools, with a grant of everything as without.
     for name in ("__proto__", "constructor", "toString"):
         with pytest.raises(ToolNotFound):
