@@ -122,6 +122,8 @@ def inspect_tool(
     name: str,
     outputs: OutputLookup = stated_output,
     observed: OutputLookup = nothing_observed,
+    *,
+    finder: str = "`cellblock search`",
 ) -> dict[str, Any]:
     """One tool with its schemas: declared, given and observed ones each under a name of their own.
 
@@ -130,12 +132,13 @@ def inspect_tool(
         name: `SERVER.TOOL`, `mcp__SERVER__TOOL`, or a unique `TOOL`; names of exports serve too.
         outputs: What types use: given, declared or observed.
         observed: What has been observed, whatever the others say.
+        finder: What whoever asks can find tools with.
 
     Raises:
         NoSuchTool: No tool has that name.
         ConfigError: More than one has, or it is left out.
     """
-    server, tool = _named(catalog, name)
+    server, tool = _named(catalog, name, finder)
     output, seen = outputs(server, tool), observed(server, tool)
     stated = stated_output(server, tool)
     given = stated if stated is not None and stated.source == "given" else None
@@ -185,7 +188,7 @@ def _note(given: ToolOutput | None, seen: ToolOutput | None) -> str:
     )
 
 
-def _named(catalog: Catalog, name: str) -> tuple[ServerEntry, ToolEntry]:
+def _named(catalog: Catalog, name: str, finder: str) -> tuple[ServerEntry, ToolEntry]:
     found = [
         (server, tool)
         for server in catalog.servers.values()
@@ -208,7 +211,7 @@ def _named(catalog: Catalog, name: str) -> tuple[ServerEntry, ToolEntry]:
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
     near = nearest_names(name, known)
-    without = "Try `cellblock search`." if known else NO_SERVERS
+    without = f"Try {finder}." if known else NO_SERVERS
     raise NoSuchTool(
         f"There is no tool {name}.", hint=f"Did you mean {' or '.join(near)}?" if near else without
     )
@@ -219,14 +222,15 @@ NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) n
 
 def find_server(catalog: Catalog, name: str) -> ServerEntry:
     """A connected server by its id or its name in the configuration. Raises ConfigError."""
-    for server in catalog.servers.values():
-        if name in (server.server_id, server.config_name):
-            return server
-    reason = catalog.unavailable.get(name)
+    server_id = catalog.id_of(name)
+    server = catalog.servers.get(server_id)
+    if server is not None:
+        return server
+    reason = catalog.unavailable.get(server_id)
     if reason is not None:
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint="Start it by hand to see why.")
-    if name in catalog.denied:
-        raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[name])
+    if server_id in catalog.denied:
+        raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])
     near = nearest_names(name, catalog.servers)
     known = f"Connected servers: {', '.join(catalog.servers)}." if catalog.servers else NO_SERVERS
     raise ConfigError(f"There is no server {name}.", hint=f"Did you mean {near[0]}?" if near else known)

@@ -119,6 +119,8 @@ async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
         first, hint = missing.split("\n")
         assert first == "[Tool not found] 'mcp__plain__ecko' is not available in codemode.run"
         assert hint.startswith("Did you mean plain.echo")
+        unknown = await ask(client, "inspect_tool", tool_name="qqqqqqqq")
+        assert unknown.split("\n")[1] == "Try search_tools."
         for tool, arguments, expected in [
             ("inspect_tool", {}, "tool_name"),
             ("search_tools", {"query": "x", "limit": 0}, "limit"),

@@ -159,7 +159,7 @@ class ExtendedTools:
         name = _Inspect.model_validate(arguments).tool_name
         service = self._service
         try:
-            found = inspect_tool(catalog, name, service.output_of, service.observed_of)
+            found = inspect_tool(catalog, name, service.output_of, service.observed_of, finder=SEARCH)
         except NoSuchTool as error:
             return _text(f"[Tool not found] '{name}' is not available in {TOOL_NAME}\n{error.hint}")
         return _json(found)

@@ -30,7 +30,7 @@ def catalog() -> Catalog:
     lists = ToolEntry("list", "list", "Lists a folder.", None, SCHEMA)
     files = ServerEntry("my-files", "Files", "My Files", tools=(read, lists))
     mail = ServerEntry("mail", "Mail", "mail", tools=(ToolEntry("list", "list", "Lists mails."),))
-    return Catalog(1, {"my-files": files, "mail": mail}, {"wiki": "HTTP 401"})
+    return Catalog(1, {"my-files": files, "mail": mail}, {"wiki": "HTTP 401"}, ids={"Our Wiki": "wiki"})
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,13 @@ def test_a_near_miss_is_suggested() -> None:
         inspect_tool(catalog(), "my-files.red-file")
 
 
+def test_where_nothing_is_near_it_says_how_to_search() -> None:
+    with pytest.raises(ConfigError, match="Try `cellblock search`"):
+        inspect_tool(catalog(), "qqqq")
+    with pytest.raises(ConfigError, match="Try search_tools"):
+        inspect_tool(catalog(), "qqqq", finder="search_tools")
+
+
 def test_types_of_one_server_or_all() -> None:
     one = show_types(catalog(), ["mail"])
     assert 'declare module "@codemode/servers/mail"' in one and "my-files" not in one
@@ -109,6 +116,8 @@ def test_types_of_one_server_or_all() -> None:
 def test_a_server_that_is_not_connected_says_why() -> None:
     with pytest.raises(ConfigError, match="HTTP 401"):
         find_server(catalog(), "wiki")
+    with pytest.raises(ConfigError, match="HTTP 401"):
+        find_server(catalog(), "Our Wiki")
     with pytest.raises(ConfigError, match="Did you mean mail"):
         find_server(catalog(), "mial")
 
