@@ -70,7 +70,7 @@ def either(choices: Iterable[str]) -> str:
 
 
 def expected_of(schema: Any) -> str:
-    """What a schema asks for, by its `const`, `enum` or `type`; the root of its alternatives otherwise."""
+    """What a schema asks for, by its `const`, `enum`, or `type` and `format`; else the root of its alternatives."""
     if not isinstance(schema, dict):
         return "nothing" if schema is False else "any value"
     part = cast("dict[str, Any]", schema)
@@ -81,6 +81,9 @@ def expected_of(schema: Any) -> str:
         return shorten(one_of(cast("list[Any]", options)))
     kinds = part.get("type")
     if isinstance(kinds, str):
+        form = part.get("format")
+        if kinds == "string" and isinstance(form, str) and form:
+            return f"string of the format {shorten(form, _TEXT)}"
         return shorten(kinds)
     if isinstance(kinds, list):
         return shorten(either(str(kind) for kind in cast("list[Any]", kinds)))

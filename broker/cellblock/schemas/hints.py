@@ -30,6 +30,8 @@ def corrective_hint(violation: Violation, near: NearMisses) -> str:
         return f"Leave {path} out."
     if likely:
         return f"Did you mean {describe.either(map(_quoted, likely))}?"
+    if violation.keyword == "propertyNames":
+        return f"Rename {path}: the name must be {violation.expected}."
     if not violation.keyword:
         return "Compare the input with the tool's inputSchema."
     return f"Change {path or 'the input'}: it must be {violation.expected}."

@@ -10,8 +10,12 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import ConfigError, SchemaValidationError
 from cellblock.schemas.annotations import Hints, annotated_function
+from cellblock.schemas.cache import CheckedSchema
+from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.pydantic_errors import pydantic_violation
 from cellblock.schemas.signatures import InputForm, read_input, read_output
 from cellblock.upstream.tool_mark import ToolMark, mark_of
 from cellblock.upstream.tool_results import ResultForm
@@ -31,6 +35,7 @@ class PythonTool:
         is_async: Whether it is called on the event loop; a thread calls it otherwise.
         input: How its input is described and read.
         result: How its value is described, checked and made plain.
+        checked: The schema of its input with an example, which is made when it is first wanted.
     """
 
     name: str
@@ -40,6 +45,7 @@ class PythonTool:
     is_async: bool
     input: InputForm
     result: ResultForm
+    checked: CheckedSchema
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -60,11 +66,29 @@ class PythonTool:
         adapter = self.input.adapter
         if adapter is None:
             return self._raw(arguments)
-        value = _validated(adapter, arguments)
+        try:
+            value = _read(adapter, arguments)
+        except ValidationError as error:
+            raise self._refused(error, adapter, arguments) from None
         if self.input.whole is not None:
             value = {self.input.whole: value}
         function, keywords = self.function, cast("_Keywords", value)
         return lambda: function(**keywords)
+
+    def _refused(
+        self, error: ValidationError, adapter: TypeAdapter[Any], arguments: object
+    ) -> SchemaValidationError:
+        violation = pydantic_violation(error, self.input_schema, arguments)
+        example = self.checked.example
+        details = {} if example is None or not _fits(adapter, example) else {"example": example}
+        return SchemaValidationError(
+            f"The input does not fit at {violation.path or 'its root'}: {violation.message}.",
+            hint=corrective_hint(violation, nearest_names),
+            path=violation.path,
+            expected=violation.expected,
+            received=violation.received,
+            **details,
+        )
 
     def _raw(self, arguments: dict[str, Any]) -> Callable[[], Any]:
         """For a signature without a schema: positional-only parameters are given by name all the same."""
@@ -112,14 +136,16 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
         )
     hints = Hints(function, mark.namespace)
     output = read_output(hints, label=name, explicit=mark.output_schema)
+    form = read_input(function, hints, label=name, explicit=mark.input_schema, flatten=mark.flatten)
     return PythonTool(
         name=name,
         description=mark.description or _description(function, own),
         annotations=mark.annotations,
         function=function,
         is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own),
-        input=read_input(function, hints, label=name, explicit=mark.input_schema, flatten=mark.flatten),
+        input=form,
         result=ResultForm(output.schema, output.adapter, name),
+        checked=CheckedSchema(form.schema, name),
     )
 
 
@@ -134,31 +160,15 @@ def _description(function: Callable[..., Any], own: Callable[..., Any]) -> str |
     return inspect.getdoc(own if own.__name__ != "__call__" or own.__doc__ else function)
 
 
-def _validated(adapter: TypeAdapter[Any], arguments: dict[str, Any]) -> Any:
+def _read(adapter: TypeAdapter[Any], arguments: object) -> Any:
+    # As JSON: in a strict model a text may then still be a date, and a list a tuple.
+    return adapter.validate_json(to_json(arguments))
+
+
+def _fits(adapter: TypeAdapter[Any], example: object) -> bool:
+    """Whether an example that fits the schema also fits the type, which may have checks of its own."""
     try:
-        # As JSON: in a strict model a text may then still be a date, and a list a tuple.
-        return adapter.validate_json(to_json(arguments))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        pointer = _pointer(first["loc"], arguments, missing=first["type"] == "missing")
-        raise SchemaValidationError(
-            f"The input does not fit at {pointer or 'its root'}: {first['msg']}.",
-            hint="Correct that property.",
-            path=pointer,
-            expected=first["type"],
-            received=type(first["input"]).__name__,
-        ) from None
-
-
-def _pointer(location: tuple[int | str, ...], arguments: object, *, missing: bool) -> str:
-    """The JSON Pointer of a pydantic location, without the names of union members that pydantic puts into it."""
-    pointer = ""
-    value: Any = arguments
-    for index, part in enumerate(location):
-        try:
-            value, known = value[part], isinstance(value, dict | list)
-        except (LookupError, TypeError):
-            known = False
-        if known or (missing and index == len(location) - 1):
-            pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
-    return pointer
+        _read(adapter, example)
+    except Exception:  # noqa: BLE001 - such a check may raise anything, and this is only about an example
+        return False
+    return True

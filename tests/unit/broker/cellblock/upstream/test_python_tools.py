@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import decimal
 import enum
 import json
 import threading
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import jsonschema
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 from typing_extensions import TypedDict
 
 from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
@@ -26,6 +27,9 @@ from cellblock.upstream.python_tools import read_tool
 from cellblock.upstream.tool_mark import MARK, tool
 
 BOUND = 10.0
+TIME = "2026-01-31T12:00:00Z"
+UUID = "123e4567-e89b-42d3-a456-426614174000"
+DATES = dict[datetime.date, int]
 
 
 class Color(enum.Enum):
@@ -198,6 +202,59 @@ async def test_a_wrong_input_is_a_schema_error_with_its_place(arguments: dict[st
     assert details["path"] == path
     assert details["expected"] and details["received"] and caught.value.hint
     assert called == []
+
+
+class Meeting(BaseModel):
+    at: datetime.datetime
+    count: int = 1
+
+
+def even(number: int) -> int:
+    if number % 2:
+        raise ValueError("it must be even")
+    return number
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "path", "expected", "received", "example"),
+    [
+        (datetime.datetime, "tomorrow", "", "string of the format date-time", 'string "tomorrow"', TIME),
+        (datetime.date, "2026-02-31", "", "string of the format date", 'string "2026-02-31"', "2026-01-31"),
+        (datetime.time, "noon", "", "string of the format time", 'string "noon"', "12:00:00Z"),
+        (datetime.timedelta, "long", "", "string of the format duration", 'string "long"', "PT1H"),
+        (uuid.UUID, "x", "", "string of the format uuid", 'string "x"', UUID),
+        (decimal.Decimal, "abc", "", "a valid decimal", 'string "abc"', 1),
+        (HttpUrl, "nope", "", "string of the format uri", 'string "nope"', "https://example.com/"),
+        (int, 1e300, "", "integer of fewer digits", "integer 1e+300", 1),
+        (Meeting, {"at": "x"}, "/at", "string of the format date-time", 'string "x"', {"at": TIME}),
+        (
+            list[Meeting],
+            [{"at": TIME}, {"at": ""}],
+            "/1/at",
+            "string of the format date-time",
+            'string ""',
+            [],
+        ),
+        (datetime.date | int, "q", "", "string of the format date or integer", 'string "q"', "2026-01-31"),
+        (DATES, {"q": 1}, "/q", "string of the format date", 'string "q"', {}),
+        (Annotated[int, AfterValidator(even)], 3, "", "integer (it must be even)", "integer 3", None),
+    ],
+)
+async def test_what_only_the_type_refuses_is_told_in_the_terms_of_the_schema(
+    kind: Any, value: Any, path: str, expected: str, received: str, example: Any
+) -> None:
+    def take(it: Any) -> None:
+        raise AssertionError
+
+    take.__annotations__["it"] = kind
+    with pytest.raises(SchemaValidationError) as caught:
+        await call(take, it=value)
+    details = caught.value.details
+    assert (details["path"], details["expected"], details["received"]) == (f"/it{path}", expected, received)
+    assert details.get("example") == (None if example is None else {"it": example})
+    assert caught.value.hint.endswith(
+        f"/it{path}: {'the name' if kind == DATES else 'it'} must be {expected}."
+    )
 
 
 async def test_outputs_become_plain_data() -> None:
