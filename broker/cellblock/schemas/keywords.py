@@ -85,6 +85,8 @@ class Draft(Enum):
 def draft_of(schema: dict[str, Any]) -> Draft | None:
     """The draft that `$schema` names; 2020-12, as MCP has it, where there is none; None if it is no known one.
 
+    A schema that names none may be of an older draft all the same: one that is not valid in 2020-12.
+
     `http` and `https`, with or without the closing `#`, are all in use and all accepted.
     """
     address = schema.get("$schema")

@@ -61,6 +61,10 @@ _CHECKERS: Final = {
     Draft.DRAFT_2020_12: jsonschema_rs.Draft202012Validator,
 }
 
+_UNSTATED: Final = (Draft.DRAFT_7, Draft.DRAFT_4)
+"""What a schema without `$schema` may be that is none of 2020-12: with arrays as `items`, or a boolean
+`exclusiveMinimum`. Rules that must hold are read as 2020-12 alone."""
+
 _T = TypeVar("_T")
 
 
@@ -234,12 +238,9 @@ class InputValidator:
                 draft = draft_of(root)
                 if draft is None:
                     raise NotCheckable("its $schema is no known draft")
-                self._draft = draft
                 self._schema = root
-                self._cost = SchemaCost(root, draft4=draft is Draft.DRAFT_4)
-                if self._strict and self._cost.unusable:
-                    raise NotCheckable("one of its patterns cannot be used")
-                self._full = self._made(frozenset())
+                unstated = "$schema" not in root and not self._strict
+                self._compile_as(root, (draft, *_UNSTATED) if unstated else (draft,))
                 self._bare = root
         except (NotCheckable, ValueError) as error:
             reason = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
@@ -248,6 +249,23 @@ class InputValidator:
                 f"{self._subject} of {self._label} is never checked against its schema: {reason[:300]}"
             )
             self._full = self._cost = None
+
+    def _compile_as(self, root: dict[str, Any], drafts: tuple[Draft, ...]) -> None:
+        """Compiles for the first draft in which the schema is valid; the error is that of the first of all."""
+        refused: ValueError | None = None
+        for draft in drafts:
+            self._draft = draft
+            self._cost = SchemaCost(root, draft4=draft is Draft.DRAFT_4)
+            if self._strict and self._cost.unusable:
+                raise NotCheckable("one of its patterns cannot be used")
+            try:
+                self._full = self._made(frozenset())
+            except jsonschema_rs.ValidationError as error:
+                refused = refused or error
+            else:
+                return
+        if refused is not None:
+            raise refused
 
     def _made(self, dropped: frozenset[str]) -> jsonschema_rs.Validator:
         """Compiles the schema without its annotations and some other keywords."""
@@ -262,6 +280,15 @@ class InputValidator:
             items = cast("dict[str, Any]", part)
             if not cost.is_schema(items):
                 return {key: copied(item) for key, item in items.items()}
+            kind = items.get("type")
+            if (
+                items.get("nullable") is True
+                and isinstance(kind, str)
+                and kind != "null"
+                and not self._strict
+            ):
+                # OpenAPI's way; the declarations that agents are given say `| null` too.
+                items = {**items, "type": [kind, "null"]}
             return {
                 key: copied(item)
                 for key, item in items.items()

@@ -207,6 +207,7 @@ def test_a_violation_names_place_expected_and_received(
 
 
 ACCEPTED: list[tuple[Any, Any]] = [
+    ({"properties": {"a": {"type": "string", "nullable": True}}}, {"a": None}),
     (None, {}),
     (None, {"a": 1}),
     ({}, {}),
@@ -319,6 +320,35 @@ UNUSABLE: list[Any] = [
     {"properties": {"a": {"const": "\ud800"}}},
     {"properties": {"a": {"$id": "https://example.com/b", "$ref": "#/$defs/c"}}},
 ]
+
+
+OLDER: list[tuple[dict[str, Any], Any, Any]] = [
+    # schema without `$schema` that is none of 2020-12, what fits, what does not
+    ({"items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}, ["a", 1], ["a", "b"]),
+    ({"items": [{"type": "string"}], "required": ["a"], "properties": {"a": {}}}, {"a": 1}, {}),
+    (
+        {"properties": {"a": {"items": [{"$ref": "#/definitions/a"}]}}, "definitions": {"a": {"const": 1}}},
+        {},
+        {"a": [2]},
+    ),
+    ({"minimum": 5, "exclusiveMinimum": True}, 6, 5),
+    ({"maximum": 5, "exclusiveMaximum": False, "multipleOf": 2}, 4, 5),
+]
+
+
+@pytest.mark.parametrize(("schema", "right", "wrong"), OLDER, ids=str)
+def test_a_schema_of_an_older_draft_that_does_not_say_so_is_checked(
+    schema: dict[str, Any], right: Any, wrong: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    validator = InputValidator(schema)
+    assert validator.is_checking
+    assert validator.check(right) is None
+    assert validator.check(wrong) is not None
+    assert caplog.records == []
+    # One that says what it is must be that, and rules that must hold are taken for 2020-12 alone.
+    stated = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    assert not InputValidator(stated).is_checking
+    assert InputValidator(schema, strict=True).check(right) is not None
 
 
 @pytest.mark.parametrize("schema", UNUSABLE, ids=lambda schema: ascii(schema))
