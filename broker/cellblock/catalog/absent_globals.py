@@ -36,10 +36,12 @@ def absent_hint(name: str, module: str = "") -> str | None:
 
     Args:
         name: The global.
-        module: Of `require`, what it asks for.
+        module: Of `require`, what it asks for, if that is known.
     """
     if name == "require" and module.startswith("@codemode/"):
         return f'The sandbox has no require: write `import {{ … }} from "{module}"`.'
+    if name == "require" and not module:
+        return "The sandbox has no require: write `import`, of @codemode/* modules only."
     deviations = _deviations()
     if name in deviations:
         return f"In the sandbox, {name} is {deviations[name]}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast
@@ -219,7 +220,11 @@ def _options(arguments: list[Any], index: int) -> Mapping[str, Any]:
 def _detail(options: Mapping[str, Any]) -> Detail:
     detail: object = options.get("detail", DEFAULT_DETAIL)
     if detail not in DETAILS:
+        given = (
+            json.dumps(shorten(detail, 50), ensure_ascii=False) if isinstance(detail, str) else "no string"
+        )
         raise ScriptError(
-            f"options.detail is {str(detail)[:50]!r}.", hint='Use "name", "description" or "full" as detail.'
+            f"options.detail is {'null' if detail is None else given}.",
+            hint='Use "name", "description" or "full" as detail.',
         )
     return detail

@@ -17,7 +17,8 @@ MAX_CANDIDATES = 5_000
 MIN_SIMILARITY = 0.6
 """Least similarity of a suggestion, on difflib's scale of 0 to 1."""
 CONTAINED_SIMILARITY = 0.8
-"""Similarity where one name, of 3 characters or more, is a part of the other."""
+"""Similarity where one name, of 3 characters or more, is a part of the other that begins where a word does, or half of
+it."""
 REORDERED_DISCOUNT = 0.95
 """Factor for names that have the same words in another order: below the same order, above a slip or two."""
 
@@ -61,12 +62,20 @@ def _similarity(wanted: list[str], words: list[str]) -> float:
     one, other = "".join(wanted), "".join(words)
     score = SequenceMatcher(None, one, other, autojunk=False).ratio()
     short, long = sorted((one, other), key=len)
-    if len(short) >= 3 and short in long:
+    if len(short) >= 3 and _is_part(short, words if long is other else wanted):
         score = max(score, CONTAINED_SIMILARITY)
     if len(wanted) > 1 and len(words) > 1:
         ordered = SequenceMatcher(None, "".join(sorted(wanted)), "".join(sorted(words)), autojunk=False)
         score = max(score, REORDERED_DISCOUNT * ordered.ratio())
     return score
+
+
+def _is_part(short: str, words: list[str]) -> bool:
+    """Whether a name with these words contains `short`: from the beginning of a word, or at least half of the name."""
+    long = "".join(words)
+    if 2 * len(short) >= len(long):
+        return short in long
+    return any("".join(words[index:]).startswith(short) for index in range(len(words)))
 
 
 def _words(name: str) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, cast
 
 from cellblock.catalog.model import Withheld
-from cellblock.catalog.suggest import nearest_names
+from cellblock.execution.failure_hints import THROWN_VALUE, exception_hint, export_hint, left_out, syntax_hint
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import SCRIPT_NAME, Script
 from cellblock_worker import protocol
@@ -58,12 +58,8 @@ _IMPORT_MARKS: Final = (
 )
 _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
-_NO_FUNCTION: Final = re.compile(r"[\w$]\.([\w$]{1,200}) is not a function")
-
-_REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
-"""Names of errors that Deno puts in place of one without frames (`sandbox/failure.ts`)."""
-
 NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
+NO_EXPORTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 OUT_OF_MEMORY: Final = "Array buffer allocation failed"
 
@@ -132,7 +128,7 @@ def diagnose(
     failure: object,
     script: Script,
     max_memory_bytes: int,
-    exports: Iterable[str] = (),
+    exports: Mapping[str, Sequence[str]] = NO_EXPORTS,
     withheld: Mapping[str, Withheld] = NONE_WITHHELD,
 ) -> Diagnostic:
     """The diagnostic of a failed script.
@@ -142,7 +138,7 @@ def diagnose(
         failure: The message's decoded body, untrusted.
         script: For positions in the agent's own source.
         max_memory_bytes: The run's limit.
-        exports: Names that the script's imports could have asked for, to suggest one.
+        exports: Names that the script's imports could have asked for, by module, to suggest one.
         withheld: Tools of the same servers that the script is not given, by export name.
     """
     known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
@@ -170,18 +166,20 @@ def diagnose(
         and (found := _module_failure(name, text, script, exports, withheld)) is not None
     ):
         return found
-    label = f"{name}: " if name and name != "Thrown value" else ""
+    label = f"{name}: " if name and name != THROWN_VALUE else ""
     told = f" ({related})" if (related := _related(known)) else ""
     shown = _with_places(f"{label}{text}{told}", script)
+    path = _first_place(stack, script)
+    names = [each for one in exports.values() for each in one]
+    rebuilt = message.kind == "module" and not stack
     unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
     return Diagnostic(
         severity="error",
         code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
         message=f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
         hint=(hint and _with_places(hint, script))
-        or _missing_function_hint(name, text, exports, withheld)
-        or _exception_hint(message.kind, name, stack),
-        path=_first_place(stack, script),
+        or exception_hint(message.kind, name, text, path, names, withheld, rebuilt=rebuilt),
+        path=path,
         error_class=name if name in ERROR_CLASSES else None,
     )
 
@@ -191,38 +189,12 @@ def _is_refused_import(name: str, text: str) -> bool:
     return name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
 
 
-def _exception_hint(kind: str, name: str, stack: str) -> str:
-    if kind == "rejection":
-        return "Await every promise, or catch its rejection."
-    if name == "EvalError":
-        return "Code from strings is not available; write the code in the script."
-    if kind == "module" and not stack and name in _REBUILT:
-        return (
-            "Leave error.stack to the engine: without its frames, an error's class and place cannot be told."
-        )
-    return "Correct the script at that position, or catch the exception."
-
-
-def _missing_function_hint(
-    name: str, text: str, exports: Iterable[str], withheld: Mapping[str, Withheld]
-) -> str | None:
-    """A near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no function."""
-    missing = _NO_FUNCTION.search(text) if name == "TypeError" else None
-    if missing and (tool := withheld.get(missing[1])):
-        return f"{_is_left_out(tool)} {tool.hint}"
-    near = nearest_names(missing[1], exports) if missing else []
-    return f"Did you mean {' or '.join(near)}?" if near else None
-
-
-def _is_left_out(tool: Withheld) -> str:
-    return f"The tool {tool.name} is left out: {tool.why}."
-
-
-def _export_hint(missing: str, exports: Iterable[str]) -> str:
-    near = nearest_names(missing, exports)
-    if near:
-        return f"Did you mean {' or '.join(near)}?"
-    return "Use the names in the server's __meta__.tools, or `import * as`."
+def _importing(where: str, script: Script) -> str | None:
+    """The module of the static import that a place belongs to: names stand before the module they come from."""
+    line, column = (int(number) for number in where.split(":")[-2:])
+    after = (found for found in script.static if (found.line, found.column) > (line, column))
+    found = min(after, key=lambda found: (found.line, found.column), default=None)
+    return found.specifier if found is not None else None
 
 
 def _without_place(line: str) -> str:
@@ -235,7 +207,11 @@ def _without_place(line: str) -> str:
 
 
 def _module_failure(
-    name: str, text: str, script: Script, exports: Iterable[str], withheld: Mapping[str, Withheld]
+    name: str,
+    text: str,
+    script: Script,
+    exports: Mapping[str, Sequence[str]],
+    withheld: Mapping[str, Withheld],
 ) -> Diagnostic | None:
     """Syntax and import failures; None for an exception that the script itself threw.
 
@@ -253,17 +229,21 @@ def _module_failure(
             return Diagnostic(
                 severity="error",
                 code="IMPORT_FAILURE",
-                message=_is_left_out(tool),
+                message=left_out(tool),
                 hint=tool.hint,
                 path=where,
                 error_class="ToolNotFoundError",
             )
         summary = _MODULE_URL.sub("that module", summary)
+        module = _importing(where, script)
+        names = (
+            [each for one in exports.values() for each in one] if module is None else exports.get(module, [])
+        )
         return Diagnostic(
             severity="error",
             code="IMPORT_FAILURE",
             message=f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}." if missing else summary,
-            hint=_export_hint(missing[1], exports) if missing else "Import only @codemode/* modules.",
+            hint=export_hint(missing[1], module, names) if missing else "Import only @codemode/* modules.",
             path=where,
         )
     if name == "SyntaxError" or summary.startswith("SyntaxError: "):
@@ -271,7 +251,7 @@ def _module_failure(
             severity="error",
             code="SYNTAX_ERROR",
             message="SyntaxError: " + summary.removeprefix("SyntaxError: "),
-            hint="Correct the syntax at that position.",
+            hint=syntax_hint(summary),
             path=where,
         )
     return None

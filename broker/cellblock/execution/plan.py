@@ -97,17 +97,17 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | 
     return Plan(script, json.dumps(start).encode(), tuple(errors), code)
 
 
-def imported_exports(script: Script, catalog: Catalog) -> list[str]:
-    """Names that a script's static imports can give it, of all their modules together."""
-    names: list[str] = []
-    for found in script.static:
-        server = catalog.servers.get(found.specifier.removeprefix(SERVERS_PREFIX))
+def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
+    """Names that a script's imports can give it, by module; `import(…)` of what is computed left out."""
+    names: dict[str, list[str]] = {}
+    for specifier in [*(found.specifier for found in script.static), *script.dynamic]:
+        server = catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX))
         if server is not None:
-            names += [tool.export_name for tool in server.tools]
-        elif found.specifier == DISCOVERY_SPECIFIER:
-            names += DISCOVERY_EXPORTS
-        elif found.specifier == ERRORS_SPECIFIER:
-            names += ERROR_CLASSES
+            names[specifier] = [tool.export_name for tool in server.tools]
+        elif specifier == DISCOVERY_SPECIFIER:
+            names[specifier] = list(DISCOVERY_EXPORTS)
+        elif specifier == ERRORS_SPECIFIER:
+            names[specifier] = list(ERROR_CLASSES)
     return names
 
 

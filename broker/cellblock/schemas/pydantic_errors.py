@@ -56,21 +56,20 @@ def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Vi
     )
 
 
-def _placed(
-    location: tuple[int | str, ...], value: object, *, missing: bool
-) -> tuple[list[str | int], object]:
+def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) -> tuple[list[str | int], Any]:
     """The path of a pydantic location, without the names of union members that pydantic puts into it, and what is
     there."""
     path: list[str | int] = []
+    here: Any = value
     for index, part in enumerate(location):
-        if isinstance(value, dict) and part in value:
-            value = cast("dict[Any, Any]", value)[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(cast("list[Any]", value)):
-            value = cast("list[Any]", value)[part]
+        if isinstance(here, dict) and part in here:
+            here = cast("dict[Any, Any]", here)[part]
+        elif isinstance(here, list) and isinstance(part, int) and part < len(cast("list[Any]", here)):
+            here = cast("list[Any]", here)[part]
         elif not (missing and index == len(location) - 1):
             continue
         path.append(part)
-    return path, value
+    return path, here
 
 
 def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:

@@ -54,6 +54,14 @@ def test_nothing_similar_suggests_nothing() -> None:
     assert nearest_names("click", []) == []
 
 
+def test_a_part_of_a_name_begins_with_a_word_or_is_half_of_it() -> None:
+    assert nearest_names("subtract", ["act", "add"]) == []
+    assert nearest_names("act", ["subtract"]) == []
+    assert nearest_names("dir", ["list_directory"]) == ["list_directory"]
+    assert nearest_names("code", ["geocode"]) == ["geocode"]
+    assert nearest_names("issues", ["list_repository_issues"]) == ["list_repository_issues"]
+
+
 def test_limit_order_and_duplicates() -> None:
     names = ["page_b", "page_a", "page_b", "page_c", "page_d"]
     assert nearest_names("page", names) == ["page_b", "page_a", "page_c"]

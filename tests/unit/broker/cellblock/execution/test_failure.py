@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock.catalog.model import Withheld
 from cellblock.execution.failure import (
     MAX_HINT_CHARS,
     MAX_MESSAGE_CHARS,
@@ -162,6 +163,65 @@ def test_the_place_at_the_end_of_a_syntax_error_is_not_said_twice(said: str, sho
     # The place is looked for in the whole message: one is there in any case.
     found = diagnosed({"name": "SyntaxError", "message": f"{said}\n{URL}:1:1"}, "module")
     assert (found.code, found.message) == ("SYNTAX_ERROR", f"SyntaxError: {shown}")
+
+
+TWO = prepare(
+    'import { a } from "@codemode/discovery";\nimport { b } from "@codemode/servers/s";\n',
+    lambda _: "data:text/javascript;base64,QUJD",
+    "",
+)
+EXPORTS = {"@codemode/discovery": ["getTool", "listTools"], "@codemode/servers/s": ["act", "get_sum"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "hint"),
+    [
+        (1, "listTool", "Did you mean listTools or getTool?"),
+        (1, "get_sum", "It exports getTool, listTools."),
+        (1, "default", "There is no default export: import the names, or `import * as`."),
+        (2, "get_sun", "Did you mean get_sum?"),
+        (2, "listTools", "Use the names in the server's __meta__.tools, or `import * as`."),
+        (2, "subtract", "Use the names in the server's __meta__.tools, or `import * as`."),
+        (2, "default", "There is no default export: import the names, or `import * as`."),
+    ],
+)
+def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hint: str) -> None:
+    text = f"The requested module '{MODULE}' does not provide an export named '{name}' at {URL}:{line}:10"
+    failure = {"name": "SyntaxError", "message": text}
+    found = diagnose(protocol.Failed(ms=1, kind="module"), failure, TWO, 1000, EXPORTS)
+    assert (found.code, found.hint) == ("IMPORT_FAILURE", hint)
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "where", "hint"),
+    [
+        ("TypeError", "ev.get-sum is not a function", True, "Did you mean get_sum?"),
+        ("TypeError", "(intermediate value).get-sun is not a function", True, "Did you mean get_sum?"),
+        (
+            "TypeError",
+            "ev.hidden-tool is not a function",
+            True,
+            "The tool hidden-tool is left out: it is new. Ask.",
+        ),
+        ("ReferenceError", "require is not defined", True, "The sandbox has no require: write `import`"),
+        ("ReferenceError", "fetch is not defined", True, "The sandbox has no fetch"),
+        ("ReferenceError", "mine is not defined", True, "Correct the script at that position"),
+        ("Thrown value", "x", False, "Throw an Error in place of a plain value"),
+        ("Error", "x", False, "Correct what the message names, or catch"),
+        ("Error", "x", True, "Correct the script at that position"),
+    ],
+)
+def test_the_hint_about_an_exception(name: str, message: str, where: bool, hint: str) -> None:
+    failure = {"name": name, "message": message, "stack": f"{name}\n at {URL}:1:3" if where else ""}
+    withheld = {"hidden_tool": Withheld("hidden-tool", "hidden_tool", "it is new", "Ask.")}
+    found = diagnose(protocol.Failed(ms=1, kind="exception"), failure, TWO, 1000, EXPORTS, withheld)
+    assert found.hint is not None and found.hint.startswith(hint)
+    assert (found.path is None) == (not where)
+
+
+def test_a_return_outside_of_functions_is_told_of_the_result() -> None:
+    found = diagnosed({"name": "SyntaxError", "message": f"Illegal return statement at {URL}:3:4"}, "module")
+    assert found.hint == "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
 
 
 def test_the_end_of_memory_is_a_limit() -> None:

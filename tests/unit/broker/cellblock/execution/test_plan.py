@@ -10,7 +10,14 @@ import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import IMPORT_SPECIFIER, ModuleUrls, fixed_modules
-from cellblock.execution.plan import MAX_IMPORT_ERRORS, Plan, capability_warnings, make_plan, refusal
+from cellblock.execution.plan import (
+    MAX_IMPORT_ERRORS,
+    Plan,
+    capability_warnings,
+    imported_exports,
+    make_plan,
+    refusal,
+)
 
 FILES = ServerEntry("files", "Files", "Files!", tools=(ToolEntry("read", "read"),))
 CATALOG = Catalog(
@@ -120,6 +127,13 @@ def test_a_static_import_that_cannot_be_had_is_an_error_with_its_place(
 def test_the_inner_module_cannot_be_imported() -> None:
     made = plan(f'import {{ importable }} from "{IMPORT_SPECIFIER}";')
     assert [error.code for error in made.errors] == ["IMPORT_FAILURE"]
+
+
+def test_the_names_of_each_module_are_known_dynamic_ones_too() -> None:
+    code = 'import * as f from "@codemode/servers/files"; await import("@codemode/discovery"); await import("x");'
+    names = imported_exports(plan(code).script, CATALOG)
+    assert list(names) == [PREFIX + "files", "@codemode/discovery"]
+    assert names[PREFIX + "files"] == ["read"] and "getTool" in names["@codemode/discovery"]
 
 
 def test_errors_are_capped() -> None:
