@@ -2,17 +2,23 @@
 
 Usage: python scripts/gen_reference.py [--check]
 
-Diagnostics are read from the calls in the source that make them: an f-string's values become `…`.
+Diagnostics are read from the calls in the source that make them: an f-string's values become `…`. One whose code or
+severity cannot be read stops the generator.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
+
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Parser
 
 import cellblock
 from cellblock import errors
@@ -23,7 +29,10 @@ from cellblock_worker import protocol
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference.md"
-EXECUTION = ROOT / "broker" / "cellblock" / "execution"
+BROKER = ROOT / "broker" / "cellblock"
+SANDBOX = ROOT / "worker_runtime" / "sandbox"
+NOTICES = "said.py"
+"""Where the broker takes the sandbox's notices; their codes are in the sandbox."""
 
 INTRODUCTION = """# Reference
 
@@ -65,29 +74,103 @@ def template(node: ast.expr | None) -> str | None:
     return None
 
 
+class Unreadable(Exception):
+    """A diagnostic whose code or severity cannot be read from the source."""
+
+
 def diagnostics() -> Iterator[tuple[str, str, str, str]]:
-    """Code, severity, message and hint of every diagnostic that the source names."""
-    for file in sorted(EXECUTION.glob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+    """Code, severity, message and hint of every diagnostic that the source names.
+
+    Raises:
+        Unreadable: There is one that would be missing here.
+    """
+    for file in sorted(BROKER.rglob("*.py")):
+        yield from broker_diagnostics(file.name, ast.parse(file.read_text(encoding="utf-8")))
+    for file in sorted(SANDBOX.glob("*.ts")):
+        yield from sandbox_notices(file.read_bytes())
+
+
+def broker_diagnostics(file: str, tree: ast.Module) -> Iterator[tuple[str, str, str, str]]:
+    """Those of one file of the broker: calls of `MAKERS`, and objects with `severity` and `code`."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if not {"severity", "code"} <= set(keys):
                 continue
-            names = MAKERS.get(node.func.id)
-            if names is None:
-                continue
-            given = dict(zip(names, node.args, strict=False))
+            given = {str(key): value for key, value in zip(keys, node.values, strict=True)}
+            if isinstance(given["code"], ast.Attribute):
+                continue  # A copy of one that was made elsewhere.
+            maker = ""
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
+            maker = node.func.id
+            given = dict(zip(MAKERS[maker], node.args, strict=False))
             given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-            default = "SANDBOX_LIMIT" if node.func.id == "limit_diagnostic" else None
-            severity = template(given.get("severity")) or "error"
-            for code in codes_of(given.get("code")) or ([default] if default else []):
-                yield code, severity, template(given.get("message")) or "", template(given.get("hint")) or ""
+        else:
+            continue
+        around = [one for one in functions if one.lineno <= node.lineno <= (one.end_lineno or 0)]
+        inside = max(around, key=lambda one: one.lineno, default=None)
+        if (inside is not None and inside.name in MAKERS) or file == NOTICES:
+            continue  # Made for others: each of their calls is found, and so is what the sandbox says.
+        codes = texts_of(given.get("code"), tree, inside)
+        severities = texts_of(given.get("severity"), tree, inside)
+        if maker not in ("", "Diagnostic"):
+            severities = severities or ["error"]
+            codes = codes or (["SANDBOX_LIMIT"] if maker == "limit_diagnostic" else [])
+        if not codes or not severities:
+            raise Unreadable(f"{file}:{node.lineno}: what code or severity has this diagnostic?")
+        for code, severity in itertools.product(codes, severities):
+            yield code, severity, template(given.get("message")) or "", template(given.get("hint")) or ""
 
 
-def codes_of(node: ast.expr | None) -> list[str]:
-    """The codes that an argument may be."""
+def texts_of(
+    node: ast.expr | None, tree: ast.Module, inside: ast.FunctionDef | ast.AsyncFunctionDef | None
+) -> list[str]:
+    """The texts that an argument may be: its own, a constant's of the file, or those that a parameter is given."""
     if isinstance(node, ast.IfExp):
-        return [*codes_of(node.body), *codes_of(node.orelse)]
-    text = template(node)
-    return [text] if text else []
+        return [*texts_of(node.body, tree, inside), *texts_of(node.orelse, tree, inside)]
+    if not isinstance(node, ast.Name):
+        text = template(node)
+        return [text] if text else []
+    for statement in tree.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = template(statement.value)
+            if statement.target.id == node.id and text:
+                return [text]
+    names = [argument.arg for argument in inside.args.args] if inside is not None else []
+    if inside is None or node.id not in names:
+        return []
+    given = [
+        dict(zip(names, call.args, strict=False)) | {one.arg or "": one.value for one in call.keywords}
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == inside.name
+    ]
+    texts = [template(arguments.get(node.id)) for arguments in given]
+    return list(dict.fromkeys(text for text in texts if text)) if all(texts) else []
+
+
+def sandbox_notices(source: bytes) -> Iterator[tuple[str, str, str, str]]:
+    """The warnings of the sandbox in one file: calls of its `notice(code, message, hint, …)`."""
+    stack = [Parser(Language(tree_sitter_typescript.language_typescript())).parse(source).root_node]
+    while stack:
+        node = stack.pop()
+        stack += node.children
+        function = node.child_by_field_name("function") if node.type == "call_expression" else None
+        arguments = node.child_by_field_name("arguments")
+        if function is None or function.text != b"notice" or arguments is None:
+            continue
+        code, message, hint = ([*map(script_text, arguments.named_children), "", "", ""])[:3]
+        if not code:
+            raise Unreadable(f"line {node.start_point.row + 1} of the sandbox: what code has this notice?")
+        yield code, "warning", message, hint
+
+
+def script_text(node: Node) -> str:
+    """A text in TypeScript with `…` for what is put in; empty when it is none."""
+    if node.type not in ("string", "template_string"):
+        return ""
+    written = (node.text or b"").decode()[1:-1]
+    return re.sub(r"\$\{[^}]*\}", "…", written)
 
 
 def diagnostic_section() -> str:

@@ -147,6 +147,12 @@ def test_wrong_arguments_are_errors_of_the_script(arguments: tuple[Any, ...]) ->
     assert type(caught.value) is ScriptError and caught.value.hint
 
 
+@pytest.mark.parametrize(("given", "said"), [(None, "null"), ("all", '"all"'), (["name"], "no string")])
+def test_a_wrong_detail_is_named_as_the_script_has_written_it(given: Any, said: str) -> None:
+    with pytest.raises(ScriptError, match=f"^options.detail is {said}[.]"):
+        ask("listTools", "files", {"detail": given})
+
+
 def test_the_cache_keeps_the_newest_catalog_only() -> None:
     cache = DiscoveryCache()
     first = cache.of(CATALOG)
