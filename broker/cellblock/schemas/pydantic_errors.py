@@ -69,7 +69,7 @@ def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) ->
         elif not (missing and index == len(location) - 1):
             continue
         path.append(part)
-    return path, here
+    return path, cast("Any", here)
 
 
 def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:
