@@ -29,7 +29,7 @@ def message_of(complaint: Complaint) -> str:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
         text = f"`{complaint.name}`: {text}"
-    text = re.sub(r"\s*\n\s*", " ", text)
+    text = re.sub(r"(?<!\s)\s*\n\s*", " ", text)
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
