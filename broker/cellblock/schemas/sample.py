@@ -24,7 +24,8 @@ MAX_SAMPLE_DEPTH: Final = 128
 MAX_KEPT_CHARS: Final = 2_000
 """Characters of a sample that is kept, where that is asked for: it is shown to agents."""
 
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# To the end of the text where none ends it: else each quote in it would be tried as a beginning.
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKET: Final = re.compile(r"[^][{}]+")
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
