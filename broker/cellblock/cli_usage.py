@@ -18,9 +18,7 @@ class _Parser(argparse.ArgumentParser):
         if re.search(r"are required: (COMMAND|ACTION)$", message):
             self.print_help(sys.stderr)
             self.exit(EXIT_USAGE)
-        wrong = re.match(
-            r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*)\)$", message
-        )
+        wrong = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*+)", message)
         if wrong is not None:
             from cellblock.catalog.suggest import nearest_names
 

@@ -27,7 +27,7 @@ TRIAL_BOUND_SECONDS: Final = 10.0
 DENO_INSIDE: Final = "/deno"
 BUNDLE_INSIDE: Final = "/cellblock"
 
-_LIBRARY: Final = re.compile(r"(?:=> )?(/\S+) \(0x")
+_LIBRARY: Final = re.compile(r"(?<!\S)(/\S+) \(0x")
 
 OWN_NETWORK: Final = "--unshare-net"
 

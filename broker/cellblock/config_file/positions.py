@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cellblock.config_file.syntax import Position, position_at, without_comments
+from cellblock.config_file.syntax import JSON_STRING, Position, position_at, without_comments
 
 Path = tuple[str | int, ...]
 """Keys and indexes from the top of a document to a value."""
 
-_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
 _TOML_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _TOML_SPACE: Final = re.compile(r"[ \t]*")

@@ -7,8 +7,11 @@ import re
 import tomllib
 from typing import Any, Final, NamedTuple
 
-_IN_JSONC: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.S)
-_LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])')
+JSON_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+"""With `re.S`; to the end of the text where none ends it, else each quote in it would be tried as a beginning."""
+
+_IN_JSONC: Final = re.compile(JSON_STRING + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+_LAST_COMMA: Final = re.compile(JSON_STRING + r"|,(?=\s*[}\]])", re.S)
 _TOML_AT: Final = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 TOML_SUFFIX: Final = ".toml"

@@ -42,7 +42,7 @@ CHAINS: Final = frozenset(
 
 _NO_BRACKET: Final = bytes(byte for byte in range(256) if byte not in b"()[]{}")
 _OPENING: Final = frozenset(b"([{")
-_CHAIN_TEXT: Final = re.compile(rb"[^;{}()\[\],]{%d,}" % MAX_TOKENS)
+_CHAIN_TEXT: Final = re.compile(rb"(?<![^;{}()\[\],])[^;{}()\[\],]{%d,}" % MAX_TOKENS)
 _TOKEN: Final = re.compile(rb"\w+|=>|[^\w\s]")
 
 TOO_DEEP: Final = "it is nested too deeply"

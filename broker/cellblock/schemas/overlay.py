@@ -27,7 +27,7 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 4_000
 """Characters of one schema in the comments of a new overlay file."""
 
-_HEADER: Final = re.compile(r"\s*\[\s*tools\s*\.\s*(.+?)\s*\]\s*(?:#.*)?\Z")
+_HEADER: Final = re.compile(r"\s*+\[\s*+tools\s*+\.\s*+(.+?)\]\s*+(?:#.*)?\Z")
 _QUOTES: Final = re.compile(r"""[^=]*=\s*(\'\'\'|\"\"\"|'|")""")
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 

@@ -21,7 +21,9 @@ MAX_STATES: Final = 4000
 OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=256 * 1024)
 """The automaton engine; a compiled pattern takes at most 256 KiB."""
 
-_TOKEN: Final = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[\^?(?:\\.|[^\]\\])*\]|\{\d+(?:,\d*)?\}|.", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"\\[pP]\{[^}]{0,64}+\}|\\.|\[\^?[^\]\\]*+(?:\\.[^\]\\]*+)*+(?:\]|\\?\Z)|\{\d+(?:,\d*)?\}|.", re.DOTALL
+)
 _WIDE: Final = 10  # `.` and negated classes are a small automaton over UTF-8 bytes
 _UNICODE: Final = 300
 

@@ -34,13 +34,16 @@ REQUIRE: Final = 2591
 
 _UNKNOWN_MEMBER: Final = frozenset({2353, 2561})
 
-_ON_TYPE: Final = re.compile(r"Property '(.*?)' does not exist on type '(.*?)'\.", re.DOTALL)
+# A script's own texts stand in messages: no name goes past what may be another beginning.
+_ON_TYPE: Final = re.compile(
+    r"Property '((?:(?!Property ').)*?)' does not exist on type '((?:(?!Property ').)*?)'\.", re.DOTALL
+)
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
 _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|number|boolean)(?:\[\])*)*")
 _NOT_ASSIGNABLE: Final = re.compile(
-    r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*)'\.?$", re.DOTALL
+    r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
 )
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
@@ -279,10 +282,10 @@ def _is_last_of_choice(node: Node, around: Node) -> bool:
 
 def _argument_counts(number: int, message: str) -> bool:
     deepest = message.splitlines()[-1].strip()
-    match = _NOT_ASSIGNABLE.search(deepest)
-    if match is None or number in (2554, 2555):
+    match = _NOT_ASSIGNABLE.match(deepest.removesuffix("."))
+    if match is None or match[2][-1:] != "'" or number in (2554, 2555):
         return True
-    given, wanted = match[1], match[2]
+    given, wanted = match[1], match[2][:-1]
     # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
     literal = given.startswith('"') or given.isdigit()
     return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
