@@ -156,9 +156,10 @@ async def _awaited(tool: PythonTool, value: Any) -> Any:
 
 
 def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
-    logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error))
+    description = describe_exception(error)
+    logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
     return ToolCallError(
-        f"{tool.name} raised {describe_exception(error)}",
+        f"{tool.name} raised {description}",
         hint="Correct the input as the message says, or report it to the tool's authors.",
         certainty=Certainty.MAY_HAVE_RUN,
         summary="the tool raised an exception",

@@ -58,6 +58,20 @@ def test_texts_are_cut_and_hold_no_control_characters() -> None:
     assert len(safe_text("x" * 1_000_000)) == MAX_CHARS + 1
 
 
+def test_no_half_of_a_secret_stays_where_a_long_text_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_API_KEY", "first-part-" + "z" * 60)
+    for room in [*range(7_900, 8_080, 9), *range(19_900, 20_080, 9)]:
+        # What stands before is redacted to a few characters, so that the end comes within what is shown.
+        text = "password=" + "x" * (room - 10) + " first-part-" + "z" * 60 + " " + "y" * 30_000
+        assert "first-part" not in safe_text(text)
+    assert safe_text("ab " * 10_000) == ("ab " * 1_000)[:MAX_CHARS] + "…"
+
+
+def test_a_long_word_before_the_sign_is_no_hiding_place() -> None:
+    for word in ("secret-" * 40, "my-" * 40 + "secret", "secret" + "_x" * 30):
+        assert SECRET not in safe_text(f"{word}={SECRET}")
+
+
 def test_exceptions_whose_text_cannot_be_had() -> None:
     class Mute(Exception):
         def __str__(self) -> str:
@@ -72,5 +86,5 @@ def test_a_traceback_for_the_log_has_places_and_no_credential() -> None:
     try:
         raise ValueError(f"password={SECRET}")
     except ValueError as error:
-        made = safe_traceback(error)
+        made = safe_traceback(error, describe_exception(error))
     assert "test_safe_text.py" in made and SECRET not in made
