@@ -8,25 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from cellblock.config_file.references import ORDINARY, input_variable
-
-SECRET_NAME: Final = re.compile(
-    r"key|token|secret|pass|pwd|auth|cred|cookie|session|private|signature|bearer|pat\b|dsn", re.I
-)
-"""Names of variables, headers, options and query parameters whose values are taken for secrets."""
-
-_SECRET_VALUE: Final = re.compile(
-    r"(?:sk|pk|rk|ghp|gho|ghs|ghu|xox[abp]|glpat|github_pat|AKIA|AIza|npm|hf|pypi)[-_]?[A-Za-z0-9_-]{12,}"
-    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|(?<![\w+=])(?=[\w+=]*\d)(?=[\w+=]*[A-Za-z])[\w+=]{28,}"
-)
-"""Well-known beginnings, tokens, keys, and long words of letters and digits. Each is tried at the beginning of a word
-alone: a repository's file may be made to take long."""
+from cellblock.config_file.references import input_variable
+from cellblock.config_file.secret_values import looks_secret
 
 _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
-_REFERENCE: Final = re.compile(r"\$\{[^{}]+\}")
-_PLAIN: Final = re.compile(r"true|false|yes|no|on|off|\d{1,5}|", re.I)
 
 
 @dataclass(slots=True)
@@ -63,19 +48,6 @@ class Secrets:
         while self.variables.setdefault(f"{wanted}_{number}", value) != value:
             number += 1
         return f"{wanted}_{number}"
-
-
-def looks_secret(name: str, value: str) -> bool:
-    """Whether a value is taken for a secret, by its name or by its looks. A reference is none."""
-    rest = _REFERENCE.sub("", value)
-    if rest != value and not _SECRET_VALUE.search(rest):
-        return False
-    if name in ORDINARY or _PLAIN.fullmatch(value):
-        return False
-    if value.startswith(("/", "./", "~/")) and not _has_password(value):
-        # A path to a key is no key.
-        return False
-    return bool(SECRET_NAME.search(name)) or bool(_SECRET_VALUE.search(value)) or _has_password(value)
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -131,12 +103,3 @@ def _address(url: str, server: str, replaced: Any) -> str:
             reference = replaced(written, input_variable(f"{server}_{unquote(name)}"))
             url = url.replace(pair, f"{name}={reference}", 1)
     return url
-
-
-def _has_password(value: str) -> bool:
-    if "://" not in value or "@" not in value:
-        return False
-    try:
-        return bool(urlsplit(value).password)
-    except ValueError:
-        return False

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any, Final, cast
-from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote
 
 from cellblock.config import ServerConfig
+from cellblock.upstream.configured_secrets import secrets_of
 
 REDACTED: Final = "[redacted]"
 
@@ -23,20 +23,15 @@ MIN_SECRET_CHARS: Final = 6
 MAX_LATER: Final = 24
 """Secrets of one server that came after its configuration: eight renewals of access token, refresh token and client."""
 
-_SECRET_NAME: Final = re.compile(
-    r"key|token|secret|pass|pwd|auth|cred|cookie|session|private|signature", re.I
-)
-
 _URL: Final = re.compile(r"""(https?://)(?:[^\s/?#@"']*@)?([^\s?#"']*)(?:[?#][^\s"']*)?""")
 
 
 class Redactor:
-    """Replaces the secrets of one server's configuration: URL user, password and query values, header values and
-    environment variables and options with a name such as `API_KEY` or `--token`, passwords in any URL there, and
-    whatever was put in for a reference such as `${env:NAME}`."""
+    """Replaces the secrets of one server's configuration (`configured_secrets`), and whatever was put in there for a
+    reference such as `${env:NAME}`."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self._known = list(_secrets(config))
+        self._known = list(secrets_of(config))
         self._later: list[str] = []
         self._pattern = self._compiled()
 
@@ -95,35 +90,6 @@ def guard_loggers() -> None:
         logger = logging.getLogger(name)
         if not any(isinstance(known, BareUrls) for known in logger.filters):
             logger.addFilter(BareUrls())
-
-
-def _secrets(config: ServerConfig) -> Iterator[str]:
-    yield from config.referenced
-    texts = [*config.env.values(), *config.args]
-    if config.url is not None:
-        texts.append(config.url)
-        for _, value in parse_qsl(urlsplit(config.url).query):
-            yield value
-    for text in texts:
-        if "://" in text and "@" in text:
-            yield from _userinfo(text)
-    for name, value in [*config.env.items(), *config.headers.items()]:
-        if _SECRET_NAME.search(name):
-            yield value
-            # `Bearer TOKEN`: the token is also said without its scheme.
-            yield value.rpartition(" ")[2]
-    for option, following in pairwise([*config.args, ""]):
-        name, equals, value = option.partition("=")
-        if option.startswith("-") and _SECRET_NAME.search(name):
-            yield value if equals else following
-
-
-def _userinfo(text: str) -> Iterator[str]:
-    try:
-        parts = urlsplit(text)
-        yield from (part for part in (parts.username, parts.password) if part)
-    except ValueError:
-        return
 
 
 def _forms(secret: str) -> tuple[str, ...]:
