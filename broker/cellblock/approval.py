@@ -15,6 +15,7 @@ from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins import Difference, Pin, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
+from cellblock.visible_text import is_visible
 
 CONTEXT_CHARS: Final = 40
 """Of unchanged text shown on each side of a change."""
@@ -196,7 +197,7 @@ def _json(value: Any) -> str:
 
 def _visible(text: str) -> str:
     """Text of a server for a terminal: what would move the cursor, hide or reorder text is spelled out."""
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(char if is_visible(char) else _escape(char) for char in text)
 
 
 def _escape(char: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cellblock.terminal import Painter
+from cellblock.visible_text import legible
 
 DESCRIPTION_CHARS: Final = 100
 """Of a description in a list."""
@@ -52,7 +53,7 @@ def tool_text(found: Mapping[str, Any], paint: Painter) -> str:
 
 def visible(text: str) -> str:
     """Text that a server chose, without what a terminal would act on."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+    return legible(text)
 
 
 def shown_lines(text: object) -> list[str]:

@@ -7,6 +7,8 @@ import re
 import unicodedata
 from typing import Final
 
+from cellblock.visible_text import legible
+
 CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
 
 # JSON escapes what is below U+0020 by itself. C1 holds one-character forms of escape sequences; the others reorder or
@@ -23,8 +25,8 @@ def json_text(value: object) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text with its lines, in which nothing can move a cursor or reorder what stands beside."""
-    return "".join(char if char == "\n" or char.isprintable() else "\ufffd" for char in text)
+    """The text with its lines, in which nothing can move a cursor, or reorder or push away what stands beside."""
+    return "\n".join(map(legible, text.split("\n")))
 
 
 def columns(text: str) -> int:

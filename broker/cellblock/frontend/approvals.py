@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-import unicodedata
+import re
 from typing import Any, Final
 
 import mcp_types as types
@@ -15,6 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.frontend.held_runs import HeldRun, NoRoom
 from cellblock.policy.asking import Approver, Question, Verdict
+from cellblock.visible_text import is_visible
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -24,6 +25,9 @@ MAX_INPUT_CHARS: Final = 1_500
 """Of a call's input in a question; the user is told how much is not shown."""
 
 MAX_NAME_CHARS: Final = 200
+
+_GAP: Final = re.compile(" {17,}")
+"""More spaces than a text has in a row by itself: what follows would stand where nobody looks."""
 
 INPUT_KEY: Final = "approval"
 """Of a question among others; a run asks for one approval at a time."""
@@ -47,14 +51,10 @@ def question_text(question: Question) -> str:
 
 
 def _visible(text: str, most: int) -> str:
-    """Control, format and other invisible characters as escapes, and what is over `most` as its length."""
+    """Invisible characters as escapes, wide gaps as their width, and what is over `most` as its length."""
     rest = len(text) - most
-    shown = "".join(
-        character
-        if unicodedata.category(character)[0] not in "CZ" or character == " "
-        else _escaped(character)
-        for character in text[:most]
-    )
+    shown = "".join(character if is_visible(character) else _escaped(character) for character in text[:most])
+    shown = _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
     return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
 
 

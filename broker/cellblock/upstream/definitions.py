@@ -18,6 +18,7 @@ from cellblock.catalog.model import Withheld
 from cellblock.catalog.naming import identifier
 from cellblock.config import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of
+from cellblock.visible_text import is_visible
 
 SHOWN_NAME_CHARS: Final = 80
 """Of an upstream's own name in a sentence."""
@@ -90,7 +91,7 @@ def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | With
 def shown(name: str) -> str:
     """A name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is invisible."""
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
-    return "".join(char if char.isprintable() else _escaped(char) for char in short)
+    return "".join(char if is_visible(char) else _escaped(char) for char in short)
 
 
 def left_out(name: str, why: str, hint: str) -> Withheld:

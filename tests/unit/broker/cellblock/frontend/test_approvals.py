@@ -23,6 +23,12 @@ def question(arguments: Any = None, tool: str = "write", **changes: Any) -> Ques
         ({"a": "\u202egnp.exe"}, r"\u202e", "\u202e"),
         ({"a": "\u2028\u00a0\u200b\x1b[2J"}, r"\u2028\xa0\u200b", "\x1b"),
         ({"a": "\U000e0041"}, r"\U000e0041", "\U000e0041"),
+        *(
+            ({"path": f"/tmp/a{unseen * 400}/../b"}, unseen.encode("unicode_escape").decode(), unseen)
+            for unseen in "\u2800\u3164\u115f\u1160\uffa0\u034f\u17b4\u17b5\ufe0f\U000e0100"
+        ),
+        ({"path": f"/tmp/a{' ' * 400}/../b"}, r"/tmp/a\x20{400}/../b", " " * 17),
+        ({"code": "if a:\n        b"}, r"if a:\n        b", ""),
     ],
 )
 def test_nothing_in_a_question_hides_a_part_of_it(arguments: Any, shown: str, hidden: str) -> None:
