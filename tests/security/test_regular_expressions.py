@@ -1,0 +1,324 @@
+"""No regular expression takes longer than its text is long, whatever scripts, servers, clients and files say.
+
+Every pattern of the broker and the worker host is found in the source, and fed with texts that are made from itself:
+its own beginnings and characters, over and over, and an end that does not fit. So a new one is noticed.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from re import _constants as sre  # type: ignore[attr-defined]
+from re import _parser as sre_parser  # type: ignore[attr-defined]
+from typing import Any
+
+import pytest
+
+from cellblock.config import ServerConfig
+from cellblock.config_file.secret_values import looks_secret
+from cellblock.config_file.syntax import without_comments
+from cellblock.schemas.patterns import states
+from cellblock.schemas.sample import too_deep
+from cellblock.terminal_text import harmless
+from cellblock.upstream.configured_secrets import secrets_of
+from cellblock.upstream.redaction import Redactor
+from cellblock.upstream.safe_text import safe_text
+
+ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
+
+AT_ONE_PLACE = {"match", "fullmatch"}
+"""Methods that try a pattern at one place; all others try it at each."""
+
+LENGTHS = (200, 3_000)
+"""Of texts, in characters: the short one is for patterns that never come to an end with the long one."""
+
+NOISE_SECONDS = 0.0005
+"""What a text may take without being looked at closer; a quadratic pattern takes about 5 ms for the long one."""
+
+GROWTH = 9
+"""Four times the text takes a linear pattern four times as long, a quadratic one 16 times."""
+
+MAX_ATOMS = 10
+MAX_BEGINNINGS = 40
+
+
+@dataclass(frozen=True)
+class Use:
+    """A pattern and how it is used."""
+
+    place: str
+    pattern: re.Pattern[Any]
+    methods: frozenset[str]
+
+
+# ---- all patterns of the source ----------------------------------------------------------------------
+
+
+def uses() -> Iterator[Use]:
+    root = Path(__file__).parents[2]
+    for package, folder in ROOTS.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            if "re" not in {
+                name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+            }:
+                continue
+            module = ".".join([package, *path.relative_to(root / folder).with_suffix("").parts])
+            yield from named_uses(module, tree)
+            yield from inline_uses(module, tree)
+
+
+def named_uses(module: str, tree: ast.Module) -> Iterator[Use]:
+    """Patterns in the module's own names, those in its tuples and dicts included."""
+    methods = methods_of(tree)
+    for name, value in vars(import_module(module.removesuffix(".__init__"))).items():
+        for pattern in patterns_in(value):
+            known = methods.get(name, set()) if isinstance(value, re.Pattern) else set[str]()
+            yield Use(f"{module}.{name}", pattern, frozenset(known or {"finditer"}))
+
+
+def methods_of(tree: ast.Module) -> dict[str, set[str]]:
+    """What is called of each name in a module."""
+    methods: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            methods.setdefault(node.value.id, set()).add(node.attr)
+    return methods
+
+
+def patterns_in(value: Any) -> Iterator[re.Pattern[Any]]:
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from patterns_in(item)
+    elif isinstance(value, dict):
+        yield from patterns_in(list(value.values()))
+
+
+def inline_uses(module: str, tree: ast.Module) -> Iterator[Use]:
+    """Patterns written where they are used; what is put into one counts as a word."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = dict.fromkeys(inner for function in functions for inner in ast.walk(function))
+    names = {
+        node.value: node.targets[0].id
+        for node in inside
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in inside:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "re"):
+            continue
+        text = written(node.args[0])
+        flags = next((word.value for word in node.keywords if word.arg == "flags"), None)
+        if text is not None:
+            multiline = re.MULTILINE if flags is not None and "MULTILINE" in ast.unparse(flags) else 0
+            place = f"{module}:{node.lineno}"
+            known = methods_of(tree).get(names.get(node, ""), set()) | {node.func.attr} - {"compile"}
+            yield Use(place, re.compile(text, multiline), frozenset(known or {"finditer"}))
+
+
+def written(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "word" for part in node.values)
+    return None
+
+
+# ---- texts that a pattern finds hard -----------------------------------------------------------------
+
+
+def beginnings(parts: Any) -> Iterator[str]:
+    """Samples of what fits the beginning of a pattern, longer and longer, through each branch."""
+    before = ""
+    for part in parts:
+        for more in part_beginnings(part):
+            yield before + more
+        before += sample([part])
+
+
+def part_beginnings(part: Any) -> Iterator[str]:
+    kind, value = part
+    if kind is sre.BRANCH:
+        for branch in value[1]:
+            yield from beginnings(branch)
+    elif kind is sre.SUBPATTERN:
+        yield from beginnings(value[3])
+    elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        yield from beginnings(value[2])
+    elif kind is sre.ATOMIC_GROUP:
+        yield from beginnings(value)
+    else:
+        yield sample([part])
+
+
+def sample(parts: Any) -> str:
+    made = ""
+    for kind, value in parts:
+        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            made += sample(value[2]) * max(1, min(value[0], 60))
+        elif kind is sre.SUBPATTERN:
+            made += sample(value[3])
+        elif kind is sre.ATOMIC_GROUP:
+            made += sample(value)
+        elif kind is sre.BRANCH:
+            made += sample(value[1][0])
+        elif kind in (sre.ASSERT, sre.ASSERT_NOT, sre.AT):
+            continue
+        else:
+            made += next(characters([(kind, value)]), "")
+    return made
+
+
+def characters(parts: Any) -> Iterator[str]:
+    """One character for each literal, range and class of a pattern."""
+    for kind, value in parts:
+        if kind is sre.LITERAL:
+            yield chr(value)
+        elif kind is sre.ANY:
+            yield "a"
+        elif kind is sre.NOT_LITERAL:
+            yield "b" if value == ord("a") else "a"
+        elif kind is sre.IN:
+            if value[0][0] is sre.NEGATE:
+                refused = re.compile("|".join(re.escape(char) for char in characters(value[1:])) or "(?!)")
+                yield from (char for char in "a- 1.[" if not refused.match(char))
+            yield from characters(value)
+        elif kind is sre.RANGE:
+            yield chr(value[0])
+        elif kind is sre.CATEGORY:
+            yield {sre.CATEGORY_DIGIT: "1", sre.CATEGORY_SPACE: " ", sre.CATEGORY_WORD: "w"}.get(value, "-")
+        elif kind is sre.BRANCH:
+            for branch in value[1]:
+                yield from characters(branch)
+        elif kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            yield from characters(value[2])
+        elif kind is sre.SUBPATTERN:
+            yield from characters(value[3])
+        elif kind is sre.ATOMIC_GROUP:
+            yield from characters(value)
+        elif kind in (sre.ASSERT, sre.ASSERT_NOT):
+            yield from characters(value[1])
+
+
+def hard_texts(pattern: re.Pattern[Any]) -> Iterator[Callable[[int], Any]]:
+    """Makers of texts of a given length."""
+    text = pattern.pattern
+    parsed = sre_parser.parse(text, pattern.flags)
+    every = list(dict.fromkeys(characters(parsed)))
+    # Those that are no letters first: words are whole in the beginnings.
+    atoms = sorted(every, key=str.isalnum)[:MAX_ATOMS]
+    starts = list(dict.fromkeys(start for start in beginnings(parsed) if start))
+    if len(starts) > MAX_BEGINNINGS:
+        starts = starts[:: len(starts) // MAX_BEGINNINGS + 1]
+    heads = ["", *starts]
+    pumps = dict.fromkeys([*starts, *(a + b for a in [*starts, *atoms] for b in atoms), *atoms])
+    pairs = [*(("", pump) for pump in pumps), *((head, atom) for head in heads for atom in atoms)]
+    for head, pump in dict.fromkeys(pairs):
+
+        def made(chars: int, head: str = head, pump: str = pump) -> Any:
+            whole = head + pump * (chars // len(pump)) + "\x01"
+            return whole.encode("utf-8", "replace") if isinstance(text, bytes) else whole
+
+        yield made
+
+
+# ---- timing ------------------------------------------------------------------------------------------
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    started = time.thread_time()
+    work()
+    return time.thread_time() - started
+
+
+def grows(work: Callable[[Any], Any], made: Callable[[int], Any]) -> float:
+    """How many times longer four times the text takes, at worst; 0 when it takes no time to speak of."""
+    for chars in LENGTHS:
+        text = made(chars)
+        if seconds(lambda text=text: work(text)) < NOISE_SECONDS:
+            continue
+        # Twice as long, so that the clock's steps do not count; again, in case that something else took the time.
+        short, longer = made(2 * chars), made(8 * chars)
+        for _ in range(3):
+            before = max(NOISE_SECONDS, seconds(lambda text=short: work(text)))
+            growth = seconds(lambda text=longer: work(text)) / before
+            if growth < GROWTH:
+                break
+        else:
+            return growth
+    return 0
+
+
+def work_of(use: Use) -> Callable[[Any], Any]:
+    if use.methods <= AT_ONE_PLACE:
+        return use.pattern.match if "match" in use.methods else use.pattern.fullmatch
+    return lambda text: sum(1 for _ in use.pattern.finditer(text))
+
+
+USES = list(uses())
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.place)
+def test_no_pattern_is_slower_than_linear(use: Use) -> None:
+    work = work_of(use)
+    gc.disable()
+    try:
+        for made in hard_texts(use.pattern):
+            assert (found := grows(work, made)) < GROWTH, (found, made(60))
+    finally:
+        gc.enable()
+
+
+# ---- functions that text goes through ----------------------------------------------------------------
+
+
+def pumped(head: str, pump: str) -> Callable[[int], str]:
+    return lambda chars: head + pump * (chars // len(pump))
+
+
+REDACTOR = Redactor(ServerConfig(command="x", args=["--token", "aab" * 30], env={"KEY": "ab" * 200}))
+
+FUNCTIONS: list[tuple[Callable[[str], object], Callable[[int], str]]] = [
+    *(
+        (safe_text, pumped("", pump))
+        for pump in ("secret-", "eyJ-", "a://", "password: ", "bearer ", "token'", "pwd=a,")
+    ),
+    *((too_deep, pumped("[" * 200, pump)) for pump in ('"\\"', '\\"', '"', "[", "\\")),
+    *((without_comments, pumped("", pump)) for pump in ('"\\"', '\\"', "/*", "//", ", ", "\\")),
+    *((states, pumped("", pump)) for pump in ("[", "[^", r"\p{", "{1", r"[\\")),
+    *((REDACTOR.text, pumped("", pump)) for pump in ("ab", "a", "aab")),
+    *(
+        (lambda text: list(secrets_of(ServerConfig(command="x", args=[text]))), pumped("", pump))
+        for pump in ("a=", "a:", "--a=", "a://", "; ", "{", "[", "eyJ-", "sk-")
+    ),
+    *(
+        (lambda text: looks_secret("X", text), pumped("/", pump))
+        for pump in ("a/", "./", "aA1", "${", "eyJ-")
+    ),
+    *((harmless, pumped("", pump)) for pump in ("\n", "\ufe0f", "a")),
+]
+
+
+@pytest.mark.parametrize(
+    ("work", "made"), FUNCTIONS, ids=lambda value: getattr(value, "__qualname__", "")[:20]
+)
+def test_no_function_is_slower_than_linear(work: Callable[[str], object], made: Callable[[int], str]) -> None:
+    assert (found := grows(work, made)) < GROWTH, (found, made(240))
+
+
+# ---- the check itself --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", [r"\beyJ[\w-]{10,}\.", r"\s+at x$"])
+def test_slow_patterns_are_noticed(pattern: str) -> None:
+    work = work_of(Use("", re.compile(pattern), frozenset({"search"})))
+    assert any(grows(work, made) >= GROWTH for made in hard_texts(re.compile(pattern)))
