@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
@@ -42,7 +42,6 @@ from cellblock.config_sections import (
     MIB,
     FrontendSettings,
     HostSettings,
-    HttpUrl,
     LimitRange,
     LimitSettings,
     PinSettings,
@@ -53,6 +52,7 @@ from cellblock.config_sections import (
     Section,
     UpstreamSettings,
 )
+from cellblock.config_server import SERVER_KEYS, ServerConfig
 from cellblock.errors import ConfigError
 
 __all__ = [
@@ -156,58 +156,6 @@ class CellblockSettings(Section):
                 f"max_message_bytes and limits.max_log_bytes it must be at least {needed}"
             )
         return self
-
-
-class ServerConfig(BaseModel):
-    """One entry of `mcpServers`: a command to start, or a URL to connect to."""
-
-    # Clients put keys of their own beside the standard ones; `entry_problems` knows them.
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    command: str | None = None
-    """The program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
-
-    args: list[str] = []
-    """Its arguments."""
-
-    env: dict[str, str] = {}
-    """Its environment variables, beside a few that every program needs, such as PATH and HOME."""
-
-    cwd: Path | None = None
-    """The folder it is started in; Cellblock's own when absent."""
-
-    url: HttpUrl | None = None
-    """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
-
-    headers: dict[str, str] = {}
-    """HTTP headers of every request."""
-
-    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
-    """How a `url` is spoken to: streamable HTTP unless it says `sse`."""
-
-    disabled: bool = False
-    """Whether the server is left out."""
-
-    _referenced: frozenset[str] = PrivateAttr(default=frozenset())
-
-    @property
-    def referenced(self) -> frozenset[str]:
-        """Values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
-        return self._referenced
-
-    def hold(self, referenced: frozenset[str]) -> None:
-        """Notes those values; for who reads the configuration."""
-        self._referenced = referenced
-
-    @model_validator(mode="after")
-    def _one_transport(self) -> ServerConfig:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("exactly one of `command` and `url` is needed")
-        return self
-
-
-SERVER_KEYS: Final = tuple(field.alias or name for name, field in ServerConfig.model_fields.items())
-"""The keys of a server's entry that Cellblock reads."""
 
 
 class Settings(BaseModel):

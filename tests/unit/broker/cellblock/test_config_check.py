@@ -175,3 +175,25 @@ def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
         assert f"{file}:2:24: " in said and line.split(": ")[0] in said, said
         assert "unknown key" in said and "Did you mean args? Rename it, or take it out." in said
         assert "secret-word" not in said
+
+
+def test_what_no_program_can_be_given_is_refused_and_not_quoted(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    entries = {
+        "a": {"command": ""},
+        "b": {"command": "x\0y", "args": ["-v", "hunter2\0"], "env": {"T": "hunter2\0"}, "cwd": "/\0"},
+        "c": {"command": "x", "env": {"A=B": "hunter2"}},
+    }
+    file.write_text(json.dumps({"mcpServers": entries}))
+    checked = check_config(file)
+    assert [problem.place for problem in checked.problems] == [
+        "mcpServers.a.command",
+        "mcpServers.b.command",
+        "mcpServers.b.args.1",
+        "mcpServers.b.env.T",
+        "mcpServers.b.cwd",
+        "mcpServers.c.env",
+    ]
+    said = [problem.message for problem in checked.problems]
+    assert "empty" in said[0] and "=" in said[5] and all("NUL" in one for one in said[1:])
+    assert "hunter2" not in str(checked.as_json())
