@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cellblock.config import SERVER_KEYS, ServerConfig, parse_source, read_settings, read_source
+from cellblock.catalog.naming import module_paths
+from cellblock.config import SERVER_KEYS, ServerConfig, Settings, parse_source, read_settings, read_source
 from cellblock.config_file.entry_keys import entry_problems
-from cellblock.config_file.formats import Normal
+from cellblock.config_file.formats import SECTION_KEY, SERVERS_KEY, Normal
 from cellblock.config_file.problems import ConfigProblems, Problem, Source
+from cellblock.policy.faults import faults
 
 
 @dataclass(slots=True)
@@ -19,6 +21,8 @@ class Checked:
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    settings: Settings | None = None
+    """Of a file without errors."""
 
     @property
     def errors(self) -> int:
@@ -29,6 +33,18 @@ class Checked:
     def ok(self) -> bool:
         """Whether the file can be used."""
         return self.errors == 0
+
+    def usable(self) -> Settings:
+        """The settings.
+
+        Raises:
+            ConfigProblems: The file has errors.
+        """
+        if self.settings is None:
+            raise ConfigProblems(
+                self.file, [problem for problem in self.problems if problem.severity == "error"]
+            )
+        return self.settings
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
@@ -54,10 +70,27 @@ def check_config(path: str | os.PathLike[str]) -> Checked:
         checked.problems += error.problems
         return checked
     settings, problems, made = read_settings(raw, source)
-    checked.problems = source.placed([*problems, *_warnings(source, made)])
     if settings is not None:
+        problems = [replace(problem, path=made.path_in_file(problem.path)) for problem in _together(settings)]
+    checked.problems = source.placed([*problems, *_warnings(source, made)])
+    if settings is not None and checked.ok:
+        checked.settings = settings
         checked.servers = {name: _kind(config) for name, config in settings.servers.items()}
     return checked
+
+
+def _together(settings: Settings) -> list[Problem]:
+    """What no broker starts with although each setting is sound: names that do not fit those of the servers."""
+    if settings.cellblock.tools and "local" in settings.servers:
+        message = "the Python tools of cellblock.tools have this name"
+        return [Problem((SERVERS_KEY, "local"), message, "Rename it.", at_key=True)]
+    found: list[Problem] = []
+    # With the server of Python tools, which may be there without a word in the file.
+    server_ids = list(module_paths([*settings.servers, "local"]).values())
+    for fault in faults(settings.cellblock.policy, server_ids):
+        path = (SECTION_KEY, "policy", *fault.path)
+        found.append(Problem(path, fault.message, fault.hint, at_key=fault.at_key))
+    return found
 
 
 def _warnings(source: Source, made: Normal) -> list[Problem]:

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
-from cellblock.catalog.suggest import nearest_names
 from cellblock.config_policy import CLAIMED, Grant, PolicySettings
 from cellblock.errors import ConfigError, InvalidRequest
+from cellblock.policy.faults import unknown_servers
 from cellblock.policy.grants import Grants, Layer, restricts
 
 MAX_ASKED_CHARS: Final = 128 * 1024
@@ -34,13 +34,9 @@ class Policy:
 
     def __init__(self, settings: PolicySettings, server_ids: Iterable[str] | None = None) -> None:
         self.settings = settings
-        known = None if server_ids is None else list(server_ids)
-        for place, grant in [
-            ("default", settings.default),
-            *((f"clients.{name}", grant) for name, grant in settings.clients.items()),
-        ]:
-            if known is not None:
-                _check_servers(place, grant, known)
+        if server_ids is not None:
+            for fault in unknown_servers(settings, list(server_ids)):
+                raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
         self._grants: OrderedDict[tuple[int, str], Grants] = OrderedDict()
@@ -111,18 +107,3 @@ def _layer(place: str, grant: Grant) -> Layer | None:
         return Layer(grant, of_request=False) if restricts(grant) else None
     except InvalidRequest as error:
         raise ConfigError(f"cellblock.policy.{place}: {error.message}", hint=error.hint) from None
-
-
-def _check_servers(place: str, grant: Grant, known: list[str]) -> None:
-    patterns = [*(grant.tools or ()), *grant.budgets, *grant.arguments, *grant.approve]
-    for pattern in patterns:
-        server = pattern.partition(".")[0]
-        if "*" in server or server in known:
-            continue
-        near = nearest_names(server, known)
-        raise ConfigError(
-            f"cellblock.policy.{place}: {pattern!r} names no server of the configuration.",
-            hint=f"Did you mean {near[0]}?"
-            if near
-            else f"Servers, as scripts import them: {', '.join(known)}.",
-        )

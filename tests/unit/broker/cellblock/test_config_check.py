@@ -197,3 +197,31 @@ def test_what_no_program_can_be_given_is_refused_and_not_quoted(tmp_path: Path) 
     said = [problem.message for problem in checked.problems]
     assert "empty" in said[0] and "=" in said[5] and all("NUL" in one for one in said[1:])
     assert "hunter2" not in str(checked.as_json())
+
+
+def test_a_policy_that_no_broker_starts_with_is_found_with_every_place(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text(
+        """{"mcpServers": {"My Files": {"command": "x"}}, "cellblock": {"policy": {
+  "default": {"tools": ["my-files.*", "nope.*", "local.x", "*.y"], "budgets": {"my-file.a": 3}},
+  "clients": {"cli": {"approve": ["nope.a"], "arguments": {"my-files.b": {"type": 5}}}}}}}"""
+    )
+    assert found(file) == [
+        ("error", 2, 39, "cellblock.policy.default.tools.1"),
+        ("error", 2, 80, "cellblock.policy.default.budgets.my-file.a"),
+        ("error", 3, 35, "cellblock.policy.clients.cli.approve.0"),
+        ("error", 3, 74, "cellblock.policy.clients.cli.arguments.my-files.b"),
+    ]
+    checked = check_config(file)
+    assert "'nope.*' names no server" in checked.problems[0].message
+    assert checked.problems[1].hint == "Did you mean my-files?"
+    with pytest.raises(ConfigError, match="4 problems"):
+        checked.usable()
+
+
+def test_a_server_with_the_name_of_the_python_tools_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text('{"servers": {"local": {"command": "x"}}, "cellblock": {"tools": ["no_such_module"]}}')
+    assert found(file) == [("error", 1, 14, "servers.local")]
+    file.write_text('{"servers": {"local": {"command": "x"}}}')
+    assert check_config(file).usable().servers["local"].command == "x"

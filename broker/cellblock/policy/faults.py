@@ -1,0 +1,73 @@
+"""What is wrong with a policy that only shows in view of the servers, or when its schemas are made: with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from cellblock.catalog.suggest import nearest_names
+from cellblock.config_policy import Grant, PolicySettings
+from cellblock.errors import InvalidRequest
+from cellblock.policy.grants import Layer
+
+
+class Fault(NamedTuple):
+    """One thing. `grant` is `default` or `clients.NAME`, `path` the keys below `cellblock.policy`."""
+
+    grant: str
+    path: tuple[str | int, ...]
+    message: str
+    """Without its full stop."""
+    hint: str
+    at_key: bool = False
+
+
+def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
+    """Everything that `Policy` refuses.
+
+    Args:
+        settings: The `policy` section.
+        server_ids: Every server of the configuration, as scripts import it.
+    """
+    yield from unknown_servers(settings, server_ids)
+    for place, path, grant in _grants(settings):
+        for pattern, schema in grant.arguments.items():
+            try:
+                Layer(Grant(arguments={pattern: schema}), of_request=False)
+            except InvalidRequest as error:
+                where = (*path, "arguments", pattern)
+                yield Fault(place, where, error.message.removesuffix("."), error.hint)
+
+
+def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
+    """Patterns that name no server. Arguments as for `faults`."""
+    for place, path, grant in _grants(settings):
+        for where, pattern, at_key in _patterns(grant):
+            server = pattern.partition(".")[0]
+            if "*" in server or server in server_ids:
+                continue
+            near = nearest_names(server, server_ids)
+            hint = f"Did you mean {near[0]}?" if near else _known(server_ids)
+            message = f"{pattern!r} names no server of the configuration"
+            yield Fault(place, (*path, *where), message, hint, at_key)
+
+
+def _known(server_ids: Sequence[str]) -> str:
+    return f"Servers, as scripts import them: {', '.join(server_ids)}."
+
+
+def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Grant]]:
+    yield "default", ("default",), settings.default
+    for name, grant in settings.clients.items():
+        yield f"clients.{name}", ("clients", name), grant
+
+
+def _patterns(grant: Grant) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
+    """Every pattern with its place, and whether it is a key there."""
+    for index, pattern in enumerate(grant.tools or ()):
+        yield ("tools", index), pattern, False
+    for key, patterns in (("budgets", grant.budgets), ("arguments", grant.arguments)):
+        for pattern in patterns:
+            yield (key, pattern), pattern, True
+    for index, pattern in enumerate(grant.approve):
+        yield ("approve", index), pattern, False
