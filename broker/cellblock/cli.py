@@ -1,7 +1,7 @@
 """The command line: arguments to settings to the daemon. Standard output carries answers and nothing else.
 
 Exit codes: 0 all went well; 1 the script ended with an error diagnostic; 2 wrong usage or configuration; 3 Cellblock
-itself could not start.
+itself could not start, or its output be written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from cellblock import (
     __version__,
@@ -29,6 +29,8 @@ from cellblock.cli_log import logging_as_configured
 from cellblock.cli_options import default_file
 from cellblock.cli_parser import make_parser
 from cellblock.cli_run import UsageError
+from cellblock.cli_signals import Hangups, ended_by_signals
+from cellblock.cli_streams import with_streams, write_data
 from cellblock.errors import CellblockError, Fault
 from cellblock.terminal_text import harmless, json_text
 
@@ -36,7 +38,17 @@ if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
     from cellblock.config import Settings
+    from cellblock.config_check import Checked
     from cellblock.daemon import Broker
+    from cellblock.frontend.connect import Daemon
+    from cellblock.frontend.http.server import HttpFrontend
+
+Command: TypeAlias = Callable[[argparse.Namespace], "Coroutine[Any, Any, int] | int"]
+"""Reads what it is given, and does its work or says what is to run in a loop; either gives the exit code."""
+
+Given = TypeVar("Given")
+
+Working: TypeAlias = Callable[[argparse.Namespace, Given], Coroutine[Any, Any, int]]
 
 EXIT_OK: Final = 0
 EXIT_SCRIPT_ERROR: Final = 1
@@ -56,6 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cellblock.cli_completion import complete
 
         complete(make_parser())
+    return with_streams(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(
         level=os.environ.get("CELLBLOCK_LOG", "ERROR").upper(),
         stream=sys.stderr,
@@ -65,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command not in OWN_CONFIG and getattr(parsed, "config", "") is None:
         default = default_file()
         parsed.config = str(default) if default.is_file() else None
-    commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
+    commands: dict[str, Command] = {
         "run": _run,
         "serve": _serve,
         "connect": _connect,
@@ -86,7 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "demo": _demo,
     }
     try:
-        return asyncio.run(_with_signals(commands[parsed.command](parsed)))
+        # Signals have their default effect until the loop runs: what is read here may be a pipe, and wait.
+        work = commands[parsed.command](parsed)
+        return work if isinstance(work, int) else asyncio.run(ended_by_signals(work))
     except UsageError as error:
         sys.stderr.write(harmless(f"cellblock: {error}\n"))
         return EXIT_USAGE
@@ -99,13 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-async def _with_signals(work: Coroutine[Any, Any, int]) -> int:
-    """Turns SIGTERM and SIGHUP into a cancellation, so that everything is closed in order."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, task.cancel)
-    return await task
+def _given(read: Callable[[argparse.Namespace], Given]) -> Callable[[Working[Given]], Command]:
+    """A command that is given what it reads of files and standard input, which is read before the loop runs."""
+
+    def made(work: Working[Given]) -> Command:
+        return lambda parsed: work(parsed, read(parsed))
+
+    return made
 
 
 def _settings(parsed: argparse.Namespace) -> Settings:
@@ -115,58 +133,78 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     return load_settings(parsed.config).with_state_dir(parsed.state_dir)
 
 
-async def _run(parsed: argparse.Namespace) -> int:
-    return EXIT_OK if await cli_run.run(parsed, _settings(parsed)) else EXIT_SCRIPT_ERROR
+@_given(lambda parsed: (_settings(parsed), cli_run.read(parsed)))
+async def _run(parsed: argparse.Namespace, given: tuple[Settings, cli_run.Asked]) -> int:
+    return EXIT_OK if await cli_run.run(parsed, *given) else EXIT_SCRIPT_ERROR
 
 
-async def _serve(parsed: argparse.Namespace) -> int:
+def _serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    hangups = Hangups()
     cli_http.check_serve(parsed)
 
     def load() -> Settings:
         settings = _settings(parsed).with_profile(parsed.profile)
         return settings if parsed.http is None else settings.for_service()
 
-    if parsed.http is not None:
-        async with logging_as_configured(load()):
-            await cli_http.serve(parsed, load)
-        return EXIT_OK
+    settings = load()
+    if parsed.http is None:
+        return _serve_stdio(parsed, settings, load, hangups)
+    return _serve_http(parsed, settings, cli_http.front_of(parsed, settings), load, hangups)
 
+
+async def _serve_http(
+    parsed: argparse.Namespace,
+    settings: Settings,
+    front: HttpFrontend,
+    load: Callable[[], Settings],
+    hangups: Hangups,
+) -> int:
+    async with logging_as_configured(settings):
+        await cli_http.serve(parsed, settings, front, load, hangups)
+    return EXIT_OK
+
+
+async def _serve_stdio(
+    parsed: argparse.Namespace, settings: Settings, load: Callable[[], Settings], hangups: Hangups
+) -> int:
     from cellblock.cli_reload import following
     from cellblock.daemon import Broker
     from cellblock.frontend.mcp_server import serve_stdio
 
-    settings = load()
     async with logging_as_configured(settings), Broker(settings) as broker:
         await broker.settled()
-        async with following(broker, parsed, load):
+        async with following(broker, parsed, load, hangups):
             await serve_stdio(broker, version=__version__)
     return EXIT_OK
 
 
-async def _connect(parsed: argparse.Namespace) -> int:
-    await cli_http.connect(parsed, _settings(parsed))
+@_given(cli_http.daemon_of)
+async def _connect(_: argparse.Namespace, daemon: Daemon) -> int:
+    await cli_http.connect(daemon)
     return EXIT_OK
 
 
-async def _service(parsed: argparse.Namespace) -> int:
-    sys.stdout.write(cli_http.service(parsed, _settings(parsed)))
+def _service(parsed: argparse.Namespace) -> int:
+    write_data(cli_http.service(parsed))
     return EXIT_OK
 
 
-async def _dashboard(parsed: argparse.Namespace) -> int:
-    await cli_observe.dashboard(parsed, _settings(parsed))
+@_given(cli_http.daemon_of)
+async def _dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
+    await cli_observe.dashboard(parsed, daemon)
     return EXIT_OK
 
 
-async def _top(parsed: argparse.Namespace) -> int:
-    await cli_observe.top(parsed, _settings(parsed))
+@_given(cli_http.daemon_of)
+async def _top(parsed: argparse.Namespace, daemon: Daemon) -> int:
+    await cli_observe.top(parsed, daemon)
     return EXIT_OK
 
 
-async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, Broker]:
+async def _catalog(settings: Settings) -> tuple[Catalog, Broker]:
     from cellblock.daemon import Broker
 
-    async with Broker(_settings(parsed)) as broker:
+    async with Broker(settings) as broker:
         await broker.settled()
         catalog = broker.catalog
     for server_id, reason in catalog.unavailable.items():
@@ -174,20 +212,22 @@ async def _catalog(parsed: argparse.Namespace) -> tuple[Catalog, Broker]:
     return catalog, broker
 
 
-async def _types(parsed: argparse.Namespace) -> int:
+@_given(_settings)
+async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.knowledge import as_json, show_types
 
-    catalog, broker = await _catalog(parsed)
+    catalog, broker = await _catalog(settings)
     if parsed.json:
         names = parsed.servers or list(catalog.servers)
         found = {name: show_types(catalog, [name], broker.output_of) for name in names}
-        sys.stdout.write(as_json(found) + "\n")
+        write_data(as_json(found) + "\n")
         return EXIT_OK
-    sys.stdout.write(show_types(catalog, parsed.servers, broker.output_of))
+    write_data(show_types(catalog, parsed.servers, broker.output_of))
     return EXIT_OK
 
 
-async def _search(parsed: argparse.Namespace) -> int:
+@_given(_settings)
+async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.cli_show import search_text
     from cellblock.knowledge import as_json, declare_found, find_tools, search_tools
     from cellblock.terminal import Painter
@@ -196,100 +236,117 @@ async def _search(parsed: argparse.Namespace) -> int:
         raise UsageError("--limit must be 1 or more")
     if parsed.json and parsed.types:
         raise UsageError("give --json or --types")
-    catalog, broker = await _catalog(parsed)
+    catalog, broker = await _catalog(settings)
     asked: dict[str, Any] = {"server": parsed.server, "limit": parsed.limit}
     if parsed.types:
-        sys.stdout.write(declare_found(find_tools(catalog, parsed.query, **asked), broker.output_of))
+        write_data(declare_found(find_tools(catalog, parsed.query, **asked), broker.output_of))
         return EXIT_OK
     results = search_tools(catalog, parsed.query, **asked, outputs=broker.output_of)
-    sys.stdout.write((as_json(results) if parsed.json else search_text(results, Painter(sys.stdout))) + "\n")
+    if parsed.json:
+        write_data(as_json(results) + "\n")
+    else:
+        sys.stdout.write(search_text(results, Painter(sys.stdout)) + "\n")
     return EXIT_OK
 
 
-async def _inspect(parsed: argparse.Namespace) -> int:
+@_given(_settings)
+async def _inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.cli_show import tool_text
     from cellblock.knowledge import as_json, inspect_tool
     from cellblock.terminal import Painter
 
-    catalog, broker = await _catalog(parsed)
+    catalog, broker = await _catalog(settings)
     found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
-    plain = parsed.json or not sys.stdout.isatty()
-    sys.stdout.write((as_json(found) if plain else tool_text(found, Painter(sys.stdout))) + "\n")
+    if parsed.json or not sys.stdout.isatty():
+        write_data(as_json(found) + "\n")
+    else:
+        sys.stdout.write(tool_text(found, Painter(sys.stdout)) + "\n")
     return EXIT_OK
 
 
-async def _approve(parsed: argparse.Namespace) -> int:
+@_given(_settings)
+async def _approve(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.approval import approve
 
     if parsed.tools and parsed.all:
         raise UsageError("name tools, or give --all")
-    settings = _settings(parsed)
     done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
     if parsed.json:
         report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
-        sys.stdout.write(json_text({**report, "text": done.text}) + "\n")
+        write_data(json_text({**report, "text": done.text}) + "\n")
     else:
         sys.stdout.write(done.text + "\n")
     return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
 
 
-async def _schemas(parsed: argparse.Namespace) -> int:
-    async def known(asked: argparse.Namespace) -> tuple[Catalog, OutputLookup]:
-        catalog, broker = await _catalog(asked)
+@_given(_settings)
+async def _schemas(parsed: argparse.Namespace, settings: Settings) -> int:
+    async def known() -> tuple[Catalog, OutputLookup]:
+        catalog, broker = await _catalog(settings)
         return catalog, broker.output_of
 
-    sys.stdout.write(await cli_schemas.run(parsed, _settings(parsed), known))
+    text = await cli_schemas.run(parsed, settings, known)
+    if parsed.action == "export" or getattr(parsed, "json", False):
+        write_data(text)
+    else:
+        sys.stdout.write(text)
     return EXIT_OK
 
 
-async def _auth(parsed: argparse.Namespace) -> int:
-    return await cli_auth.run(parsed, _settings(parsed))
+@_given(_settings)
+async def _auth(parsed: argparse.Namespace, settings: Settings) -> int:
+    return await cli_auth.run(parsed, settings)
 
 
-async def _completion(parsed: argparse.Namespace) -> int:
+def _completion(parsed: argparse.Namespace) -> int:
     from cellblock.cli_completion import script
 
     sys.stdout.write(script(parsed.shell))
     return EXIT_OK
 
 
-async def _config(parsed: argparse.Namespace) -> int:
+def _config(parsed: argparse.Namespace) -> int:
     return EXIT_OK if cli_config.check(parsed) else EXIT_SCRIPT_ERROR
 
 
-async def _import(parsed: argparse.Namespace) -> int:
+def _import(parsed: argparse.Namespace) -> int:
     cli_import.run(parsed, default_file())
     return EXIT_OK
 
 
-async def _doctor(parsed: argparse.Namespace) -> int:
+def _examined(parsed: argparse.Namespace) -> Checked | None:
     from cellblock.config_check import check_config
+
+    return None if parsed.config is None else check_config(parsed.config)
+
+
+@_given(_examined)
+async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
+    from cellblock.config import Settings
     from cellblock.daemon import Broker
     from cellblock.doctor import examine
     from cellblock.frontend.http.address import Address
     from cellblock.knowledge import as_json
     from cellblock.terminal import Painter
 
-    warnings: list[str] = []
-    if parsed.config is not None:
-        checked = check_config(parsed.config)
+    settings, warnings = Settings(), list[str]()
+    if checked is not None:
         if parsed.json and not checked.ok:
             problems = [f"{problem.text(checked.file)} {problem.hint}" for problem in checked.problems]
-            sys.stdout.write(as_json({"ok": False, "problems": problems}) + "\n")
-        warnings = [
-            f"{problem.text(checked.file)} {problem.hint}"
-            for problem in checked.problems
-            if problem.severity == "warning"
-        ]
-    broker = Broker(_settings(parsed))
+            write_data(as_json({"ok": False, "problems": problems}) + "\n")
+        settings = checked.usable()
+        warnings = [f"{problem.text(checked.file)} {problem.hint}" for problem in checked.problems]
+    broker = Broker(settings.with_state_dir(parsed.state_dir))
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
     report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
-    text = as_json(report.as_json()) if parsed.json else report.as_text(Painter(sys.stdout))
-    sys.stdout.write(text + "\n")
+    if parsed.json:
+        write_data(as_json(report.as_json()) + "\n")
+    else:
+        sys.stdout.write(report.as_text(Painter(sys.stdout)) + "\n")
     return EXIT_OK if report.ok else EXIT_SCRIPT_ERROR
 
 
-async def _keygen(parsed: argparse.Namespace) -> int:
+def _keygen(parsed: argparse.Namespace) -> int:
     from cellblock_worker.keys import KeyFileError, make_key_file, read_key_file
 
     try:

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.cli_options import Commands, add_actions, add_common, add_json, add_server
+from cellblock.cli_streams import write_data
 from cellblock.errors import ConfigError
 from cellblock.terminal_text import json_text
 
@@ -98,7 +99,7 @@ async def _status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [name for name, config in settings.servers.items() if can_log_in(config)]
     found = [await login.status_of(login.place_of(settings, name)) for name in names]
     if parsed.json:
-        sys.stdout.write(json_text(found) + "\n")
+        write_data(json_text(found) + "\n")
     else:
         sys.stdout.write("".join(f"{_line(status)}\n" for status in found) or "No server has a url.\n")
     usable = all(status["state"] in ("logged in", "client credentials") for status in found)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cellblock.cli_options import Commands, add_actions, add_common, add_json, default_file
+from cellblock.cli_streams import write_data
 from cellblock.errors import ConfigError
 from cellblock.terminal_text import json_text
 
@@ -27,7 +28,7 @@ def add_parsers(commands: Commands) -> None:
         "check",
         help="list everything that is wrong with a file, with line and column",
         description="Lists everything that is wrong with a configuration file, as file:line:column, and what it "
-        "configures. Shows no values, starts nothing.",
+        "configures. Shows no values, starts nothing, and loads no Python tools: those `doctor` tries.",
     )
     add_json(check)
     add_common(check)
@@ -47,7 +48,7 @@ def check(parsed: argparse.Namespace) -> bool:
         raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
     checked = check_config(file)
     if parsed.json:
-        sys.stdout.write(json_text(checked.as_json()) + "\n")
+        write_data(json_text(checked.as_json()) + "\n")
     else:
         sys.stdout.write(_as_text(checked, Painter(sys.stdout)))
     return checked.ok

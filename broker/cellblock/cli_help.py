@@ -10,8 +10,9 @@ EXIT_CODES: Final = {
     0: "all went well",
     1: "what was asked for is not as it should be; see the command",
     2: "wrong usage or configuration; the message says what to correct",
-    3: "Cellblock itself could not start, or a running daemon cannot be reached",
+    3: "Cellblock itself could not start, a running daemon cannot be reached, or the output cannot be written",
     130: "ended by SIGINT (Ctrl-C)",
+    141: "whoever reads the output has gone, as by SIGPIPE",
     143: "ended by SIGTERM",
 }
 """Of every command."""

@@ -7,15 +7,17 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock import __version__
 from cellblock.cli_options import Commands, add_common
 from cellblock.errors import ConfigError
+from cellblock.terminal_text import harmless
 
 if TYPE_CHECKING:
+    from cellblock.cli_signals import Hangups
     from cellblock.config import Settings
     from cellblock.daemon import Broker
     from cellblock.frontend.connect import Daemon
@@ -115,19 +117,15 @@ def check_serve(parsed: argparse.Namespace) -> None:
             raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
 
 
-async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> None:
-    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
+def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
+    """The front-end that the options of `serve` name; its token is read, and its address taken.
 
-    Args:
-        parsed: The options of `serve`.
-        load: Reads the settings; again whenever their file has changed.
+    Raises:
+        ConfigError: As `HttpFrontend`.
     """
-    from cellblock.cli_reload import following
-    from cellblock.daemon import Broker
     from cellblock.frontend.http.address import Address
     from cellblock.frontend.http.server import HttpFrontend, HttpOptions
 
-    settings = load()
     options = HttpOptions(
         address=Address.parse(parsed.http),
         token_file=parsed.token_file or token_file(settings),
@@ -135,7 +133,28 @@ async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> Non
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
     )
-    front = HttpFrontend(settings.cellblock.http, options)
+    return HttpFrontend(settings.cellblock.http, options)
+
+
+async def serve(
+    parsed: argparse.Namespace,
+    settings: Settings,
+    front: HttpFrontend,
+    load: Callable[[], Settings],
+    hangups: Hangups,
+) -> None:
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
+
+    Args:
+        parsed: The options of `serve`.
+        settings: As `load` has given them.
+        front: Ours from now on.
+        load: Reads the settings again, whenever their file has changed.
+        hangups: Orders to do so.
+    """
+    from cellblock.cli_reload import following
+    from cellblock.daemon import Broker
+
     try:
         async with Broker(settings) as broker:
             await broker.settled()
@@ -144,14 +163,14 @@ async def serve(parsed: argparse.Namespace, load: Callable[[], Settings]) -> Non
             def ready() -> bool:
                 return bool(broker.hosts) and (broker.warm_workers > 0 or warm == 0)
 
-            _drain_on_signals(front)
-            async with following(broker, parsed, load):
+            _drain_on_signals(front, hangups)
+            async with following(broker, parsed, load, hangups):
                 await front.serve(
                     broker,
                     version=__version__,
                     ready=ready,
                     on_serving=lambda: _say_where(front),
-                    pages=_pages(broker, encrypted=options.tls_cert is not None),
+                    pages=_pages(broker, encrypted=parsed.tls_cert is not None),
                 )
     finally:
         front.close()
@@ -186,7 +205,7 @@ def _say_where(front: HttpFrontend) -> None:
     sys.stderr.flush()
 
 
-def _drain_on_signals(front: HttpFrontend) -> None:
+def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
     """The first signal drains; the second one cancels this task, and with it everything."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
@@ -203,33 +222,50 @@ def _drain_on_signals(front: HttpFrontend) -> None:
         sys.stderr.flush()
         front.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangups.end else [])):
         loop.add_signal_handler(number, on_signal)
 
 
-async def connect(parsed: argparse.Namespace, settings: Settings) -> None:
+async def connect(daemon: Daemon) -> None:
     """Relays until the client closes standard input."""
     from cellblock.frontend.connect import relay_stdio
 
-    await relay_stdio(daemon_of(parsed, settings))
+    await relay_stdio(daemon)
 
 
-def daemon_of(parsed: argparse.Namespace, settings: Settings) -> Daemon:
-    """The daemon that the options of `add_daemon_options` name."""
+def daemon_of(parsed: argparse.Namespace) -> Daemon:
+    """The daemon that the options of `add_daemon_options` name; its token is read.
+
+    Raises:
+        ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
+    """
+    from cellblock.config_needed import load_needed
     from cellblock.frontend.connect import Daemon
 
+    settings, warnings = load_needed(
+        parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
+    )
+    _warn(warnings)
     file: Path = parsed.token_file or token_file(settings)
     url = parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
     # A daemon with --no-auth has none; one that wants a token will say so.
     return Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca)
 
 
-def service(parsed: argparse.Namespace, settings: Settings) -> str:
+def _warn(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        sys.stderr.write(harmless(f"cellblock: warning: {sentence}\n"))
+
+
+def service(parsed: argparse.Namespace) -> str:
     """The text that `cellblock service` prints."""
+    from cellblock.config_needed import SERVICE, load_needed
     from cellblock.frontend.http.address import Address
     from cellblock.service_files import ServiceCommand, launchd_plist, systemd_unit
 
     Address.parse(parsed.http)
+    settings, warnings = load_needed(parsed.config, further=SERVICE, state_dir=parsed.state_dir)
+    _warn(warnings)
     command = ServiceCommand(
         http=parsed.http,
         config=Path(parsed.config).expanduser().absolute() if parsed.config else None,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock.cli_options import Commands, add_json
+from cellblock.cli_streams import write_data
 from cellblock.errors import ConfigError
 from cellblock.terminal_text import json_text
 
@@ -98,7 +99,7 @@ def run(parsed: argparse.Namespace, default: Path) -> None:
                 plan = planned(copy_secrets=True)
         copy, written = target.add(plan.added), True
     if parsed.json:
-        sys.stdout.write(_as_json(search, plan, target.path, written, copy))
+        write_data(_as_json(search, plan, target.path, written, copy))
     elif written:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
 

@@ -11,13 +11,13 @@ import webbrowser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin
 
-from cellblock.cli_http import add_daemon_options, daemon_of
+from cellblock.cli_http import add_daemon_options
 from cellblock.cli_options import Commands, add_common, add_json
+from cellblock.cli_streams import write_data
 from cellblock.errors import ConfigError
 from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
-    from cellblock.config import Settings
     from cellblock.frontend.connect import Daemon
 
 
@@ -46,9 +46,8 @@ def add_parsers(commands: Commands) -> None:
         add_common(parser)
 
 
-async def dashboard(parsed: argparse.Namespace, settings: Settings) -> None:
+async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> None:
     """Prints the URL, and opens it unless told otherwise."""
-    daemon = daemon_of(parsed, settings)
     given: Any = await _ask(daemon, "POST", "/dashboard/code")
     url = urljoin(daemon.url, given["path"])
     sys.stdout.write(f"{url}\n")
@@ -58,7 +57,7 @@ async def dashboard(parsed: argparse.Namespace, settings: Settings) -> None:
         await asyncio.to_thread(webbrowser.open, url)
 
 
-async def top(parsed: argparse.Namespace, settings: Settings) -> None:
+async def top(parsed: argparse.Namespace, daemon: Daemon) -> None:
     """Shows the daemon until the user has seen enough."""
     from cellblock.terminal import Painter
     from cellblock.top.overview import render
@@ -66,13 +65,12 @@ async def top(parsed: argparse.Namespace, settings: Settings) -> None:
 
     if parsed.json and not parsed.once:
         raise ConfigError("--json is of use only with --once.", hint="Add --once.")
-    daemon = daemon_of(parsed, settings)
 
     async def ask() -> Any:
         return await _ask(daemon, "GET", "/dashboard/state")
 
     if parsed.json:
-        sys.stdout.write(json_text(await ask()) + "\n")
+        write_data(json_text(await ask()) + "\n")
     elif parsed.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
         width = max(40, shutil.get_terminal_size((120, 24)).columns)
         lines = render(await ask(), width, 0, Painter(sys.stdout))

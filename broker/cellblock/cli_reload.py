@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
-import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -14,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from cellblock.config import Settings
 from cellblock.config_watch import ConfigWatch
+from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cellblock.cli_signals import Hangups
     from cellblock.daemon import Broker
 
 
 @contextlib.asynccontextmanager
 async def following(
-    broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings]
+    broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
 ) -> AsyncGenerator[None]:
     """While inside, changes of the file are taken over. Without a file there is nothing to follow.
 
@@ -29,15 +29,23 @@ async def following(
         broker: Running.
         parsed: With `config`.
         load: Reads the settings as they were read at the start.
+        hangups: Orders to read the file at once.
     """
-    if parsed.config is None:
+    file = None if parsed.config is None else Path(parsed.config)
+    # A pipe has said what it had to say.
+    if file is None or not file.is_file():
+        hangups.obey(lambda: _say(f"configuration: there is nothing to read again: {_why_not(file)}"))
         yield
         return
-    watch = ConfigWatch(
-        Path(parsed.config), broker.settings.files, load=load, apply=broker.reconfigure, say=_say
-    )
-    if not _has_terminal():
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, watch.look_now)
+
+    def load_file() -> Settings:
+        # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
+        if file.exists() and not file.is_file():
+            raise ConfigError(f"{file} is no regular file any more.", hint="Put the file back.")
+        return load()
+
+    watch = ConfigWatch(file, broker.settings.files, load=load_file, apply=broker.reconfigure, say=_say)
+    hangups.obey(watch.look_now)
     task = asyncio.create_task(watch.run(), name="config watch")
     try:
         yield
@@ -46,9 +54,8 @@ async def following(
         await asyncio.wait([task])
 
 
-def _has_terminal() -> bool:
-    """Whether SIGHUP says that the terminal is gone, and not that a service is to read its configuration."""
-    return any(os.isatty(descriptor) for descriptor in (0, 2))
+def _why_not(file: Path | None) -> str:
+    return "it was started without a file" if file is None else f"{file} is no regular file"
 
 
 def _say(sentence: str) -> None:

@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cellblock.cli_log import logging_as_configured
 from cellblock.cli_options import Commands, add_common
+from cellblock.cli_streams import write_data
 from cellblock.errors import InvalidRequest
 from cellblock.terminal_text import json_text
 
@@ -34,6 +36,14 @@ GRANTEE: Final = "cli"
 
 class UsageError(Exception):
     """The arguments cannot be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be run: the script, and the grants of the run, if it has any."""
+
+    code: str
+    grants: dict[str, Any] | None
 
 
 def add_parser(commands: Commands) -> None:
@@ -67,11 +77,20 @@ def add_parser(commands: Commands) -> None:
     )
 
 
-async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
+def read(parsed: argparse.Namespace) -> Asked:
+    """Reads what is to be run; a pipe is waited for.
+
+    Raises:
+        UsageError: It cannot be read.
+    """
+    return Asked(_read_script(parsed.script), None if parsed.grants is None else _read_grants(parsed.grants))
+
+
+async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> bool:
     """Runs the script and prints its response. Returns whether it went well.
 
     Raises:
-        UsageError: The script, the grants or a required server are not there, or cannot be used.
+        UsageError: The grants or a required server are not there, or cannot be used.
         CellblockError: As `Broker`.
     """
     from cellblock.daemon import Broker
@@ -80,8 +99,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
     from cellblock.progress import progress_on
     from cellblock.terminal_asking import asker_on
 
-    code = _read_script(parsed.script)
-    grants = None if parsed.grants is None else _read_grants(parsed.grants)
+    code, grants = asked.code, asked.grants
     limits = {
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
@@ -115,7 +133,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> bool:
             )
         except InvalidRequest as error:
             raise UsageError(str(error)) from None
-    sys.stdout.write(json_text(response.as_json()) + "\n")
+    write_data(json_text(response.as_json()) + "\n")
     return response.ok
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cellblock.config import Settings
     from cellblock.schemas.store import Store
 
-Catalogs = Callable[[argparse.Namespace], Awaitable["tuple[Catalog, OutputLookup]"]]
+Catalogs = Callable[[], Awaitable["tuple[Catalog, OutputLookup]"]]
 
 
 def add_parser(commands: Commands) -> None:
@@ -71,9 +71,9 @@ async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs
         ConfigError: A name, a file or the store cannot be used.
     """
     if parsed.action == "init":
-        return _init(parsed, settings, *await catalogs(parsed))
+        return _init(parsed, settings, *await catalogs())
     if parsed.action == "export":
-        return _export(parsed.server, *await catalogs(parsed))
+        return _export(parsed.server, *await catalogs())
     return _diff(parsed, settings) if parsed.action == "diff" else _clear(parsed, settings)
 
 

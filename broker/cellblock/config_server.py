@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic.config import JsonDict
 
 from cellblock.config_sections import HttpUrl
 
-_NO_NUL: Final = {"pattern": "^[^\\u0000]*$"}
+_NO_NUL: Final[JsonDict] = {"pattern": "^[^\\u0000]*$"}
 """For editors, what `_without_nul` checks."""
 
 _T = TypeVar("_T", str, Path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 
 from http_daemon import INITIALIZE, TOOL, Daemon, daemon
 from support import CELLBLOCK, ledger, until, within
@@ -159,3 +159,23 @@ async def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None
         assert process.returncode == 3
         assert output == b""
         assert "cellblock serve --http" in error.decode()
+
+
+async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daemon, tmp_path: Path) -> None:
+    """It has the state directory from the same file, and neither the variables nor a sound file beside."""
+    config = tmp_path / "cellblock.json"
+    entry = {
+        "url": "https://wiki.example/mcp",
+        "headers": {"Authorization": "Bearer ${env:NOT_SET_ANYWHERE}"},
+    }
+    section = {"state_dir": str(served.folder / "s"), "pool": {"warm": -1}}
+    config.write_text(json.dumps({"mcpServers": {"wiki": entry}, "cellblock": section}))
+    errors = tmp_path / "errors"
+    words = ["connect", "--url", served.url, "--config", str(config)]
+    with errors.open("w") as log:
+        parameters = StdioServerParameters(command=str(CELLBLOCK), args=words)
+        async with Client(stdio_client(parameters, errlog=log)) as client:
+            (tool,) = (await within(client.list_tools())).tools
+            assert tool.name == TOOL
+    said = errors.read_text()
+    assert "warning" in said and "cellblock.pool.warm" in said and "NOT_SET_ANYWHERE" not in said

@@ -1,0 +1,135 @@
+"""What commands need of a configuration that look at a daemon, or print what starts one: a few values of its section.
+
+The secrets of the servers are in the daemon's environment and not in theirs, and the daemon says itself what is wrong
+with its file: so no reference is resolved but in these values, and other problems are warnings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from pydantic import ValidationError
+
+from cellblock.config import SERVER_KEYS, Settings, parse_source, read_source
+from cellblock.config_file.entry_keys import entry_problems, places_of_slipped_transports
+from cellblock.config_file.formats import PROJECTS_KEY, SECTION_KEY, normal
+from cellblock.config_file.positions import Path as KeyPath
+from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.config_file.references import Resolver
+from cellblock.errors import ConfigError
+
+STATE_DIR: Final = ("state_dir",)
+"""Where a daemon keeps its token."""
+
+SERVICE: Final = (("http", "drain_ms"), ("pool", "realtime"))
+"""What a service's unit says of a daemon, beside that."""
+
+
+def load_needed(
+    path: str | os.PathLike[str] | None,
+    *,
+    further: Sequence[tuple[str, ...]] = (),
+    state_dir: Path | None = None,
+    has_token_file: bool = False,
+) -> tuple[Settings, list[str]]:
+    """Settings that hold these values and are the defaults elsewhere, and a sentence for each problem let pass.
+
+    Args:
+        path: The configuration file; None: the defaults.
+        further: Settings to read beside `state_dir`, by their keys below `cellblock`.
+        state_dir: Stands for the file's.
+        has_token_file: Whether nothing of the state directory is wanted.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        ConfigProblems: Its `state_dir` cannot be used. Both only where the file's is wanted.
+    """
+    if path is None:
+        return Settings().with_state_dir(state_dir), []
+    wanted = state_dir is None and not has_token_file
+    try:
+        source = read_source(path)
+    except ConfigError as error:
+        if wanted:
+            raise
+        return Settings().with_state_dir(state_dir), [str(error)]
+    try:
+        raw = parse_source(source)
+    except ConfigProblems as error:
+        return Settings().with_state_dir(state_dir), _sentences(source, error.problems)
+    values, broken = _values(raw.get(SECTION_KEY), (STATE_DIR, *further), source)
+    unusable = [problem for problem in broken if problem.path[1:2] == STATE_DIR]
+    if wanted and unusable:
+        raise ConfigProblems(source.name, source.placed(unusable))
+    problems = {problem.path: problem for problem in [*_elsewhere(raw), *broken]}
+    settings = Settings.model_validate({SECTION_KEY: values}).with_state_dir(state_dir)
+    return settings, _sentences(source, source.placed(problems.values()))
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _values(
+    section: object, wanted: Sequence[tuple[str, ...]], source: Source
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The section with these settings alone, as far as they can be used, and what is wrong with the others."""
+    made: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for keys in wanted:
+        value = _at(section, keys)
+        if value is None:
+            continue
+        resolver = Resolver(Path(source.name))
+        value = resolver.resolve(value, (SECTION_KEY, *keys))
+        problems += resolver.problems
+        if resolver.problems:
+            continue
+        one: Any = value
+        for key in reversed(keys):
+            one = {key: one}
+        try:
+            Settings.model_validate({SECTION_KEY: one})
+        except ValidationError as error:
+            problems += of_validation(error, Settings)
+            continue
+        # At most two levels, and no two of these settings share the upper one.
+        made |= one
+    return made, problems
+
+
+def _elsewhere(raw: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a file as it stands there. A reference may become anything."""
+    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+    problems = [*made.problems]
+    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
+    plain = made.as_settings()
+    try:
+        Settings.model_validate(plain)
+    except ValidationError as error:
+        said = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        for problem in of_validation(error, Settings):
+            value, path = _at(plain, problem.path), made.path_in_file(problem.path)
+            if path not in said and not (isinstance(value, str) and "${" in value):
+                problems.append(replace(problem, path=path))
+    return problems
+
+
+def _at(value: object, path: KeyPath) -> object:
+    """What stands in plain data at a path; None when nothing does."""
+    for key in path:
+        if isinstance(value, dict):
+            value = cast("dict[str | int, object]", value).get(key)
+        elif isinstance(value, list) and isinstance(key, int):
+            items = cast("list[object]", value)
+            value = items[key] if key < len(items) else None
+        else:
+            return None
+    return value
+
+
+def _sentences(source: Source, problems: Sequence[Problem]) -> list[str]:
+    return [f"{problem.text(source.name)} {problem.hint}" for problem in problems]

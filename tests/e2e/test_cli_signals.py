@@ -1,0 +1,164 @@
+"""Signals while a command waits for a pipe, and while a daemon starts or has no file to read again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support import CELLBLOCK, within, write_config
+
+BOUND_SECONDS = 30
+
+WAITING = {
+    "stdin": ("run", "-"),
+    "script": ("run", "{fifo}"),
+    "config": ("run", "one.js", "--config", "{fifo}"),
+    "grants": ("run", "one.js", "--grants", "{fifo}"),
+    "token": ("top", "--once", "--token-file", "{fifo}"),
+    "token of a daemon": ("serve", "--http", "127.0.0.1:0", "--token-file", "{fifo}"),
+}
+
+
+def until(true: Callable[[], bool]) -> None:
+    bound = time.monotonic() + BOUND_SECONDS
+    while not true():
+        assert time.monotonic() < bound
+        time.sleep(0.02)
+
+
+def waits_for_a_pipe(pid: int) -> bool:
+    """Whether a process waits in the kernel, for a pipe's other end or for its data."""
+    try:
+        where = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return False
+    return any(word in where for word in ("pipe", "fifo", "partner"))
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (caught,) = [line.split()[1] for line in lines if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("words", WAITING.values(), ids=WAITING)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_waits_for_a_pipe_ends_at_the_first_signal(
+    tmp_path: Path, words: tuple[str, ...], number: signal.Signals
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o600)
+    (tmp_path / "one.js").write_text("1")
+    process = subprocess.Popen(
+        [str(CELLBLOCK), *(word.format(fifo=fifo) for word in words)],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        # As in a shell's foreground.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        until(lambda: waits_for_a_pipe(process.pid))
+        process.send_signal(number)
+        assert process.wait(10) in (128 + number, -number)
+        assert process.stderr is not None and b"Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "one.js"), ("doctor", "--json"), ("schemas", "export"), ("types",)]
+)
+def test_a_configuration_from_a_process_substitution_is_read_once(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "one.js").write_text("globalThis.__codemode_result__ = 1;")
+    line = '"$@" --config <(echo "{}")' + (
+        " --grants <(echo '{\"readOnly\": true}')" if words[0] == "run" else ""
+    )
+    done = subprocess.run(
+        ["bash", "-c", line, "-", str(CELLBLOCK), *words],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stdout and done.returncode != 2, done.stderr
+    assert b"JSON" not in done.stderr
+
+
+async def _serving(
+    folder: Path, *options: str, early: bool = False
+) -> tuple[asyncio.subprocess.Process, list[str]]:
+    """A daemon that has said where it serves; with `early` it gets a SIGHUP as soon as it knows what that is."""
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK),
+        *("serve", "--http", "127.0.0.1:0", "--state-dir", str(folder / "s"), *options),
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=PIPE,
+    )
+    if early:
+        while not catches(process.pid, signal.SIGHUP):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        process.send_signal(signal.SIGHUP)
+    said: list[str] = []
+    assert process.stderr is not None
+    while not said or "the token is in" not in said[-1]:
+        line = (await within(process.stderr.readline(), 60)).decode()
+        assert line, f"it ended: {said}"
+        said.append(line)
+    return process, said
+
+
+async def _hears(process: asyncio.subprocess.Process, said: list[str], wanted: str) -> None:
+    assert process.stderr is not None
+    while not any(wanted in line for line in said):
+        line = (await within(process.stderr.readline(), 20)).decode()
+        assert line, f"it ended: {said}"
+        said.append(line)
+
+
+async def _ends(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    assert await within(process.wait(), 20) == 0
+
+
+async def test_a_reload_of_a_daemon_without_a_file_says_so_and_ends_nothing(tmp_path: Path) -> None:
+    process, said = await _serving(tmp_path)
+    process.send_signal(signal.SIGHUP)
+    await _hears(process, said, "nothing to read again: it was started without a file")
+    await _ends(process)
+
+
+async def test_a_reload_that_comes_while_a_daemon_starts_is_done_then(tmp_path: Path) -> None:
+    config = write_config(tmp_path, {})
+    process, said = await _serving(tmp_path, "--config", str(config), early=True)
+    await _hears(process, said, "nothing has changed")
+    await _ends(process)
+
+
+async def test_a_daemon_whose_file_was_a_pipe_reads_it_once(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    serving = asyncio.create_task(_serving(tmp_path, "--config", str(fifo)))
+    await asyncio.to_thread(fifo.write_text, json.dumps({"mcpServers": {}}))
+    process, said = await serving
+    process.send_signal(signal.SIGHUP)
+    await _hears(process, said, "is no regular file")
+    await _ends(process)
