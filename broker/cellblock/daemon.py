@@ -23,9 +23,10 @@ from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
-from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.errors import CellblockError, ConfigError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
+from cellblock.execution.request import request_of
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.first_collection import FirstCollection
 from cellblock.machine import check_descriptors, unavailable
@@ -53,7 +54,9 @@ LEARN_BOUND_SECONDS: Final = 5.0
 
 
 class Broker:
-    """Runs scripts against MCP servers and Python tools; an async context manager.
+    """Runs scripts against MCP servers and Python tools; an async context manager, of one event loop and thread.
+
+    Its coroutines and `reconfigure` raise CellblockError at once when they are called from another event loop.
 
     Args:
         settings: A whole configuration.
@@ -70,6 +73,7 @@ class Broker:
         self._tools = load_tools(settings.cellblock.tools, tools)
         self._policy = _policy(settings)
         self._stack = contextlib.AsyncExitStack()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._executor: Executor | None = None
         self._registry: Registry | None = None
         self._workers: Workers | None = None
@@ -101,8 +105,13 @@ class Broker:
         Raises:
             HostUnavailable: The worker host did not start, or the machine has no file descriptor or disk space left.
             ConfigError: The state directory cannot be used, or two tools share a name.
+            CellblockError: It runs already. Once it has ended, it can be entered again.
         """
+        if self._loop is not None:
+            raise CellblockError("This broker is running already.", hint="Make a second Broker.")
+        self._loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(self._forget)
             try:
                 check_descriptors()
                 await self._start(stack)
@@ -117,7 +126,12 @@ class Broker:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stops everything, within bounds: runs end, sessions close, workers and hosts are killed."""
+        """Stops everything, within bounds: runs end, sessions close, workers and hosts are killed.
+
+        Raises:
+            CellblockError: It was entered in another event loop, where it goes on running.
+        """
+        self._check_loop()
         await self._stack.aclose()
 
     async def run(
@@ -132,7 +146,7 @@ class Broker:
         grants: Mapping[str, Any] | None = None,
         grantee: Grantee = EMBEDDING,
     ) -> RunResponse:
-        """Runs one script.
+        """Runs one script. From another thread: `asyncio.run_coroutine_threadsafe(broker.run(…), loop)`.
 
         Args:
             code: JavaScript or TypeScript, an ES module.
@@ -148,16 +162,16 @@ class Broker:
 
         Raises:
             InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
+            HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
         """
-        request: dict[str, Any] = {"code": code}
-        if limits is not None:
-            request["limits"] = limits
-        if requested_capabilities is not None:
-            request["requestedCapabilities"] = list(requested_capabilities)
-        if typecheck is not None:
-            request["typecheck"] = typecheck
-        if grants is not None:
-            request["grants"] = dict(grants)
+        request = request_of(
+            code,
+            limits=limits,
+            requestedCapabilities=requested_capabilities,
+            typecheck=typecheck,
+            grants=grants,
+        )
         return await self.run_request(request, observer=observer, client=client, grantee=grantee)
 
     async def run_request(
@@ -175,6 +189,7 @@ class Broker:
         """
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        self._check_loop()
         return await self._executor.run(
             request, observer=observer, client=client, grantee=grantee, watcher=watcher
         )
@@ -198,9 +213,11 @@ class Broker:
         Raises:
             ConfigError: The servers cannot be used together, or the policy not with them; nothing has changed then.
             HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
         """
         if self._executor is None or self._registry is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        self._check_loop()
         settings, live, waiting = taken_over(self._settings, settings)
         # Before anything changes: both can refuse.
         policy = _policy(settings)
@@ -269,22 +286,44 @@ class Broker:
 
     async def looked(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
+        self._check_loop()
         if self._learner is not None:
             await self._learner.looked(bound)
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
+        self._check_loop()
         if self._learner is not None:
             await self._learner.learnt(bound)
 
     async def settled(self) -> None:
         """Waits until every server's first attempt to connect is over, within the configured bound."""
+        self._check_loop()
         if self._learner is not None:
             await self._learner.loaded(LEARN_BOUND_SECONDS)
         if self._registry is not None:
             await self._registry.settled(self._settings.cellblock.upstream.startup_wait_ms / 1000)
 
     # ---- inside: construction, in the order of destruction reversed ----------------------------------
+
+    def _check_loop(self) -> None:
+        """Raises CellblockError in another event loop, or in none, while the broker runs: its sockets and futures would
+        wait there for ever."""
+        if self._loop is None:
+            return
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is not self._loop:
+            raise CellblockError(
+                "This broker runs in another event loop.",
+                hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
+            )
+
+    def _forget(self) -> None:
+        """Nothing of a broker that has ended is to be asked, or taken for running."""
+        self._registry = self._workers = self._learner = self._outputs = self._loop = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         section = self._settings.cellblock

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -79,6 +79,8 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
     Raises:
         InvalidRequest: A field is missing, unknown, too large or of the wrong type; says which and what is wanted.
     """
+    if not isinstance(cast("object", raw), Mapping):
+        raise InvalidRequest("The request is no object.", hint=_HINTS["code"])
     try:
         body = RequestBody.model_validate(dict(raw))
     except ValidationError as error:
@@ -93,6 +95,22 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
     limits, warnings = resolve_limits(body.limits, settings.limits, message_bytes=settings.max_message_bytes)
     requested = tuple(body.requested_capabilities or ())
     return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck, body.grants)
+
+
+def request_of(code: object, **fields: object) -> dict[str, Any]:
+    """The request that a Python program means: mappings as objects and sequences as arrays, without the fields that are
+    None. All else stays as it is, for `read_request` to judge."""
+    given = {"code": code} | {name: value for name, value in fields.items() if value is not None}
+    return {name: _as_json(value) for name, value in given.items()}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    # A string is a sequence of strings, too, and never meant as that.
+    if isinstance(value, Collection) and not isinstance(value, str | bytes):
+        return list(cast("Collection[object]", value))
+    return value
 
 
 def _refusal(error: ValidationError) -> InvalidRequest:

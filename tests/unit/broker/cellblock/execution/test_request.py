@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from cellblock.config import CellblockSettings
 from cellblock.errors import InvalidRequest
-from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, read_request
+from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, read_request, request_of
 
 SETTINGS = CellblockSettings(max_code_bytes=100)
 
@@ -124,3 +125,24 @@ def test_grants_are_read_with_the_names_of_the_wire() -> None:
     )
     assert request.grants is not None
     assert (request.grants.read_only, request.grants.tools) == (True, ["files.*"])
+
+
+@pytest.mark.parametrize("raw", ["x", 5, None, [("code", "1")]])
+def test_a_request_that_is_no_object_is_refused_as_that(raw: Any) -> None:
+    with pytest.raises(InvalidRequest, match="no object"):
+        read_request(raw, SETTINGS)
+
+
+@pytest.mark.parametrize("requested", [("a", "b"), ["a", "b"], {"a": 1, "b": 2}.keys()])
+def test_other_sequences_and_mappings_of_python_are_arrays_and_objects(requested: Any) -> None:
+    made = request_of(
+        "1", requestedCapabilities=requested, limits=MappingProxyType({"timeoutMs": 5}), grants=None
+    )
+    assert made == {"code": "1", "requestedCapabilities": ["a", "b"], "limits": {"timeoutMs": 5}}
+    assert read_request(made, SETTINGS).requested == ("a", "b")
+
+
+@pytest.mark.parametrize("value", ["a", b"a", 3, {"a": 1}, object(), float("nan")])
+def test_what_is_no_sequence_stays_to_be_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="`requestedCapabilities`"):
+        read_request(request_of("1", requestedCapabilities=value), SETTINGS)

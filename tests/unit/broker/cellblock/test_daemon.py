@@ -1,0 +1,162 @@
+"""The embedding API at its edges: entered twice, used from another event loop, asked after its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import types
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, InvalidRequest
+from cellblock.errors import CellblockError, HostUnavailable
+from support import command_line, gone, settings, succeeded, within
+
+ONE = "globalThis.__codemode_result__ = 1;"
+POOL = {"warm": 1, "capacity": 2}
+
+
+def worker_hosts() -> list[psutil.Process]:
+    """Those of this process."""
+    children = psutil.Process().children()
+    return [child for child in children if any("cellblock_worker" in word for word in command_line(child))]
+
+
+def in_another_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> BaseException | None:
+    """What the work raises, in a thread with an event loop of its own."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(asyncio.wait_for(work(), 10))
+        except BaseException as error:  # noqa: BLE001 - the test judges it
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+async def test_entering_twice_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    broker = Broker(settings(tmp_path, pool=POOL))
+    async with broker:
+        host, hosts = broker.host_pid, worker_hosts()
+        with pytest.raises(CellblockError, match="running already"):
+            await broker.__aenter__()
+        assert succeeded(await within(broker.run(ONE))) == 1
+        assert [broker.host_pid] == [host] == [one.pid for one in hosts]
+        assert worker_hosts() == hosts
+    await gone(hosts)
+
+
+async def test_entering_while_it_starts_is_refused(tmp_path: Path) -> None:
+    broker = Broker(settings(tmp_path, pool=POOL))
+    began = await asyncio.gather(broker.__aenter__(), broker.__aenter__(), return_exceptions=True)
+    try:
+        assert began[0] is broker
+        assert isinstance(began[1], CellblockError) and "Make a second Broker" in began[1].hint
+        assert succeeded(await within(broker.run(ONE))) == 1
+    finally:
+        await broker.__aexit__(None, None, None)
+
+
+async def test_it_can_be_entered_again_after_its_end_and_after_a_failed_start(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    broker = Broker(settings(tmp_path / "state", pool=POOL))
+    with pytest.raises(CellblockError, match="state"):
+        await broker.__aenter__()
+    (tmp_path / "state").unlink()
+    for _ in range(2):
+        async with broker:
+            assert succeeded(await within(broker.run(ONE))) == 1
+
+
+async def test_a_broker_that_has_ended_has_nothing_to_show(tmp_path: Path) -> None:
+    broker = Broker(settings(tmp_path, pool=POOL))
+    async with broker:
+        assert succeeded(await within(broker.run(ONE))) == 1
+        assert broker.hosts and broker.facts()
+    assert (broker.hosts, broker.warm_workers, broker.host_pid) == ([], 0, None)
+    assert not broker.catalog.servers
+    for ask in (broker.facts, lambda: broker.reconfigure(broker.settings)):
+        with pytest.raises(HostUnavailable):
+            ask()
+    with pytest.raises(HostUnavailable):
+        await broker.run(ONE)
+    await broker.settled()
+    await broker.learnt()
+
+
+@pytest.mark.parametrize("what", ["run", "settled", "learnt", "looked", "reconfigure", "exit"])
+async def test_another_event_loop_is_refused_at_once(tmp_path: Path, what: str) -> None:
+    async with Broker(settings(tmp_path, pool=POOL)) as broker:
+
+        async def reconfigure() -> None:
+            broker.reconfigure(broker.settings)
+
+        work: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "run": lambda: broker.run(ONE),
+            "settled": broker.settled,
+            "learnt": broker.learnt,
+            "looked": broker.looked,
+            "reconfigure": reconfigure,
+            "exit": lambda: broker.__aexit__(None, None, None),
+        }
+        error = await asyncio.to_thread(in_another_loop, work[what])
+        assert isinstance(error, CellblockError) and "another event loop" in error.message, error
+        assert "run_coroutine_threadsafe" in error.hint
+        assert succeeded(await within(broker.run(ONE))) == 1
+
+
+async def test_a_thread_without_a_loop_is_refused_too_and_can_use_the_right_one(tmp_path: Path) -> None:
+    async with Broker(settings(tmp_path, pool=POOL)) as broker:
+        with pytest.raises(CellblockError, match="another event loop"):
+            await asyncio.to_thread(broker.reconfigure, broker.settings)
+        loop = asyncio.get_running_loop()
+
+        def from_a_thread() -> Any:
+            return asyncio.run_coroutine_threadsafe(broker.run(ONE), loop).result(20)
+
+        assert succeeded(await asyncio.to_thread(from_a_thread)) == 1
+
+
+async def test_malformed_requests_are_refused_as_such_and_others_pass(tmp_path: Path) -> None:
+    malformed: list[tuple[str, dict[str, Any]]] = [
+        ("grants", {"grants": [1]}),
+        ("grants", {"grants": "local.*"}),
+        ("grants", {"grants": 7}),
+        ("grants", {"grants": {"tools": "local.*"}}),
+        ("requestedCapabilities", {"requested_capabilities": 3}),
+        ("requestedCapabilities", {"requested_capabilities": "local"}),
+        ("requestedCapabilities", {"requested_capabilities": b"local"}),
+        ("requestedCapabilities", {"requested_capabilities": {"local": 1}}),
+        ("requestedCapabilities", {"requested_capabilities": [1]}),
+        ("limits", {"limits": 5}),
+        ("limits", {"limits": "5"}),
+    ]
+    fine: list[dict[str, Any]] = [
+        {"requested_capabilities": ()},
+        {"requested_capabilities": ("local",)},
+        {"requested_capabilities": {"local": 1}.keys()},
+        {"limits": types.MappingProxyType({"timeoutMs": 5_000})},
+        {"grants": types.MappingProxyType({"tools": ["local.*"]})},
+    ]
+
+    def local() -> None:
+        pass
+
+    async with Broker(settings(tmp_path, pool=POOL), tools=[local]) as broker:
+        for field, arguments in malformed:
+            with pytest.raises(InvalidRequest, match=f"`{field}"):
+                await broker.run(ONE, **arguments)
+        for request in ("x", 5, None, [("code", "1")]):
+            with pytest.raises(InvalidRequest, match="object"):
+                await broker.run_request(request)  # pyright: ignore[reportArgumentType]
+        for arguments in fine:
+            assert succeeded(await within(broker.run(ONE, **arguments))) == 1
