@@ -172,6 +172,9 @@ async def serve(
                     on_serving=lambda: _say_where(front),
                     pages=_pages(broker, encrypted=parsed.tls_cert is not None),
                 )
+                if front.hurried:
+                    # The exit code says that it was not left to end by itself.
+                    raise asyncio.CancelledError
     finally:
         front.close()
 
@@ -206,7 +209,8 @@ def _say_where(front: HttpFrontend) -> None:
 
 
 def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
-    """The first signal drains; the second one cancels this task, and with it everything."""
+    """The first signal drains; the second one ends what is in flight; the next one cancels this task at once, and with
+    it everything."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -215,7 +219,8 @@ def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
     def on_signal() -> None:
         nonlocal told
         if told:
-            task.cancel()
+            if not front.hurry():
+                task.cancel()
             return
         told = True
         sys.stderr.write("cellblock: stopping when the runs in flight have ended; again kills them\n")

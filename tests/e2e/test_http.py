@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -179,6 +180,7 @@ async def test_the_bound_of_draining_ends_what_does_not_end_by_itself(tmp_path: 
 
 
 async def test_a_second_signal_kills(tmp_path: Path) -> None:
+    """But the run's client is told, and stderr has no traceback."""
     async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
         family = running.family()
         async with running.client("auto") as client:
@@ -188,7 +190,24 @@ async def test_a_second_signal_kills(tmp_path: Path) -> None:
             await until_status(running, "/readyz", 503)
             assert running.process.returncode is None
             running.process.terminate()
-            assert await within(running.process.wait()) != 0
+            with pytest.raises(MCPError, match="the time that runs had to end by themselves is over"):
+                await within(call)
+            assert await within(running.process.wait()) == 128 + signal.SIGTERM
+            await until(lambda: not any(map(alive, family)), "no process is left")
+    assert "Traceback" not in "".join(running.said)
+
+
+async def test_signals_without_a_pause_kill_without_a_traceback(tmp_path: Path) -> None:
+    async with daemon(tmp_path, http={"drain_ms": 600_000}) as running:
+        family = running.family()
+        async with running.client("legacy") as client:
+            call = asyncio.create_task(client.call_tool(TOOL, {"code": NEVER}))
+            await until(lambda: recorded(running, "tool", "never"), "the script is in its call")
+            for _ in range(3):
+                running.process.terminate()
+                await asyncio.sleep(0.01)
+            assert await within(running.process.wait()) == 128 + signal.SIGTERM
             await until(lambda: not any(map(alive, family)), "no process is left")
             call.cancel()
             await within(asyncio.gather(call, return_exceptions=True))
+    assert "Traceback" not in "".join(running.said)

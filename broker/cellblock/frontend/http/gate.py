@@ -144,17 +144,21 @@ class Gate:
         if not self._posts:
             self._quiet.set()
 
-    async def drain(self, bound: float) -> bool:
-        """Takes nothing new, waits at most `bound` seconds for what is in flight, and ends the rest.
+    async def drain(self, bound: float, hurried: asyncio.Event) -> bool:
+        """Takes nothing new, waits for what is in flight until `bound` seconds are over or `hurried` is set, and ends
+        the rest.
 
         Returns:
             Whether all ended by itself.
         """
         self._draining = True
+        ends = [asyncio.create_task(event.wait()) for event in (self._quiet, hurried)]
         try:
-            async with asyncio.timeout(bound):
-                await self._quiet.wait()
-        except TimeoutError:
+            await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        if not self._quiet.is_set():
             for exchange in self._posts:
                 exchange.end(
                     "The daemon is stopping, and the time that runs had to end by themselves is over."

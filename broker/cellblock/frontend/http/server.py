@@ -102,6 +102,8 @@ class HttpFrontend:
         self._settings = settings
         self._options = options
         self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._drained = False
         self._socket = address.bind()
         try:
             self.port: int = self._socket.getsockname()[1]
@@ -131,6 +133,22 @@ class HttpFrontend:
     def stop(self) -> None:
         """Begins to drain: nothing new is taken, and what is in flight has its bound to end."""
         self._stopping.set()
+
+    def hurry(self) -> bool:
+        """What is in flight has no time left: it ends as at the bound of draining, and its answers go out.
+
+        Returns:
+            Whether there was draining to cut short; there is once at most.
+        """
+        if self._hurried.is_set() or self._drained:
+            return False
+        self._hurried.set()
+        return True
+
+    @property
+    def hurried(self) -> bool:
+        """Whether draining was cut short."""
+        return self._hurried.is_set()
 
     def close(self) -> None:
         """Gives the address back; for a front-end that does not get to serve."""
@@ -209,9 +227,10 @@ class HttpFrontend:
                 finally:
                     stopping.cancel()
                 server.end_streams()
-                drained = await gate.drain(self._settings.drain_ms / 1000)
+                drained = await gate.drain(self._settings.drain_ms / 1000, self._hurried)
+                self._drained = True
                 if not drained:
-                    logger.warning("runs in flight are ended: the bound of draining is over")
+                    logger.warning("runs in flight are ended: the time to drain is over")
             # The manager has closed all sessions and with them the streams that would never end by themselves.
             web.should_exit = True
             await serving
