@@ -19,6 +19,7 @@ from cellblock.catalog.naming import identifier
 from cellblock.config import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of
 from cellblock.visible_text import is_visible
+from cellblock_worker.protocol import MAX_NAME_CHARS
 
 SHOWN_NAME_CHARS: Final = 80
 """Of an upstream's own name in a sentence."""
@@ -58,6 +59,9 @@ def digest(canonical_json: bytes) -> str:
 
 def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
     """A tool's definition, or why it is left out: the first cap that it is over."""
+    if len(tool.name) > MAX_NAME_CHARS:
+        why = f"its name has {len(tool.name)} characters, over {MAX_NAME_CHARS}"
+        return left_out(tool.name, why, "Report it to the server's authors.")
     if len(tool.name) > settings.max_name_chars:
         return _over(tool.name, "its name", len(tool.name), "characters", "max_name_chars", settings)
     for what, text in (("title", tool.title), ("description", tool.description)):

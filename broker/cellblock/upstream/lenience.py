@@ -96,4 +96,4 @@ def _softened(tool: object) -> dict[str, Any] | str:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:100]
         return f"its {where}: {first['msg'][:100]}"
-    return softened
+    return softened if softened["name"] else "its name is empty"

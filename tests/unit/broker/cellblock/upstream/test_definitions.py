@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cellblock.catalog.model import Withheld
 from cellblock.config import UpstreamSettings
 from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
+from cellblock_worker.protocol import MAX_NAME_CHARS
 
 SETTINGS = UpstreamSettings()
 
@@ -186,3 +187,15 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
     admitted = admit(tool, SETTINGS)
     assert isinstance(admitted, ToolDefinition)
     assert admitted.as_json() == raw
+
+
+def test_a_name_that_no_message_can_hold_is_left_out_whatever_the_setting() -> None:
+    raised = UpstreamSettings(max_name_chars=10_000)
+    schema = {"type": "object"}
+    assert isinstance(
+        admit(types.Tool(name="n" * MAX_NAME_CHARS, input_schema=schema), raised), ToolDefinition
+    )
+    refused = admit(types.Tool(name="n" * (MAX_NAME_CHARS + 1), input_schema=schema), raised)
+    assert isinstance(refused, Withheld)
+    assert f"{MAX_NAME_CHARS + 1} characters, over {MAX_NAME_CHARS}" in refused.why
+    assert "max_name_chars" not in refused.hint

@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
-from cellblock.upstream.lenience import as_arguments, restore, schemas_of, soften
+from cellblock.upstream.lenience import as_arguments, malformed_of, restore, schemas_of, soften
 
 
 def listed(*tools: Any) -> types.ListToolsResult:
@@ -46,9 +46,11 @@ def test_an_ordinary_tool_is_untouched() -> None:
     assert tool.meta == {"x": 1}
 
 
-@pytest.mark.parametrize("bad", [5, None, {}, {"name": 5}, {"name": "x", "description": []}])
+@pytest.mark.parametrize("bad", [5, None, {}, {"name": 5}, {"name": "x", "description": []}, {"name": ""}])
 def test_a_malformed_tool_costs_no_other(bad: Any) -> None:
-    assert [tool.name for tool in listed(bad, {"name": "good"}).tools] == ["good"]
+    page = listed(bad, {"name": "good"})
+    assert [tool.name for tool in page.tools] == ["good"]
+    assert len(malformed_of(page)) == 1
 
 
 def test_other_messages_pass_as_they_are() -> None:
