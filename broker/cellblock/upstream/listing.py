@@ -40,7 +40,7 @@ async def list_tools(
         settings: The caps.
 
     Raises:
-        TimeoutError: Not even one page came within `upstream.list_timeout_ms`.
+        TimeoutError: Not even one page came within `upstream.list_timeout_ms`, as it says.
         MCPError: The server refused; what `fetch` raises goes through.
     """
     reader = _Reader(settings)
@@ -63,7 +63,9 @@ async def list_tools(
                 cursor = page.next_cursor
     except TimeoutError:
         if pages == 0:
-            raise
+            raise TimeoutError(
+                f"no tool list within upstream.list_timeout_ms = {settings.list_timeout_ms}"
+            ) from None
         reader.listing.notes.append(
             f"Its tool list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
             f"{pages} pages of it are used."

@@ -226,7 +226,6 @@ class UpstreamSession:
 
     async def _connect_and_serve(self) -> None:
         ended = self._ended = asyncio.Event()
-        bound = self._settings.connect_timeout_ms / 1000
         passed_on = self._settings.passed_on
         async with stderr_log(self._log_file, self._redactor) as log:
             client = Client(
@@ -247,22 +246,33 @@ class UpstreamSession:
                 list_roots_callback=self._routing.roots if "roots" in passed_on else None,
                 cache=None,
             )
-            try:
-                async with contextlib.AsyncExitStack() as stack:
-                    async with asyncio.timeout(bound):
-                        await stack.enter_async_context(client)
-                        self.facts = await self._learn(client)
-                    self._client = client
-                    self._ready_at = asyncio.get_running_loop().time()
-                    self._move(State.READY, "")
-                    await self._serve(client, ended)
-                    self._client = None
-                    # Closing takes a while, in which no script should be offered what cannot be called.
-                    self._move(State.WAITING, self._cut or _CLOSED_BY_SERVER)
-            except TimeoutError:
-                raise ToolCallError(
-                    f"no tool list within {bound:g} s", hint="", certainty=Certainty.NOT_STARTED
-                ) from None
+            async with contextlib.AsyncExitStack() as stack:
+                await self._begin(client, stack)
+                self._client = client
+                self._ready_at = asyncio.get_running_loop().time()
+                self._move(State.READY, "")
+                await self._serve(client, ended)
+                self._client = None
+                # Closing takes a while, in which no script should be offered what cannot be called.
+                self._move(State.WAITING, self._cut or _CLOSED_BY_SERVER)
+
+    async def _begin(self, client: Client, stack: contextlib.AsyncExitStack) -> None:
+        """Connects and reads the tool list, within `upstream.connect_timeout_ms`."""
+        late = "it did not answer `initialize`"
+        clock = asyncio.timeout(self._settings.connect_timeout_ms / 1000)
+        try:
+            async with clock:
+                await stack.enter_async_context(client)
+                late = "no tool list"
+                self.facts = await self._learn(client)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise ToolCallError(
+                f"{late} within upstream.connect_timeout_ms = {self._settings.connect_timeout_ms}",
+                hint="",
+                certainty=Certainty.NOT_STARTED,
+            ) from None
 
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
         """Until the connection ends: lists tools anew whenever the server says that they changed."""

@@ -40,7 +40,9 @@ def test_commands_that_are_there() -> None:
     [
         ("the server refused the connection: HTTP 401", "credentials"),
         ("HTTP 404", "/mcp"),
-        ("no tool list within 30 s", "connect_timeout_ms"),
+        ("no tool list within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("it did not answer `initialize` within upstream.connect_timeout_ms = 30000", "downloaded"),
+        ("no tool list within upstream.list_timeout_ms = 20000", "raise upstream.list_timeout_ms"),
         ("All connection attempts failed", "URL"),
         ("the connection was closed by the server", "upstream-x.log"),
         ("something else", "by hand"),

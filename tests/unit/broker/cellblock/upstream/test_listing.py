@@ -96,5 +96,5 @@ async def test_silence_from_the_start_is_a_timeout() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"^no tool list within upstream\.list_timeout_ms = 50$"):
         await list_tools(fetch, UpstreamSettings(list_timeout_ms=50))

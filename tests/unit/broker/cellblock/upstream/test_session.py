@@ -4,13 +4,59 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from pathlib import Path
+
+import pytest
 
 from cellblock.config import ServerConfig, UpstreamSettings
 from cellblock.upstream.session import CLOSE_BOUND_SECONDS, State, UpstreamSession
+from support import until
 
 MOMENTS = 200
 """Enough that some meet the moment in which a connection fails."""
+
+
+SILENT = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == sys.argv[1] or "id" not in asked:
+        continue
+    answer = {"error": {"code": -32601, "message": "unknown"}}
+    if asked["method"] == "initialize":
+        answer = {"result": {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                             "serverInfo": {"name": "silent", "version": "1"}}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("silent_at", "bounds", "why"),
+    [
+        (
+            "initialize",
+            (1_500, 20_000),
+            "it did not answer `initialize` within upstream.connect_timeout_ms = 1500",
+        ),
+        ("tools/list", (1_500, 20_000), "no tool list within upstream.connect_timeout_ms = 1500"),
+        ("tools/list", (20_000, 300), "no tool list within upstream.list_timeout_ms = 300"),
+    ],
+)
+async def test_a_silent_server_is_told_with_what_it_did_not_answer(
+    tmp_path: Path, silent_at: str, bounds: tuple[int, int], why: str
+) -> None:
+    config = ServerConfig(command=sys.executable, args=["-I", "-c", SILENT, silent_at])
+    settings = UpstreamSettings(
+        connect_timeout_ms=bounds[0], list_timeout_ms=bounds[1], retry_first_ms=60_000
+    )
+    session = UpstreamSession("silent", config, settings, log_dir=tmp_path, on_change=lambda: None)
+    session.start()
+    try:
+        await until(lambda: session.state is State.WAITING, "it has given up")
+        assert session.reason == why
+    finally:
+        await session.close()
 
 
 async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(tmp_path: Path) -> None:
