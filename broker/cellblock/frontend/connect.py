@@ -33,6 +33,7 @@ from cellblock.errors import CellblockError, ConfigError
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.stdin import StdinLines
 from cellblock.frontend.stdout import StdoutLines
+from cellblock.frontend.unreadable import AnsweringStream
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -157,7 +158,7 @@ async def relay_stdio(daemon: Daemon) -> None:
             async with stdio_server(
                 stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
             ) as (from_client, to_client):
-                relay = Relay(daemon, from_client, to_client)
+                relay = Relay(daemon, AnsweringStream(from_client, to_client), to_client)
                 try:
                     lost = await relay.run(client)
                 finally:

@@ -30,6 +30,7 @@ from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import StdinLines
 from cellblock.frontend.stdout import StdoutLines
+from cellblock.frontend.unreadable import AnsweringStream
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -228,7 +229,8 @@ async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
         async with stdio_server(
             stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
         ) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+            incoming = AnsweringStream(read, write)
+            await server.run(incoming, write, server.create_initialization_options())
             if output is not None:
                 output.say_farewell()
     finally:

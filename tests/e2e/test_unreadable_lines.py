@@ -1,0 +1,69 @@
+"""A stdio client whose lines are no messages is told so, and served on: by `serve --stdio` and by `connect`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from http_daemon import INITIALIZE, daemon
+from support import CELLBLOCK, within
+
+LINES = (
+    b"no json\n",
+    b"\n",
+    b'{"jsonrpc":"2.0","id":11,"method":"tools/call","params":[]}\n',
+    b'{"id":12,"method":"ping"}\n',
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":[]}\n',
+)
+TOLD = [(None, -32700), (11, -32602), (12, -32600)]
+
+
+@asynccontextmanager
+async def started(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK), *options, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+    )
+    try:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await within(process.wait()) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    return json.loads(await within(process.stdout.readline(), 60))
+
+
+async def check(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+    assert "result" in await said(process)
+    process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    process.stdin.write(b"".join(LINES))
+    answers = [await said(process) for _ in TOLD]
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == TOLD
+    process.stdin.write(b'{"jsonrpc":"2.0","id":13,"method":"ping"}\n')
+    assert await said(process) == {"jsonrpc": "2.0", "id": 13, "result": {}}
+
+
+async def test_over_stdio(tmp_path: Path) -> None:
+    async with started("serve", "--stdio", "--state-dir", str(tmp_path)) as process:
+        await check(process)
+
+
+async def test_over_a_relay_to_a_daemon(tmp_path: Path) -> None:
+    async with (
+        daemon(tmp_path) as running,
+        started("connect", "--url", running.url, "--state-dir", str(tmp_path / "s")) as process,
+    ):
+        await check(process)
