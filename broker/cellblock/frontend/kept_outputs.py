@@ -16,7 +16,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -24,6 +23,7 @@ from typing import Final, Literal, TypeVar
 from cellblock.callbacks import Listeners
 from cellblock.config_outputs import OutputSettings
 from cellblock.errors import ConfigError
+from cellblock.frontend.disk_thread import DiskThread
 from cellblock.frontend.outputs_disk import on_disk, write_within
 from cellblock.socket_dir import make_locked, remove_stale
 
@@ -40,6 +40,9 @@ MAX_KEPT: Final = 256
 
 DISK_SECONDS: Final = 20.0
 """For the disk to write or read one output; 16 MiB take 10 ms."""
+
+CLOSE_SECONDS: Final = 5.0
+"""For the disk to remove everything at the end; what is left then, the next front-end removes at its start."""
 
 Part = Literal["result", "logs"]
 
@@ -103,7 +106,7 @@ class KeptOutputs:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         remove_stale(parent)
         self._folder, self._lock = make_locked(parent)
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="cellblock-outputs")
+        self._disk = DiskThread()
         # Oldest first: all are kept for the same time.
         self._kept: dict[str, Kept] = {}
         self._used: Counter[str] = Counter()
@@ -161,14 +164,13 @@ class KeptOutputs:
             kept for kept in reversed(self._kept.values()) if kept.owner == owner and kept.expires_at > now
         ]
 
-    def close(self) -> None:
-        """Removes everything."""
+    async def close(self) -> None:
+        """Removes everything, within `CLOSE_SECONDS`."""
         if self._timer is not None:
             self._timer.cancel()
-        self._disk.shutdown(wait=True, cancel_futures=True)
         self._kept.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._lock)
+        if not await self._disk.close(self._remove_all, CLOSE_SECONDS):
+            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._folder)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -229,6 +231,11 @@ class KeptOutputs:
         async with asyncio.timeout(DISK_SECONDS):
             return await asyncio.wrap_future(future)
 
+    def _remove_all(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        # Until then the folder is ours, and nobody else removes it.
+        os.close(self._lock)
+
     def _file(self, kept: Kept) -> Path:
         return self._folder / kept.output_id
 
@@ -256,7 +263,7 @@ async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[K
     try:
         yield kept
     finally:
-        kept.close()
+        await kept.close()
 
 
 def _read(file: Path, start: int, size: int) -> str:

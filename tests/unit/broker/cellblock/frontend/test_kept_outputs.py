@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from cellblock.config_outputs import OutputSettings
 from cellblock.frontend import kept_outputs
 from cellblock.frontend.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
-from support import until
+from support import until, within
 
 MIB = 1024 * 1024
 
@@ -31,10 +32,10 @@ SETTINGS = OutputSettings(
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[KeptOutputs]:
+async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
     made = KeptOutputs(SETTINGS, tmp_path / "outputs")
     yield made
-    made.close()
+    await made.close()
     assert list((tmp_path / "outputs").iterdir()) == []
 
 
@@ -203,4 +204,56 @@ async def test_pages_are_the_whole(text: str) -> None:
             assert "".join(pages) == text
             assert all(len(page.encode()) <= SETTINGS.page_bytes + 3 for page in pages)
         finally:
-            kept.close()
+            await kept.close()
+
+
+HUNG = """
+import asyncio, pathlib, sys, threading
+from cellblock.config_outputs import OutputSettings
+from cellblock.frontend import kept_outputs
+from cellblock.frontend.kept_outputs import Output, Owner, keeping
+
+kept_outputs.CLOSE_SECONDS = 0.2
+kept_outputs.DISK_SECONDS = 0.1
+kept_outputs.write_within = lambda *_: threading.Event().wait()
+
+
+async def main():
+    beats = 0
+
+    async def beat():
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0.01)
+            beats += 1
+
+    async with keeping(OutputSettings(inline_bytes=1024), pathlib.Path(sys.argv[1])) as kept:
+        try:
+            await kept.keep(Owner("a", "a"), [Output("result", "text/plain", b"x")])
+        except TimeoutError:
+            pass
+        beating = asyncio.create_task(beat())
+        await asyncio.sleep(0)
+    print("closed, and the loop went on:", beats > 3)
+    beating.cancel()
+
+
+asyncio.run(main())
+"""
+
+
+async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HUNG, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        said, _ = await within(process.communicate())
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (said.decode().strip(), process.returncode) == ("closed, and the loop went on: True", 0)
+    # What was left behind goes with the next start.
+    (left,) = (tmp_path / "outputs").iterdir()
+    async with keeping(SETTINGS, tmp_path):
+        assert not left.exists()
