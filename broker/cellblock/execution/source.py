@@ -11,6 +11,7 @@ loses 150 ms in retries.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -67,6 +68,9 @@ class Script:
     computed: bool = False
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
+    _moved: dict[int, tuple[list[int], list[int]]] = field(
+        default_factory=dict[int, tuple[list[int], list[int]]]
+    )
 
     def place(self, line: int, column: int) -> str:
         """`script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
@@ -86,15 +90,29 @@ class Script:
 
     def original_column(self, line: int, column: int) -> int:
         """The column in the agent's own source of a position in `text`, both as in `script_lines`."""
-        shift = 0
-        for edit in self._edits.get(line, ()):
-            start = edit.column + shift
-            if column < start:
-                break
-            if column < start + edit.new:
-                return edit.column
-            shift += edit.new - edit.old
-        return column - shift
+        edits = self._edits.get(line)
+        if edits is None:
+            return column
+        starts, shifts = self._starts_and_shifts(line, edits)
+        at = bisect_right(starts, column) - 1
+        if at < 0:
+            return column
+        return edits[at].column if column < starts[at] + edits[at].new else column - shifts[at]
+
+    def _starts_and_shifts(self, line: int, edits: list[_Edit]) -> tuple[list[int], list[int]]:
+        """Where a line's edits begin in `text`, and how far what follows each has moved; counted once, as a result may
+        be full of places in a line of very many imports."""
+        known = self._moved.get(line)
+        if known is None:
+            starts: list[int] = []
+            shifts: list[int] = []
+            shift = 0
+            for edit in edits:
+                starts.append(edit.column + shift)
+                shift += edit.new - edit.old
+                shifts.append(shift)
+            known = self._moved[line] = starts, shifts
+        return known
 
 
 def encoded(code: str) -> bytes:

@@ -310,3 +310,17 @@ def test_after_a_text_that_was_given_up_the_parser_works(monkeypatch: pytest.Mon
 def test_a_comment_without_end_is_left_to_the_engine(code: str) -> None:
     """Deno's type stripping would take it for an empty rest and run the script without it."""
     assert prepare(code, lambda _: None, "data:,").media_type == JAVASCRIPT
+
+
+def test_many_places_in_a_line_of_many_imports_take_no_longer_than_in_one_of_few() -> None:
+    def seconds(imports: int) -> float:
+        code = " ".join('import("@codemode/x");' for _ in range(imports))
+        script = prepare(code, lambda _: URL, URL)
+        started = time.perf_counter()
+        for column in range(1, 4_000):
+            script.original_column(1, column * 7)
+        return time.perf_counter() - started
+
+    ratios = [seconds(900) / seconds(9) for _ in range(5)]
+    # It was eighty.
+    assert min(ratios) < 10
