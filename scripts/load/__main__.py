@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock_worker import confinement
-from load import fronts, report, stages, targets, tree
+from load import floor, fronts, report, stages, targets, tree
 from load.drive import Outcome, closed, poisson
 from load.scenarios import BY_NAME, HONEST, TRIVIAL, Scenario, mixed
 from load.yardsticks import BareDeno
@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument(
         "--flat", type=int, metavar="N", help="runs for the memory curve (20000; 0 with --quick)"
     )
-    parser.add_argument("--only", choices=["targets", "sweep", "stages"], help="measure one part")
+    parser.add_argument("--only", choices=["targets", "sweep", "stages", "floor"], help="measure one part")
     parser.add_argument(
         "--front",
         action="append",
@@ -107,6 +107,12 @@ async def _measure(options: argparse.Namespace) -> report.Result:
                 result["stages"] = await stages.of_broker(front.broker, 20 if quick else 200)
                 confinement.use_isolation("auto")
                 result["worker"] = await stages.of_worker(5 if quick else 40)
+            if only == "floor" or (only is None and not quick):
+                say("the thinnest chain of the same parts, in turns with Cellblock")
+                try:
+                    result["floor"] = await floor.measure(front, bare, folder, quick=quick)
+                except floor.NoFloor as error:
+                    say(f"left out: {error}")
             if only in (None, "targets"):
                 found = await targets.Targets(folder, bare, quick=quick, say=say).embedded(front)
                 for number, opened in enumerate((fronts.over_stdio, fronts.over_http)):

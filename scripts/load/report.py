@@ -106,6 +106,19 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
             f"| {row['target']} | {row['what']} | {row['measured']:.3g}{unit} | {row['bound']:.3g}{unit} "
             f"| {met} | {row['detail']} |"
         )
+    if result.get("floor"):
+        text += [
+            "\n## The thinnest chain of the same parts\n",
+            "Python, ZeroMQ, Python, pipes and a warm Deno process for one run, without any of Cellblock: nothing is "
+            "checked, capped, logged or looked at. Isolated: with bubblewrap and the seccomp filter.\n",
+            "| target | what | thin | isolated | Cellblock | bound |",
+            "|---|---|---:|---:|---:|---:|",
+        ]
+        text += [
+            f"| {row['target']} | {row['what']} | {row['thin']:.3g} | {row['isolated']:.3g} | {row['ours']:.3g} "
+            f"| {row['bound']:.3g} |"
+            for row in result["floor"]
+        ]
     text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
     text += [
         f"| {name} | {value:.2f} |" for part in ("stages", "worker") for name, value in result[part].items()
