@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import pytest
@@ -101,9 +101,10 @@ def test_a_configuration_from_a_process_substitution_is_read_once(
     assert b"JSON" not in done.stderr
 
 
-async def _serving(
+@contextlib.asynccontextmanager
+async def serving(
     folder: Path, *options: str, early: bool = False
-) -> tuple[asyncio.subprocess.Process, list[str]]:
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, list[str]]]:
     """A daemon that has said where it serves; with `early` it gets a SIGHUP as soon as it knows what that is."""
     process = await asyncio.create_subprocess_exec(
         str(CELLBLOCK),
@@ -113,52 +114,53 @@ async def _serving(
         stdout=DEVNULL,
         stderr=PIPE,
     )
-    if early:
-        while not catches(process.pid, signal.SIGHUP):  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.001)
-        process.send_signal(signal.SIGHUP)
-    said: list[str] = []
+    try:
+        if early:
+            while not catches(process.pid, signal.SIGHUP):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+            process.send_signal(signal.SIGHUP)
+        said: list[str] = []
+        await hears(process, said, "the token is in")
+        yield process, said
+        process.terminate()
+        assert await within(process.wait(), 20) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def hears(process: asyncio.subprocess.Process, said: list[str], wanted: str) -> None:
+    """Reads what the daemon says until it has said this."""
     assert process.stderr is not None
-    while not said or "the token is in" not in said[-1]:
+    while not any(wanted in line for line in said):
         line = (await within(process.stderr.readline(), 60)).decode()
         assert line, f"it ended: {said}"
         said.append(line)
-    return process, said
-
-
-async def _hears(process: asyncio.subprocess.Process, said: list[str], wanted: str) -> None:
-    assert process.stderr is not None
-    while not any(wanted in line for line in said):
-        line = (await within(process.stderr.readline(), 20)).decode()
-        assert line, f"it ended: {said}"
-        said.append(line)
-
-
-async def _ends(process: asyncio.subprocess.Process) -> None:
-    process.terminate()
-    assert await within(process.wait(), 20) == 0
 
 
 async def test_a_reload_of_a_daemon_without_a_file_says_so_and_ends_nothing(tmp_path: Path) -> None:
-    process, said = await _serving(tmp_path)
-    process.send_signal(signal.SIGHUP)
-    await _hears(process, said, "nothing to read again: it was started without a file")
-    await _ends(process)
+    async with serving(tmp_path) as (process, said):
+        process.send_signal(signal.SIGHUP)
+        await hears(process, said, "nothing to read again: it was started without a file")
 
 
 async def test_a_reload_that_comes_while_a_daemon_starts_is_done_then(tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    process, said = await _serving(tmp_path, "--config", str(config), early=True)
-    await _hears(process, said, "nothing has changed")
-    await _ends(process)
+    async with serving(tmp_path, "--config", str(config), early=True) as (process, said):
+        await hears(process, said, "nothing has changed")
 
 
 async def test_a_daemon_whose_file_was_a_pipe_reads_it_once(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    serving = asyncio.create_task(_serving(tmp_path, "--config", str(fifo)))
-    await asyncio.to_thread(fifo.write_text, json.dumps({"mcpServers": {}}))
-    process, said = await serving
-    process.send_signal(signal.SIGHUP)
-    await _hears(process, said, "is no regular file")
-    await _ends(process)
+    words = ["sh", "-c", 'echo "{}" > "$0"', str(fifo)]
+    writer = await asyncio.create_subprocess_exec(*words)
+    try:
+        async with serving(tmp_path, "--config", str(fifo)) as (process, said):
+            process.send_signal(signal.SIGHUP)
+            await hears(process, said, "is no regular file")
+    finally:
+        if writer.returncode is None:
+            writer.kill()
+        await writer.wait()
