@@ -95,7 +95,7 @@ async def test_once_for_people_and_for_machines(served: Daemon) -> None:
     assert code == 0
     assert (state["pool"]["capacity"], state["runs"]["byOutcome"]) == (16, {"ok": 1})
     assert state["upstreams"][0]["calls"] == {"ok": 1}
-    assert state["knowledge"][0]["tools"] == 16
+    assert state["knowledge"][0]["tools"] == 17
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03", b"\x1b"])

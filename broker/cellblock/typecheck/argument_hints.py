@@ -10,17 +10,11 @@ from cellblock.typecheck.likely import MAX_NAMED, likely_member, listed
 from cellblock.typecheck.printed_types import element_of, members_of, nested_place, parameters_of
 from cellblock.typecheck.verdict import Complaint
 
-_UNKNOWN_PROPERTY: Final = re.compile(
-    r"may only specify known properties, (?:but|and) '(.+?)' does not exist in type '(.*?)'\."
-    r"(?: Did you mean to write '[^']*'\?)?$",
-    re.DOTALL | re.MULTILINE,
-)
-_MISSING_PROPERTY: Final = re.compile(r"Property '(.+?)' is missing in type")
-_MISSING_PROPERTIES: Final = re.compile(
-    r"is missing the following properties from type '(.*)': (.+)", re.DOTALL
-)
+_UNKNOWN: Final = "may only specify known properties, "
+_MISSING_ONE: Final = "' is missing in type"
+_MISSING_SOME: Final = "is missing the following properties from type '"
+_NOT_ASSIGNABLE: Final = "' is not assignable to type '"
 _MORE: Final = re.compile(r",? and \d+ more\.?$")
-_NOT_AN_ARRAY: Final = re.compile(r"Type '([^\n]*)' is not assignable to type '([^\n]*\[\])'\.?$")
 _OF_PROPERTY: Final = re.compile(r"Types of property '([^'\n]+)' are incompatible")
 _ARITY: Final = frozenset({2554, 2555})
 
@@ -33,20 +27,20 @@ def argument_hint(complaint: Complaint, suggested: str | None, declarations: str
         suggested: The name that the compiler suggests.
         declarations: What the script was checked against.
     """
-    unknown = _UNKNOWN_PROPERTY.search(complaint.message)
-    if unknown:
-        return _unknown_hint(complaint, unknown[1].strip("\"'"), unknown[2], suggested, declarations)
+    unknown = _unknown_property(complaint.message)
+    if unknown is not None:
+        return _unknown_hint(complaint, *unknown, suggested, declarations)
     if suggested:
         return f"Did you mean `{suggested}`?"
     array = _array_hint(complaint)
     if array is not None:
         return array
-    missing = _MISSING_PROPERTY.search(complaint.message)
+    missing = _missing_property(complaint.message)
     if missing:
-        return _missing_hint(complaint, f"`{missing[1]}`")
-    several = _MISSING_PROPERTIES.search(complaint.message)
-    if several:
-        names = _MORE.sub("", several[2]).split(", ")
+        return _missing_hint(complaint, f"`{missing}`")
+    several = _missing_properties(complaint.message)
+    if several is not None:
+        names = _MORE.sub("", several[1]).split(", ")
         return _missing_hint(complaint, ", ".join(f"`{name}`" for name in names[:MAX_NAMED]))
     if complaint.module and not complaint.module.startswith(SERVERS_PREFIX):
         taken = parameters_of(complaint.called, declarations, complaint.module)
@@ -87,14 +81,14 @@ def _unknown_hint(
 def _array_hint(complaint: Complaint) -> str | None:
     """Of something else where an array is wanted."""
     deepest = complaint.message.splitlines()[-1].strip()
-    several = _MISSING_PROPERTIES.search(deepest)
-    if several and element_of(several[1]) is not None and "length" in several[2].split(", "):
-        of_objects = bool(members_of(several[1]).types)
+    several = _missing_properties(deepest)
+    if several is not None and element_of(several[0]) is not None and "length" in several[1].split(", "):
+        of_objects = bool(members_of(several[0]).types)
     else:
-        given = _NOT_AN_ARRAY.search(deepest)
-        if given is None or element_of(given[2]) is None or element_of(given[1]) is not None:
+        types = _not_an_array(deepest)
+        if types is None or element_of(types[1]) is None or element_of(types[0]) is not None:
             return None
-        of_objects = bool(members_of(given[2]).types)
+        of_objects = bool(members_of(types[1]).types)
     inner = _OF_PROPERTY.findall(complaint.message)
     return _pass_array(inner[-1] if inner else complaint.owner, of_objects=of_objects)
 
@@ -106,3 +100,41 @@ def _pass_array(owner: str, *, of_objects: bool) -> str:
 
 def _missing_hint(complaint: Complaint, names: str) -> str:
     return f"Add {names} to `{complaint.owner}`." if complaint.owner else f"Add {names} to the input."
+
+
+# The compiler's messages quote names and types that scripts and servers have made: no pattern, which would be tried at
+# each place of a long one.
+
+
+def _unknown_property(message: str) -> tuple[str, str] | None:
+    """Name and type of "… may only specify known properties, and 'NAME' does not exist in type 'TYPE'."."""
+    _, found, rest = message.partition(_UNKNOWN)
+    if not found or rest[:5] not in ("but '", "and '"):
+        return None
+    name, found, rest = rest[5:].partition("' does not exist in type '")
+    end = rest.find("'.") if found else -1
+    while (
+        end >= 0 and not rest.startswith(("\n", " Did you mean to write '"), end + 2) and len(rest) > end + 2
+    ):
+        end = rest.find("'.", end + 1)
+    return (name.strip("\"'"), rest[:end]) if name and end >= 0 else None
+
+
+def _missing_property(message: str) -> str:
+    """NAME of "Property 'NAME' is missing in type …"; empty where there is none."""
+    before, found, _ = message.partition(_MISSING_ONE)
+    return before.rpartition("Property '")[2] if found and "Property '" in before else ""
+
+
+def _missing_properties(message: str) -> tuple[str, str] | None:
+    """Type and names of "… is missing the following properties from type 'TYPE': NAME, NAME"."""
+    rest = message.partition(_MISSING_SOME)[2]
+    kind, found, names = rest.rpartition("': ")
+    return (kind, names) if found and names else None
+
+
+def _not_an_array(line: str) -> tuple[str, str] | None:
+    """Both types of "Type 'GIVEN' is not assignable to type 'WANTED[]'."."""
+    rest = line.removesuffix(".").partition("Type '")[2]
+    given, found, wanted = rest.removesuffix("'").rpartition(_NOT_ASSIGNABLE)
+    return (given, wanted) if found and rest.endswith("[]'") else None

@@ -19,8 +19,10 @@ MAX_NESTED: Final = 4
 MAX_READ: Final = 32
 """Types read in one such search; a named one is looked for in all declarations."""
 
+# What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
 _TOKEN: Final = re.compile(
-    r"""(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`[^`]*`)|(?P<note>/\*.*?\*/|//[^\n]*)"""
+    r"""(?P<text>"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?|`[^`]*+`?)"""
+    r"""|(?P<note>/\*(?:[^*]|\*(?!/))*+(?:\*/)?|//[^\n]*)"""
     r"""|(?P<arrow>=>)|(?P<open>[{\[(<])|(?P<close>[}\])>])|(?P<other>[^"'`/={}\[\]()<>;,|&]+|.)""",
     re.DOTALL,
 )
