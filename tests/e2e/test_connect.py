@@ -111,8 +111,10 @@ async def test_a_client_that_sends_everything_at_once_and_closes_gets_its_answer
         assert process.stdin is not None
         process.stdin.write(b"this is no JSON\n")
         process.stdin.close()
-        assert (await answer(process))["result"]["serverInfo"]["name"] == "cellblock"
-        assert (await answer(process))["result"]["structuredContent"]["result"] == 7
+        answers = {found["id"]: found for found in [await answer(process) for _ in range(3)]}
+        assert answers[INITIALIZE["id"]]["result"]["serverInfo"]["name"] == "cellblock"
+        assert answers[2]["result"]["structuredContent"]["result"] == 7
+        assert answers[None]["error"]["code"] == -32700
         assert await within(process.wait(), 60) == 0
 
 

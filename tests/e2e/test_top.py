@@ -156,7 +156,7 @@ async def test_servers_schemas_keys_and_no_colour(served: Daemon) -> None:
     async with shown(served, env={"NO_COLOR": "1"}) as terminal:
         terminal.press(b"s")
         page = await shows(terminal, "SCHEMA KNOWLEDGE", "RESULTS SEEN")
-        assert re.search(r"plain +16 .* 15 unknown|plain +16 .*observed", page)
+        assert re.search(r"plain +17 .* 16 unknown|plain +17 .*observed", page)
         terminal.press(b"?")
         await shows(terminal, "select the next run")
         terminal.press(b"\x1b")
