@@ -322,8 +322,8 @@ class Broker:
             )
 
     def _forget(self) -> None:
-        """Nothing of a broker that has ended is to be asked, or taken for running."""
-        self._registry = self._workers = self._learner = self._outputs = self._loop = None
+        """Nothing of a broker that has ended is taken for running; what it has learnt of outputs can still be asked."""
+        self._registry = self._workers = self._loop = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         section = self._settings.cellblock
