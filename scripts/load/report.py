@@ -95,10 +95,13 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
         f"{about['cores']} cores, {about['memory_gib']} GiB, {about['system']}, Python {about['python']}, "
         f"Deno {about['deno']}, pyzmq {about['pyzmq']}, mcp {about['mcp']}; load before it "
         f"{about['load_average_before']}; `scripts/loadtest{' --quick' if result['quick'] else ''}`.\n",
-        "## Targets\n",
-        "| target | what | measured | bound | met | figures |",
-        "|---|---|---:|---:|---|---|",
     ]
+    if result["targets"]:
+        text += [
+            "## Targets\n",
+            "| target | what | measured | bound | met | figures |",
+            "|---|---|---:|---:|---|---|",
+        ]
     for row in result["targets"]:
         unit = f" {row['unit']}" if row["unit"] else ""
         met = "yes" if row["met"] else "**no**"
@@ -107,28 +110,18 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
             f"| {met} | {row['detail']} |"
         )
     if result.get("floor"):
+        text += _floor_table(result["floor"])
+    stages = [(name, value) for part in ("stages", "worker") for name, value in result[part].items()]
+    if stages:
+        text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
+        text += [f"| {name} | {value:.2f} |" for name, value in stages]
+    if result["sweep"]:
         text += [
-            "\n## The thinnest chain of the same parts\n",
-            "Python, ZeroMQ, Python, pipes and a warm Deno process for one run, without any of Cellblock: nothing is "
-            "checked, capped, logged or looked at. Isolated: with bubblewrap and the seccomp filter.\n",
-            "| target | what | thin | isolated | Cellblock | bound |",
-            "|---|---|---:|---:|---:|---:|",
+            "\n## Closed load\n",
+            "CPU is the whole machine's; peak memory is the private memory of the process tree, this harness in it.\n",
+            f"| front | scenario | clients {LOAD_COLUMNS}",
+            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
-        text += [
-            f"| {row['target']} | {row['what']} | {row['thin']:.3g} | {row['isolated']:.3g} | {row['ours']:.3g} "
-            f"| {row['bound']:.3g} |"
-            for row in result["floor"]
-        ]
-    text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
-    text += [
-        f"| {name} | {value:.2f} |" for part in ("stages", "worker") for name, value in result[part].items()
-    ]
-    text += [
-        "\n## Closed load\n",
-        "CPU is the whole machine's; peak memory is the private memory of the process tree, this harness in it.\n",
-        f"| front | scenario | clients {LOAD_COLUMNS}",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
     for row in result["sweep"]:
         text.append(_load_row(f"| {row['front']} | {row['scenario']} | {row['clients']}", row))
     if result["open"]:
@@ -153,6 +146,21 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
         ]
     text += ["", *(f"![{name}]({name})\n" for name in pictures)]
     return "\n".join(text)
+
+
+def _floor_table(rows: Sequence[Result]) -> list[str]:
+    return [
+        "\n## The thinnest chain of the same parts\n",
+        "Python, ZeroMQ, Python, pipes and a warm Deno process for one run, without any of Cellblock: nothing is "
+        "checked, capped, logged or looked at. Isolated: with bubblewrap and the seccomp filter.\n",
+        "| target | what | thin | isolated | Cellblock | bound |",
+        "|---|---|---:|---:|---:|---:|",
+        *(
+            f"| {row['target']} | {row['what']} | {row['thin']:.3g} | {row['isolated']:.3g} | {row['ours']:.3g} "
+            f"| {row['bound']:.3g} |"
+            for row in rows
+        ),
+    ]
 
 
 def _load_row(start: str, row: Result) -> str:
@@ -181,7 +189,7 @@ def pictures_of(result: Result) -> dict[str, str]:
         "latency": plots.lines("Latency of one client", "percentile", "ms", single, log_y=True, even_x=True),
         "throughput": plots.lines("Throughput", "clients", "runs per second", rate, even_x=True),
         "tail": plots.lines("p99 latency", "clients", "ms", tail, log_y=True, even_x=True),
-        "stages": plots.bars("Where the time of one warm run goes", stages, "ms"),
+        "stages": plots.bars("Where the time of one warm run goes", stages, "ms") if stages else "",
     }
 
 
