@@ -44,6 +44,10 @@ MAX_REASON_CHARS: Final = 300
 RELISTEN_SECONDS: Final = 5.0
 """Pause before a stream of changes that a server has ended is asked for again."""
 
+LEFT_SHARE: Final = 0.05
+"""Of a call's time that must be left when its turn comes: sent at the last moment, it can only time out, and may have
+run."""
+
 _CLOSED_BY_SERVER: Final = "the connection was closed by the server"
 
 
@@ -147,7 +151,7 @@ class UpstreamSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + call_bound
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(deadline - call_bound * LEFT_SHARE):
                 await self._places.acquire()
         except TimeoutError:
             raise ToolCallError(
