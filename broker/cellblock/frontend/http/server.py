@@ -218,6 +218,9 @@ class HttpFrontend:
 
         server.middleware.append(bound_to_its_request)
         web = self._make_web_server(gate, on_serving)
+        said = logging.getLogger("uvicorn.error")
+        cancellations = CancellationsUnsaid()
+        said.addFilter(cancellations)
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
         try:
             async with manager.run():
@@ -239,6 +242,7 @@ class HttpFrontend:
             serving.cancel()
             await asyncio.wait({serving})
             await _cancelled(web.server_state.tasks)
+            said.removeFilter(cancellations)
             self._socket.close()
         return drained
 
@@ -291,6 +295,15 @@ class HttpFrontend:
             ssl_keyfile=options.tls_key,
         )
         return _Server(config, on_serving)
+
+
+class CancellationsUnsaid(logging.Filter):
+    """Leaves out of a log that a request was cancelled: at the end that is our own doing, and no error of anybody's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is about anything else."""
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, asyncio.CancelledError)
 
 
 async def _cancelled(tasks: set[asyncio.Task[None]]) -> None:
