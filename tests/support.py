@@ -18,7 +18,7 @@ from cellblock.config import Settings, parse_settings
 SERVERS = Path(__file__).parent / "servers"
 CELLBLOCK = Path(sys.executable).parent / "cellblock"
 
-WAIT_BOUND_SECONDS = 20.0
+WAIT_BOUND_SECONDS = 60.0
 """Longest wait for something that takes well under a second on a quiet machine."""
 
 STEADY_SECONDS = 0.3

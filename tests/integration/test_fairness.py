@@ -102,6 +102,10 @@ async def test_a_client_that_computes_much_leaves_a_core_while_another_is_active
         await asyncio.wait([alone, next_one], timeout=20)
 
 
+ATTEMPTS = 10
+"""On a busy machine a trivial run may itself take long enough to count as a long one, or the 10 ms be missed."""
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has real-time priority")
 async def test_with_pool_realtime_a_brief_clients_next_run_goes_first_and_nothing_else_keeps_it(
     tmp_path: Path,
@@ -138,11 +142,17 @@ async def test_with_pool_realtime_a_brief_clients_next_run_goes_first_and_nothin
             return seen
 
         assert not await seen_first("unknown")
-        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;", client="brief"))) == 1
-        warm = await two_warm()
-        assert await seen_first("brief")
-        warm = await two_warm()
-        assert not await seen_first("brief"), "its last run was a long one, though it is still light"
+        for client in (f"brief {number}" for number in range(ATTEMPTS)):
+            one = broker.run("globalThis.__codemode_result__ = 1;", client=client)
+            assert succeeded(await within(one)) == 1
+            warm = await two_warm()
+            first = await seen_first(client)
+            warm = await two_warm()
+            assert not await seen_first(client), "its last run was a long one, though it is still light"
+            if first:
+                break
+        else:
+            pytest.fail("no brief client's next run was seen with the priority")
     assert not os.sched_getscheduler(0) & os.SCHED_RR, "the broker gives it back"
 
 

@@ -49,8 +49,11 @@ async def test_a_token_that_is_too_narrow_is_widened_once(tmp_path: Path) -> Non
         await within(broker.settled())
         answers = await asyncio.gather(*(within(broker.run(calling("write"))) for _ in range(3)))
         assert [succeeded(answer) for answer in answers] == ["ada"] * 3
-        assert asked(place)[:2] == ["notes", "notes notes:write"]
-        assert set(asked(place)[2:]) <= {"notes notes:write"}
+        # On a busy machine a token may expire, and be renewed, at any moment: the narrow one before it is widened.
+        scopes = asked(place)
+        narrow = scopes.index("notes notes:write")
+        assert scopes[:narrow] == ["notes"] * narrow and narrow >= 1
+        assert set(scopes[narrow:]) == {"notes notes:write"}
         granted = (place.folder / "ledger.jsonl").stat().st_mtime
         await until(lambda: time.time() > granted + 3.2, "the token has expired")
         before = len(asked(place))
