@@ -18,6 +18,24 @@ async def told(agent: Agent) -> str:
     return f"{agent.client.instructions or ''}\n{tool.description or ''}"
 
 
+@pytest.mark.clause("3.2.3.e", "4.4.a")
+async def test_what_a_client_that_cuts_at_2048_characters_passes_on_is_enough(agent: Agent) -> None:
+    """Claude Code cuts descriptions and instructions there: a first script needs nothing of what stands behind."""
+    [tool] = (await agent.client.list_tools()).tools
+    start = (tool.description or "")[:2048]
+    assert len(agent.client.instructions or "") < 1000
+    assert "__codemode_result__" in start and "getTool" in start and "await" in start
+    for server in ("contract", "plain"):
+        names = (
+            await agent.run(f"""import {{ __meta__ }} from "@codemode/servers/{server}";
+            globalThis.__codemode_result__ = __meta__.tools.map((tool) => tool.exportName);""")
+        )["result"]
+        [row] = [line for line in start.splitlines() if line.startswith(f"- {server}")]
+        shown = [name for name in names if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", row)]
+        assert shown and (shown == names or f"({len(names)})" in row)
+    assert tool.meta is not None and tool.meta["anthropic/alwaysLoad"] is True
+
+
 @pytest.mark.clause("3.2.4.c")
 async def test_the_limits_are_told(agent: Agent) -> None:
     """Each key, and those that the schema names are the same."""
@@ -40,7 +58,8 @@ async def test_capability_identifiers_are_told(agent: Agent) -> None:
     text = await told(agent)
     assert "requestedCapabilities" in text
     for server in ("contract", "plain", "broken"):
-        assert re.search(rf"@codemode/servers/{server}\b", text)
+        assert re.search(rf"\b{server}\b", text)
+    assert '"@codemode/servers/<id>"' in text
 
 
 @pytest.mark.clause("5.3.2.5", "5.3.1.a")

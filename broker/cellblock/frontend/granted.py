@@ -10,6 +10,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from cellblock.catalog.model import Catalog
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.frontend.manual import instructions, manual
+from cellblock.frontend.opening import opening
 from cellblock.frontend.service import RunService
 from cellblock.policy.policy import claimed_name
 
@@ -59,17 +60,14 @@ class Granted:
         section = self._service.settings.cellblock
         declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
         named = None if catalog is self._service.known_catalog else catalog
-        return f"{manual(section.limits, self._service.settings, named)}\n\n{declarations}"
+        details = manual(section.limits, self._service.settings, named)
+        return "\n\n".join([opening(catalog), details, declarations])
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Middleware: the instructions name only what the client is granted."""
         result = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
-            settings = self._service.settings
-            catalog = self.known_catalog(ctx)
-            narrowed = catalog is not self._service.known_catalog
-            text = instructions(settings.cellblock.limits, catalog, settings, narrowed=narrowed)
-            return {**result, "instructions": text}
+            return {**result, "instructions": instructions(self.known_catalog(ctx), self._service.settings)}
         return result
 
     def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:

@@ -1,7 +1,7 @@
 """The agent's manual: one text, made from the code's own tables (Code Mode specification: documented to the agent).
 
-It is sent as the server's instructions, and as the description of the one tool, because some clients show their model
-only one of the two. The declarations follow it in the description alone: they are what costs tokens.
+It stands in the description of the one tool, behind its opening (see `opening`) and before the declarations. The
+server's instructions say when to use the tool, and repeat nothing of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import module_paths
 from cellblock.config import LimitSettings, SchemaRules, Settings
 from cellblock.execution.limits import KEYS
+from cellblock.frontend.opening import listed_within
 from cellblock_worker.confinement import BUNDLE_DIR
 
 TOOL_NAME: Final = "codemode.run"
@@ -44,15 +45,7 @@ def manual(limits: LimitSettings, settings: Settings | None = None, granted: Cat
     """
     return "\n".join(
         [
-            "Runs one JavaScript or TypeScript ES module in a fresh sandbox where MCP servers are modules. Write one "
-            "script that makes all the tool calls and returns what matters, instead of calling tools one by one.",
-            "",
-            'import * as files from "@codemode/servers/files";        // a connected server',
-            'const text = await files.read_file({ path: "a.txt" });   // a tool: one input object, a promise',
-            "globalThis.__codemode_result__ = { length: text.length }; // the result: any JSON value, else null",
-            "",
-            "- Top-level await works. Promise.all runs calls concurrently. The run ends when the top level settles: "
-            "await every call.",
+            "- Top-level await works.",
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *(deviations(settings, granted) if settings is not None else ()),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
@@ -61,7 +54,7 @@ def manual(limits: LimitSettings, settings: Settings | None = None, granted: Cat
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
             *(_kept(settings) if settings is not None else ()),
             f"- {_limits(limits)}",
-            "- requestedCapabilities: server ids, as in @codemode/servers/<id>.",
+            "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
         ]
     )
@@ -144,26 +137,31 @@ EXTENDED_HINT: Final = (
 """Of the `extended` profile."""
 
 
-def instructions(
-    limits: LimitSettings, catalog: Catalog, settings: Settings | None = None, *, narrowed: bool = False
-) -> str:
-    """The server's instructions: the manual, and which servers there are.
+INSTRUCTIONS_CHARS: Final = 1_000
+"""Characters of the instructions: they are in a model's context whether it needs them or not."""
+
+WHEN: Final = (
+    f"Behind {TOOL_NAME} are MCP servers. Use it for whatever they can do, above all for several calls, for loops and "
+    "joins over what calls return, and for results that are larger than what you need of them: a script works on them "
+    "where they are. Its description says how, and what each server has."
+)
+
+
+def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
+    """The server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at most.
 
     Args:
-        limits: Of a run.
-        catalog: The servers.
-        settings: As for `manual`.
-        narrowed: Whether the catalog is what a client is granted, and nothing else may be named.
+        catalog: The servers that may be named.
+        settings: For the profile; None: the default one.
     """
     extended = settings is not None and settings.cellblock.frontend.profile == "extended"
-    lines = [
-        f"{TOOL_NAME}: {manual(limits, settings, catalog if narrowed else None)}",
-        *([EXTENDED_HINT] if extended else []),
-        f"Servers (their declarations are in the description of {TOOL_NAME}, and MCP resources):",
-        *(
-            f"- @codemode/servers/{server.server_id}: {len(server.tools)} tools"
-            for server in catalog.servers.values()
-        ),
-        *(f"- @codemode/servers/{server_id}: not connected" for server_id in catalog.unavailable),
-    ]
+    lines = [WHEN, *([EXTENDED_HINT] if extended else [])]
+    if catalog.servers:
+        counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
+        lines.append(
+            f"Servers: {listed_within(counts, (INSTRUCTIONS_CHARS - len(' '.join(lines))) * 2 // 3)}."
+        )
+    if catalog.unavailable:
+        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nNot connected: .")
+        lines.append(f"Not connected: {listed_within(list(catalog.unavailable), left)}.")
     return "\n".join(lines)

@@ -71,6 +71,13 @@ INPUT_SCHEMA: dict[str, Any] = {
 }
 
 
+CLIENT_MARKS: Final = {
+    "anthropic/alwaysLoad": True,
+    "anthropic/searchHint": "call the connected MCP servers, many calls in one script",
+}
+"""In the tool's `_meta`: Claude Code shows its model a tool with the first at once, any other when the model searches,
+where it is found by the second (docs/clients.md)."""
+
 STDIO_CLIENT: Final = "stdio"
 """Over stdio, a process serves one client."""
 
@@ -112,6 +119,7 @@ def make_server(
             title="Run a script against MCP servers",
             description=granted.description(granted.known_catalog(context)),
             input_schema=INPUT_SCHEMA,
+            _meta=CLIENT_MARKS,
         )
         return types.ListToolsResult(tools=[run, *(TOOLS if extended else ())])
 
@@ -168,8 +176,7 @@ def make_server(
     changes = ListChanges(service, granted, owner_of, kept)
 
     def renew_greeting() -> None:
-        settings = service.settings
-        server.instructions = instructions(settings.cellblock.limits, service.known_catalog, settings)
+        server.instructions = instructions(service.known_catalog, service.settings)
         if service.policy.restricts_clients and granted.greet not in server.middleware:
             server.middleware.append(granted.greet)
 

@@ -1,4 +1,4 @@
-"""The manual stands in the instructions, names every limit, and is the same text for the same settings."""
+"""The manual names every limit, the instructions are short, and both are the same text for the same settings."""
 
 from __future__ import annotations
 
@@ -6,23 +6,38 @@ from typing import Any
 
 import pytest
 
-from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import LimitRange, LimitSettings, parse_settings
 from cellblock.execution.limits import KEYS
-from cellblock.frontend.manual import deviations, instructions, manual
+from cellblock.frontend.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
 
 MAX_CHARS = 5_000
 """About 1,250 tokens: what an agent is asked to read before its first script."""
 
 
-def test_the_instructions_are_the_manual_and_the_servers() -> None:
-    limits = LimitSettings()
-    catalog = Catalog(1, {"files": ServerEntry("files", "Files", "files")}, {"wiki": "HTTP 401"})
-    text = instructions(limits, catalog)
-    assert manual(limits) in text
-    assert "@codemode/servers/files: 0 tools" in text
-    assert "@codemode/servers/wiki: not connected" in text
-    assert text == instructions(limits, catalog)
+def catalog_of(functions: int, servers: int, absent: int = 0) -> Catalog:
+    tools = tuple(ToolEntry(f"tool_{number}", f"tool_{number}") for number in range(functions))
+    entries = {
+        name: ServerEntry(name, name, name, tools=tools)
+        for name in (f"server-{number}" for number in range(servers))
+    }
+    return Catalog(1, entries, {f"absent-{number}": "HTTP 401" for number in range(absent)})
+
+
+@pytest.mark.parametrize("profile", ["default", "extended"])
+@pytest.mark.parametrize(("servers", "absent"), [(0, 0), (3, 1), (400, 0), (3, 400), (400, 400)])
+def test_the_instructions_are_short_and_repeat_nothing_of_the_manual(
+    servers: int, absent: int, profile: str
+) -> None:
+    settings = parse_settings({"cellblock": {"frontend": {"profile": profile}}})
+    catalog = catalog_of(5, servers, absent)
+    text = instructions(catalog, settings)
+    assert len(text) <= INSTRUCTIONS_CHARS
+    assert text == instructions(catalog, settings)
+    assert not set(manual(LimitSettings()).splitlines()) & set(text.splitlines())
+    assert ("server-0: 5 tools" in text) == (servers > 0)
+    assert ("Not connected: absent-0" in text) == (absent > 0)
+    assert ("more." in text) == (400 in (servers, absent))
 
 
 def test_every_limit_is_told_with_the_settings_own_figures() -> None:
@@ -69,8 +84,8 @@ def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], 
 
 def test_the_extended_profile_is_told_of() -> None:
     settings = parse_settings({"cellblock": {"frontend": {"profile": "extended"}}})
-    assert "search_tools" in instructions(LimitSettings(), Catalog(), settings)
-    assert "search_tools gives" not in instructions(LimitSettings(), Catalog(), parse_settings({}))
+    assert "search_tools" in instructions(Catalog(), settings)
+    assert "search_tools gives" not in instructions(Catalog(), parse_settings({}))
 
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:

@@ -1,0 +1,131 @@
+"""The opening of the tool's description: all that a first script needs, in what the shortest-sighted client passes on.
+
+Claude Code cuts a tool's description, and a server's instructions, at 2,048 characters (docs/clients.md). Whatever else
+is told stands behind the opening, in the same description (see `manual`). The text depends on the catalog alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cellblock.catalog.model import Catalog
+
+OPENING_CHARS: Final = 2_000
+"""Characters of the opening, within the 2,048 that Claude Code leaves of a description."""
+
+NAME_CHARS: Final = 80
+"""Characters of a function's name in the example: two names of any length would fill the opening."""
+
+PURPOSE: Final = (
+    "Runs one JavaScript or TypeScript module that calls the tools of MCP servers as functions. Make all calls, loop, "
+    "join and filter in one script; only its result comes back."
+)
+
+RULES: Final = (
+    "- globalThis.__codemode_result__ is the result; what is not assigned to it is not returned.",
+    "- await every call: the run ends when the top level has settled. Promise.all makes calls at once.",
+    "- A function takes one object. It returns structured content, else the tool's text: a string, which needs "
+    "JSON.parse if it is JSON. A failed call throws.",
+)
+"""What scripts get wrong most."""
+
+DECLARATIONS: Final = (
+    "TypeScript declarations are at the end of this description; any others a script can read: "
+    'import { getTool, searchTools } from "@codemode/discovery"; await getTool("<id>", "<function>"), '
+    'await searchTools("what it should do").'
+)
+
+ABSENT_CHARS: Final = 200
+"""Characters for the ids of servers that are not connected."""
+
+MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
+
+HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
+
+
+def opening(catalog: Catalog) -> str:
+    """Purpose, example, rules, the way to declarations, and each server with its functions; `OPENING_CHARS` at most.
+
+    Args:
+        catalog: The servers that may be named.
+    """
+    functions = {
+        server.server_id: [tool.export_name for tool in server.tools] for server in catalog.servers.values()
+    }
+    head = "\n".join([PURPOSE, "", *_example(functions), "", *RULES, DECLARATIONS, ""])
+    lines = [head, HEADING if functions else "No server is connected."]
+    end = (
+        [f"Not connected: {listed_within(list(catalog.unavailable), ABSENT_CHARS)}."]
+        if catalog.unavailable
+        else []
+    )
+    room = OPENING_CHARS - sum(len(line) + 1 for line in (*lines, *end))
+    return "\n".join([*lines, *rows_within(functions, room), *end])
+
+
+def listed_within(words: Sequence[str], room: int) -> str:
+    """The words that `room` characters have room for, with commas, and how many more there are."""
+    for shown in range(len(words), 0, -1):
+        left = len(words) - shown
+        text = ", ".join([*words[:shown], *([f"and {left} more"] if left else [])])
+        if len(text) <= room:
+            return text
+    return f"{len(words)} in all"
+
+
+def rows_within(functions: Mapping[str, Sequence[str]], room: int) -> list[str]:
+    """A line for each server, with as many names of its functions as there is room for: short lists whole, the room
+    that is left shared equally among the others, which say how many there are. When not even that
+    fits, the ids are listed alone, and how many more there are.
+
+    Args:
+        functions: Names by server id.
+        room: Characters, line ends included.
+    """
+    least = {server_id: len(_row(server_id, names, 0)) + 1 for server_id, names in functions.items()}
+    if sum(least.values()) > room:
+        return [listed_within(list(functions), room - len(MORE_IDS) - 1), MORE_IDS]
+    shown = dict.fromkeys(functions, "")
+    # Who needs least comes first: what it leaves of its share goes to the others.
+    by_need = sorted(functions, key=lambda server_id: len(_row(server_id, functions[server_id], room)))
+    spare = room - sum(least.values())
+    for place, server_id in enumerate(by_need):
+        own = least[server_id] + spare // (len(by_need) - place)
+        shown[server_id] = _row(server_id, functions[server_id], own - 1)
+        spare -= len(shown[server_id]) + 1 - least[server_id]
+    return list(shown.values())
+
+
+def _row(server_id: str, names: Sequence[str], room: int) -> str:
+    """One server's line of at most `room` characters, or its shortest one."""
+    whole = f"- {server_id}: {', '.join(names)}" if names else f"- {server_id}: none"
+    if len(whole) <= room or not names:
+        return whole
+    line = f"- {server_id} ({len(names)}):"
+    end = ", …"
+    for name in names:
+        separator = " " if line.endswith(":") else ", "
+        if len(line) + len(separator) + len(name) + len(end) > room:
+            break
+        line += separator + name
+    return line.removesuffix(":") if line.endswith(":") else line + end
+
+
+def _example(functions: Mapping[str, Sequence[str]]) -> list[str]:
+    """Four lines that call a real function, if there is one whose name leaves room for the rest."""
+    server_id, name = next(
+        (
+            (server_id, name)
+            for server_id, names in functions.items()
+            for name in names
+            if len(server_id) + len(name) <= NAME_CHARS
+        ),
+        ("files", "read_file"),
+    )
+    return [
+        f'import {{ {name} }} from "@codemode/servers/{server_id}";',
+        f"const value = await {name}({{ /* as its declaration says */ }});",
+        "console.log(typeof value); // logs come back, too: print little",
+        "globalThis.__codemode_result__ = { value }; // any JSON value: only what matters",
+    ]
