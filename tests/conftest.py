@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-pytest_plugins = ["clauses"]
+pytest_plugins = ["clauses", "security.native.fixtures"]
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.

