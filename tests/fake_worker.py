@@ -15,6 +15,7 @@ import pytest
 
 import cellblock_worker
 from cellblock_worker import confinement
+from cellblock_worker.protocol import PROTOCOL_VERSION
 
 SITE_FOLDERS: Final = [
     str(Path(cellblock_worker.__file__).parents[1]),
@@ -37,7 +38,7 @@ def raw(data):
 def frame(body=b"", **header):
     raw(encode_frame(pack_header(header), body))
 
-def ready(protocol=2):
+def ready(protocol={version}):
     frame(t="ready", protocol=protocol)
 
 def read():
@@ -66,7 +67,7 @@ class FakeWorkers:
 
     def run(self, program: str) -> None:
         """Workers run this Python program; `ready`, `read`, `frame`, `raw`, `hang`, `rehearsals` are for it."""
-        text = PRELUDE.format(folders=SITE_FOLDERS) + textwrap.dedent(program)
+        text = PRELUDE.format(folders=SITE_FOLDERS, version=PROTOCOL_VERSION) + textwrap.dedent(program)
         self.argv([sys.executable, "-I", "-S", "-c", text])
 
     def argv(self, argv: list[str]) -> None:

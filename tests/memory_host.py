@@ -200,7 +200,7 @@ class World:
         self.settings = CellblockSettings.model_validate(settings)
         self.failed: list[tuple[bytes, str]] = []
         self.pool = Pool(self.settings.pool, lambda identity, why: self.failed.append((identity, why)))
-        self.link = MemoryLink(self.pool)
+        self.link = MemoryLink(self.pool, max_message_bytes=self.settings.max_message_bytes)
         self.pool.use(self.link)
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
         self.events = RunEvents()

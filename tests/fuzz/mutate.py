@@ -69,6 +69,7 @@ def messages() -> list[protocol.Message]:
         protocol.Log(level="warn", ms=12),
         protocol.Call(id=1, server="files", tool="read_file"),
         protocol.Query(id=2, op="searchTools"),
+        protocol.Took(bytes=2**21 + 1),
         protocol.Notice(),
         protocol.Done(ms=2**33),
         protocol.Failed(ms=3, kind="rejection"),

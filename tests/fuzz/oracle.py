@@ -16,6 +16,7 @@ from cellblock_worker.frames import (
     pack_header,
     unpack_header,
 )
+from cellblock_worker.log_budget import LogBudget
 
 CAP: Final = 64 * 1024
 """Of the decoder under test."""
@@ -78,6 +79,7 @@ def _examine(stream: bytes, chunks: Sequence[bytes]) -> Outcome:
     messages = 0
     for frame in frames:
         _round_trip(frame.header, stream)
+        _one_form(frame, stream)
         for parse in PARSERS:
             told = _parsed(parse, frame.header, stream)
             messages += isinstance(told, protocol.Message)
@@ -116,6 +118,30 @@ def _round_trip(header: dict[str, Any], stream: bytes) -> None:
         raise Violation("what was read cannot be written", stream) from None
     # Compared packed: a NaN is not equal to itself.
     _hold(pack_header(unpack_header(raw)) == raw, "a header changes when it is written and read", stream)
+
+
+def _one_form(frame: Frame, stream: bytes) -> None:
+    """What a worker may say has one encoding, by which its cap is known, and a log entry that is dropped."""
+    try:
+        message = protocol.parse_from_worker(frame.header)
+        protocol.check_canonical(message, frame.raw_header)
+    except FrameError:
+        message = None
+    _hold(
+        message is None or pack_header(frame.header) == frame.raw_header, "a long form is canonical", stream
+    )
+    budget = LogBudget(0)
+    budget.take(b"x")
+    dropped = budget.drops(frame.raw_header, 0)
+    _hold(
+        dropped == isinstance(message, protocol.Log), "not all entries are dropped, or not only they", stream
+    )
+    try:
+        cap = protocol.worker_body_cap(frame.raw_header)
+    except FrameError:
+        _hold(message is None, "a canonical header has no cap", stream)
+    else:
+        _hold(message is None or cap == message.max_body, "a header has the cap of another", stream)
 
 
 def _parsed(

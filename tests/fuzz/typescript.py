@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import deno
 
-from cellblock_worker.frames import FrameError, pack_header
+from cellblock_worker.frames import FrameError, encode_frame, pack_header
 from fuzz.oracle import Outcome, Violation
 
 SANDBOX: Final = Path(__file__).parents[2] / "worker_runtime" / "sandbox"
@@ -87,6 +87,11 @@ def agree(stream: bytes, host: Outcome, sandbox: dict[str, Any]) -> bool:
     theirs = [(header, base64.b64decode(body)) for header, body, _ in sandbox["frames"]]
     if mine != theirs or host.pending != sandbox["pending"]:
         raise Violation(f"the host reads {mine}, the sandbox {theirs}", stream)
+    for frame, (_, _, again) in zip(host.frames, sandbox["frames"], strict=False):
+        # JavaScript puts keys that are integers in front of others; none of ours is.
+        mine_again = encode_frame(pack_header(frame.header), frame.body)
+        if base64.b64decode(again) != mine_again and not any(key.isdigit() for key in frame.header):
+            raise Violation(f"the sandbox writes {frame.header} in another form", stream)
     return True
 
 

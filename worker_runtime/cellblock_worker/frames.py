@@ -28,6 +28,8 @@ MAX_HEADER_ITEMS: Final = 64
 PREFIX_BYTES: Final = 6
 
 _prefix = struct.Struct(">IH")
+# One packer for all: to make one takes longer than a header does.
+_pack = cast("Callable[[object], bytes]", msgpack.Packer().pack)  # pyright: ignore[reportUnknownMemberType]
 
 
 class FrameError(ValueError):
@@ -49,7 +51,7 @@ def pack_header(header: dict[str, Any]) -> bytes:
         FrameError: The header is over `MAX_HEADER_BYTES` or holds what msgpack cannot carry.
     """
     try:
-        raw = cast("bytes", msgpack.packb(header))  # pyright: ignore[reportUnknownMemberType]
+        raw = _pack(header)
     except (ValueError, TypeError, OverflowError) as error:
         raise FrameError(f"header cannot be encoded: {error}") from None
     if len(raw) > MAX_HEADER_BYTES:
@@ -96,22 +98,28 @@ class FrameDecoder:
 
     Args:
         max_frame_bytes: Cap of the whole frame, checked before its bytes are collected.
-
-    Attributes:
-        skips: Asked of each whole frame before it is decoded, by its encoded header and the length of its body in
-            bytes; True leaves the frame out. None: no frame is.
+        admits: Asked of each frame once, when its header is there and before its body is collected, by the encoded
+            header and the length of the body in bytes: False leaves the frame out, FrameError ends the stream.
+            None: all are admitted.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self.skips: Callable[[bytes, int], bool] | None = None
+    def __init__(self, max_frame_bytes: int, admits: Callable[[bytes, int], bool] | None = None) -> None:
         self._max = max_frame_bytes
+        self._admits = admits
         self._buffer = bytearray()
+        self._admitted = admits is None
+        self._dropping = 0
         self._failed = False
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of an unfinished frame held so far."""
         return len(self._buffer)
+
+    @property
+    def within_frame(self) -> bool:
+        """Whether a frame has begun and is not whole yet."""
+        return bool(self._buffer) or self._dropping > 0
 
     def feed(self, data: bytes) -> list[Frame]:
         """Adds bytes and returns the frames that are now whole.
@@ -127,12 +135,14 @@ class FrameDecoder:
         except FrameError:
             self._failed = True
             self._buffer.clear()
+            self._dropping = 0
             raise
 
     def _take(self) -> list[Frame]:
         frames: list[Frame] = []
         buffer = self._buffer
-        start = 0
+        start = min(self._dropping, len(buffer))
+        self._dropping -= start
         while len(buffer) - start >= PREFIX_BYTES:
             length, header_length = _prefix.unpack_from(buffer, start)
             if length > self._max:
@@ -140,12 +150,20 @@ class FrameDecoder:
             if header_length > MAX_HEADER_BYTES or header_length + 2 > length:
                 raise FrameError("header length does not fit the frame")
             end = start + 4 + length
-            if len(buffer) < end:
-                break
             body_start = start + PREFIX_BYTES + header_length
+            if len(buffer) < (end if self._admitted else body_start):
+                break
             raw_header = bytes(buffer[start + PREFIX_BYTES : body_start])
-            if self.skips is None or not self.skips(raw_header, end - body_start):
-                frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
+            if not self._admitted and self._admits is not None:
+                if not self._admits(raw_header, end - body_start):
+                    start = min(end, len(buffer))
+                    self._dropping = end - start
+                    continue
+                if len(buffer) < end:
+                    self._admitted = True
+                    break
+            frames.append(Frame(unpack_header(raw_header), bytes(buffer[body_start:end]), raw_header))
+            self._admitted = self._admits is None
             start = end
         if start:
             del buffer[:start]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
-from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
 from cellblock_worker.scheduling import FirstPlace
 from cellblock_worker.turns import Turns, Waiting
@@ -144,7 +144,7 @@ class Host:
         self._wire = watch(dealer, on_wire or self._on_wire)
         self._socket = LoopSocket(
             dealer,
-            max_message_bytes=config.max_message_bytes + MAX_HEADER_BYTES,
+            max_message_bytes=protocol.part_cap(config.max_message_bytes),
             on_message=self._on_broker_parts,
         )
         self._first_place = FirstPlace(wanted=config.realtime)

@@ -8,18 +8,12 @@ from typing import Final
 MAX_LOG_ENTRIES: Final = 10_000
 """Cap of the entries of one run: empty messages cost no bytes but do cost memory."""
 
-
-FLOOD_ENTRIES: Final = 1_000
-"""Entries that `drops` has dropped, after which a run is one that floods."""
-
-FLOOD_PAUSE_SECONDS: Final = 0.001
-"""After such output of it, until more is read: what comes in between costs the host one read, not one for each entry.
-A pipe takes 64 KiB meanwhile, more than a run writes in that time."""
-
 _HEADER: Final = re.compile(
-    rb"\x83\xa1t\xa3log\xa5level(?:\xa5debug|\xa3log|\xa4warn|\xa5error)\xa2ms(?:[\x00-\x7f]|\xce[\x00-\xff]{4})"
+    rb"\x83\xa1t\xa3log\xa5level(?:\xa5debug|\xa3log|\xa4warn|\xa5error)\xa2ms"
+    rb"(?:[\x00-\x7f]|\xcc[\x80-\xff]|\xcd[\x01-\xff].|\xce(?!\x00\x00).{4}|\xcf\x00(?!\x00{3})[\x00-\x1f].{6})",
+    re.DOTALL,
 )
-"""The whole header of an entry as the sandbox encodes it: nothing that this fits could be anything else."""
+"""The whole header of an entry in its canonical encoding: all that this fits are entries, and all entries fit it."""
 
 
 class LogBudget:
@@ -30,7 +24,6 @@ class LogBudget:
 
     Attributes:
         dropped_bytes: Of messages, or of the rest of one, that were not kept.
-        undecoded: Entries that `drops` has dropped.
         truncated: Whether all that comes is dropped.
     """
 
@@ -39,18 +32,16 @@ class LogBudget:
         self._left = max_bytes
         self._entries = 0
         self.dropped_bytes = 0
-        self.undecoded = 0
         self.truncated = False
 
     def drops(self, raw_header: bytes, body_bytes: int) -> bool:
         """Whether a frame is an entry that `take` would drop: then it is dropped here, without being decoded.
 
-        An entry in another encoding, and all that is no entry, is not.
+        A worker cannot have another: what is not canonical is refused (`protocol.check_canonical`).
         """
         if not self.truncated or _HEADER.fullmatch(raw_header) is None:
             return False
         self.dropped_bytes += body_bytes
-        self.undecoded += 1
         return True
 
     def take(self, message: bytes) -> tuple[bytes | None, str | None]:

@@ -10,13 +10,13 @@ Bodies are opaque to the host. What they hold is said with each message.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from cellblock_worker.frames import FrameError
+from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 """Bumped on any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
@@ -27,17 +27,35 @@ MAX_CALL_ID: Final = 2**31 - 1
 MAX_DETAIL_CHARS: Final = 300
 """Cap of the reason in `Ended`: what a peer sent is quoted in it, and must not fill a header of its own size."""
 
+KIB: Final = 1024
+
+LOG_SLACK_BYTES: Final = KIB
+"""What a log entry may have over the run's `maxLogBytes`: a character more shows the host that it must cut, and the
+entry that says so is not counted."""
+
+TOOK_SHARE: Final = 8
+"""`Took` is said when more than an eighth of the cap on messages has been read: a run with small answers never does."""
+
+STDERR_TAIL_BYTES: Final = 4 * KIB
+"""Of what a worker wrote to its stderr, told with its end."""
+
+MAX_LAYERS: Final = 64
+
 CallId = Annotated[int, Field(ge=1, le=MAX_CALL_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 Millis = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Bytes = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Level = Literal["debug", "log", "warn", "error"]
+Layers = Annotated[list[Annotated[str, Field(max_length=2 * KIB)]], Field(max_length=MAX_LAYERS)]
+BodyCap = int | Literal["log_bytes", "message_bytes"]
+"""Bytes, or the field of `Run` that says them."""
 
 
 class Message(BaseModel):
-    """Base of all headers; `t` names the message on the wire."""
+    """Base of all headers; `t` names the message on the wire, `max_body` caps what follows the header."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    max_body: ClassVar[BodyCap] = 0
 
 
 # ---- worker → host → broker ------------------------------------------------------------------------------
@@ -53,6 +71,7 @@ class Ready(Message):
 class Log(Message):
     """One console entry. Body: the message as UTF-8 text."""
 
+    max_body: ClassVar[BodyCap] = "log_bytes"
     t: Literal["log"] = "log"
     level: Level
     ms: Millis
@@ -61,6 +80,7 @@ class Log(Message):
 class Call(Message):
     """A tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument."""
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["call"] = "call"
     id: CallId
     server: Name
@@ -68,22 +88,36 @@ class Call(Message):
 
 
 class Query(Message):
-    """A discovery request, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments."""
+    """A discovery request, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
 
+    A name, or a query of some words, fits its cap many times over.
+    """
+
+    max_body: ClassVar[BodyCap] = 64 * KIB
     t: Literal["query"] = "query"
     id: CallId
     op: Literal["listServers", "describeServer", "listTools", "getTool", "searchTools"]
 
 
+class Took(Message):
+    """The sandbox has read so many bytes of bodies of `Reply` since it last said so: more than the cap on
+    one, divided by `TOOK_SHARE`. The broker does not send much more ahead than one may have."""
+
+    t: Literal["took"] = "took"
+    bytes: Bytes
+
+
 class Notice(Message):
     """A diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`)."""
 
+    max_body: ClassVar[BodyCap] = 64 * KIB
     t: Literal["notice"] = "notice"
 
 
 class Done(Message):
     """The script has settled. Body: the result as JSON."""
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["done"] = "done"
     ms: Millis
 
@@ -91,6 +125,7 @@ class Done(Message):
 class Failed(Message):
     """The script has failed. Body: JSON object with `name`, `message`, `stack` and what else is known."""
 
+    max_body: ClassVar[BodyCap] = 256 * KIB
     t: Literal["failed"] = "failed"
     ms: Millis
     kind: Literal["module", "exception", "rejection", "result"]
@@ -105,12 +140,14 @@ class Warm(Message):
     Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["warm"] = "warm"
 
 
 class Start(Message):
     """Runs one script. Body: JSON object with `main`, a module URL, and with `modules` and `refused` by specifier."""
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["start"] = "start"
     log_bytes: Bytes
     message_bytes: Bytes
@@ -119,6 +156,7 @@ class Start(Message):
 class Reply(Message):
     """Answers the `Call` or `Query` with the same id. Body: JSON, the value or (not `ok`) an error object."""
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["reply"] = "reply"
     id: CallId
     ok: bool
@@ -134,9 +172,9 @@ class Hello(Message):
     protocol: Annotated[int, Field(ge=0, le=65535)]
     pid: Annotated[int, Field(ge=1)]
     capacity: Annotated[int, Field(ge=1, le=65535)]
-    deno: str
-    layers: list[str]
-    missing: list[str] = []
+    deno: Annotated[str, Field(max_length=4 * KIB)]
+    layers: Layers
+    missing: Layers = []
     message_bytes: Bytes = 0
     """Largest message it takes. The broker asks this of hosts that it has not started itself, and the next."""
     heap_mb: Annotated[int, Field(ge=0, le=2**31)] = 0
@@ -177,6 +215,7 @@ EndReason = Literal[
 class Ended(Message):
     """The last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8."""
 
+    max_body: ClassVar[BodyCap] = STDERR_TAIL_BYTES
     t: Literal["ended"] = "ended"
     reason: EndReason
     detail: str = ""
@@ -195,6 +234,7 @@ class Run(Message):
     `lane` stands for the client that the run is of, and means nothing outside the broker.
     """
 
+    max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["run"] = "run"
     timeout_ms: Millis
     cpu_ms: Millis
@@ -240,12 +280,19 @@ class Shutdown(Message):
     final: bool = False
 
 
-FromWorker = Ready | Log | Call | Query | Notice | Done | Failed
+FromWorker = Ready | Log | Call | Query | Took | Notice | Done | Failed
 ToWorker = Warm | Start | Reply
-FromHost = Hello | Status | Leased | Log | Call | Query | Notice | Done | Failed | Ended
+FromHost = Hello | Status | Leased | Log | Call | Query | Took | Notice | Done | Failed | Ended
 ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Shutdown
 
 _T = TypeVar("_T")
+
+_caps_by_opening: Final[dict[bytes, BodyCap]] = {
+    pack_header(dict.fromkeys(kind.model_fields))[:1]
+    + pack_header({"t": kind.model_fields["t"].default})[1:]: kind.max_body
+    for kind in get_args(FromWorker)
+}
+"""By how the canonical header of each message of a worker begins: the number of fields, and `t`."""
 
 _from_worker: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="t")])
 _to_worker: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="t")])
@@ -281,3 +328,44 @@ def parse_from_host(header: dict[str, Any]) -> FromHost:
 def parse_to_host(header: dict[str, Any]) -> ToHost:
     """Validates a header for a host. Raises FrameError."""
     return _parse(_to_host, header)
+
+
+def part_cap(message_bytes: int) -> int:
+    """Bytes that nothing on the wire is over, where messages are capped at so many: a frame, or a part of a message."""
+    fixed = [kind.max_body for kind in get_args(FromHost) if isinstance(kind.max_body, int)]
+    return max(message_bytes + LOG_SLACK_BYTES, *fixed) + MAX_HEADER_BYTES
+
+
+def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
+    """Bytes of a body, where a run's own numbers are these."""
+    if cap == "message_bytes":
+        return message_bytes
+    return log_bytes + LOG_SLACK_BYTES if cap == "log_bytes" else cap
+
+
+def check_body(message: Message, size: int, message_bytes: int) -> None:
+    """Holds a body against its message's cap, where it is not known what its run may log. Raises FrameError."""
+    most = body_cap(message.max_body, message_bytes=message_bytes, log_bytes=message_bytes)
+    if size > most:
+        raise FrameError(f"a body of {size} bytes is over {most}")
+
+
+def worker_body_cap(raw_header: bytes) -> BodyCap:
+    """The cap of the body behind an encoded header of a worker, by how the header begins.
+
+    Raises:
+        FrameError: It does not begin as the canonical encoding of what a worker may say.
+    """
+    cap = _caps_by_opening.get(raw_header[: 4 + (raw_header[3] & 0x1F)]) if len(raw_header) > 3 else None
+    if cap is None:
+        raise FrameError("unknown or malformed message: its header is not canonical")
+    return cap
+
+
+def check_canonical(message: Message, raw_header: bytes) -> None:
+    """Refuses a header in another encoding than this side's: fields in their order, each value in its shortest form.
+
+    What is not decoded is told apart by its bytes, so each message must have one form. Raises FrameError.
+    """
+    if pack_header(message.model_dump()) != raw_header:
+        raise FrameError(f"the header of a {message.model_dump()['t']} is not canonical")

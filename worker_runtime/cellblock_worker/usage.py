@@ -78,6 +78,15 @@ class UsageReader:
         status = os.pread(self._status, FILE_BYTES, 0)
         return Usage(self.cpu_seconds(), _field(status, b"VmHWM:"), _field(status, b"VmData:"))
 
+    def is_runnable(self) -> bool:
+        """Whether its main thread runs or waits for a core; False where that cannot be seen, or it is gone."""
+        if self._status < 0:
+            return False
+        try:
+            return b"\nState:\tR" in os.pread(self._status, FILE_BYTES, 0)
+        except OSError:
+            return False
+
     def close(self) -> None:
         """A look after that raises OSError."""
         if self._status >= 0:

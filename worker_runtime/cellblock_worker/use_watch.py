@@ -56,6 +56,7 @@ class UseWatch:
 
     Attributes:
         told: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
+        billed: CPU seconds that the run has cost the host; they count as its own.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class UseWatch:
         self._kill = kill
         self._computes = computes
         self.told = 0.0
+        self.billed = 0.0
         self._cpu_timer = self._look_later(run.cpu_ms / 1000)
         self._long_timer = self._loop.call_later(
             LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
@@ -94,7 +96,7 @@ class UseWatch:
             usage = self._reader.read()
         except (OSError, ValueError):
             return None
-        return usage._replace(cpu_seconds=usage.cpu_seconds - self._before)
+        return usage._replace(cpu_seconds=usage.cpu_seconds - self._before + self.billed)
 
     def _look(self) -> None:
         try:
@@ -106,7 +108,7 @@ class UseWatch:
         except ValueError:
             return
         self._memory.sample(usage)
-        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._before)
+        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._before + self.billed)
         if left <= 0:
             self._kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
         elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
@@ -129,7 +131,7 @@ class UseWatch:
 
     def _look_whether_long(self, pause: float) -> None:
         try:
-            used = self._reader.cpu_seconds() - self._before
+            used = self._reader.cpu_seconds() - self._before + self.billed
         except (OSError, ValueError):
             return
         if used >= LONG_RUN_CPU_SECONDS:

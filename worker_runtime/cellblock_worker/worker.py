@@ -11,21 +11,14 @@ from typing import Final, Protocol
 from cellblock_worker import bubblewrap, confinement, protocol
 from cellblock_worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
 from cellblock_worker.deno_process import DenoProcess
-from cellblock_worker.frames import (
-    MAX_HEADER_BYTES,
-    Frame,
-    FrameDecoder,
-    FrameError,
-    encode_frame,
-    pack_header,
-)
-from cellblock_worker.log_budget import FLOOD_ENTRIES, FLOOD_PAUSE_SECONDS, LogBudget
+from cellblock_worker.frames import Frame, FrameError, encode_frame, pack_header
+from cellblock_worker.hearing import Hearing
 from cellblock_worker.rehearsal import READY_FRAME, WARM_FRAME
 from cellblock_worker.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
-from cellblock_worker.worker_states import MAX_NOTICES, MAY_SAY, Event, State, advance
+from cellblock_worker.worker_states import MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
 """From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
@@ -83,11 +76,11 @@ class Worker:
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(max_frame_bytes + MAX_HEADER_BYTES)
+        self._hearing = Hearing(
+            max_frame_bytes, kill=partial(self.kill, "protocol"), is_runnable=self._is_runnable
+        )
         self._timers: list[asyncio.TimerHandle] = []
         self._run: protocol.Run | None = None
-        self._logs = LogBudget(0)
-        self._notices = 0
         self._clock: WallClock | None = None
         self._started = 0.0
         self._cpu_at_lease = 0.0
@@ -154,8 +147,8 @@ class Worker:
         """
         self.state = advance(self.state, Event.LEASE)
         self.token, self._run = token, run
-        self._logs = LogBudget(run.log_bytes)
         self._started = time.monotonic()
+        self._hearing.begin(run, self._started)
         try:
             before = self._usage.read()
             kernel_limits = confinement.limit_at_lease(
@@ -222,6 +215,7 @@ class Worker:
         leased = self.state is State.RUNNING
         self.state = advance(self.state, Event.KILL)
         self._reason, self._detail = reason, detail
+        self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
         self.take_turns()
@@ -235,6 +229,7 @@ class Worker:
         """
         self.state = advance(self.state, Event.KILL)
         self._reason = "finished"
+        self._hearing.close()
         self._cancel_timers()
         usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
         self._owner.worker_says(self, raw_header, body)
@@ -248,19 +243,21 @@ class Worker:
         """Bytes from the worker's stdout (ProcessEvents)."""
         if self.state is State.GONE or self._told_end:
             return
-        undecoded = self._logs.undecoded
         try:
-            for frame in self._decoder.feed(data):
-                self._accept(frame)
+            rest = self._hearing.hear(data, self._accept)
         except FrameError as error:
             self.kill("protocol", str(error))
-        if self._logs.undecoded > max(undecoded, FLOOD_ENTRIES):
-            self._process.rest(FLOOD_PAUSE_SECONDS)
+            return
+        if self._watch is not None:
+            self._watch.billed = self._hearing.cost_seconds
+        if rest > 0 and self.state is not State.ENDING:
+            self._process.rest(rest)
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """The process is reaped (ProcessEvents)."""
         if self._reason is None:
             self._reason, self._detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
+        self._hearing.close()
         self._cancel_timers()
         if self._usage_reader is not None:
             self._usage_reader.close()
@@ -268,15 +265,15 @@ class Worker:
         if self._run is not None:
             # What was read before the kill is Deno's own; a reaped child's peak is at least its parent's size at the
             # spawn, and a bubblewrap that is killed has not counted its child.
-            self._tell_end(self._last_usage or Usage(cpu_seconds - self._cpu_at_lease, peak_bytes))
+            cpu = cpu_seconds - self._cpu_at_lease + self._hearing.cost_seconds
+            self._tell_end(self._last_usage or Usage(cpu, peak_bytes))
         self._owner.worker_gone(self)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _accept(self, frame: Frame) -> None:
+    def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
         if self._told_end:
             return
-        message = protocol.parse_from_worker(frame.header)
         if not isinstance(message, MAY_SAY[self.state]):
             if self.state is State.ENDING:
                 return
@@ -286,8 +283,10 @@ class Worker:
                 self._on_ready(message)
             case protocol.Log():
                 self._on_log(message, frame)
+            case protocol.Done() | protocol.Failed():
+                self._finish(frame.raw_header, frame.body)
             case _:
-                self._on_run_message(message, frame)
+                self._owner.worker_says(self, frame.raw_header, frame.body)
 
     def _on_ready(self, message: protocol.Ready) -> None:
         if message.protocol != protocol.PROTOCOL_VERSION:
@@ -306,6 +305,9 @@ class Worker:
         self.was_ready = True
         self._owner.worker_ready(self)
 
+    def _is_runnable(self) -> bool:
+        return self._usage_reader is not None and self._usage_reader.is_runnable()
+
     @property
     def _usage(self) -> UsageReader:
         assert self._usage_reader is not None
@@ -319,27 +321,12 @@ class Worker:
         self._inner_pid = inner
 
     def _on_log(self, message: protocol.Log, frame: Frame) -> None:
-        kept, note = self._logs.take(frame.body)
+        kept, note = self._hearing.logs.take(frame.body)
         if kept is not None:
             self._owner.worker_says(self, frame.raw_header, kept)
         if note is not None:
             closing = protocol.Log(level="warn", ms=message.ms)
             self._owner.worker_says(self, pack_header(closing.model_dump()), note.encode())
-            # A flood may follow, and decoding it would cost the host as much as sending it costs the script.
-            self._decoder.skips = self._logs.drops
-
-    def _on_run_message(self, message: protocol.FromWorker, frame: Frame) -> None:
-        assert self._run is not None
-        if len(frame.body) > self._run.message_bytes:
-            raise FrameError(f"{message.t} of {len(frame.body)} bytes is over {self._run.message_bytes}")
-        if isinstance(message, protocol.Notice):
-            self._notices += 1
-            if self._notices > MAX_NOTICES:
-                raise FrameError(f"over {MAX_NOTICES} notices")
-        if isinstance(message, protocol.Done | protocol.Failed):
-            self._finish(frame.raw_header, frame.body)
-        else:
-            self._owner.worker_says(self, frame.raw_header, frame.body)
 
     def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
         self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
@@ -394,6 +381,6 @@ class Worker:
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
             peak_bytes=usage.peak_bytes,
-            dropped_log_bytes=self._logs.dropped_bytes,
+            dropped_log_bytes=self._hearing.logs.dropped_bytes,
         )
-        self._owner.worker_ended(self, ended, self._process.stderr_tail)
+        self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])

@@ -46,6 +46,7 @@ MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
         protocol.Log,
         protocol.Call,
         protocol.Query,
+        protocol.Took,
         protocol.Notice,
         protocol.Done,
         protocol.Failed,

@@ -24,6 +24,8 @@ import { SCRIPT_TOKEN } from "./stack_text.ts";
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;
 const MAX_QUOTED = 200;
+// The broker shows no more of it, and names of functions and classes have any length.
+const MAX_NOTICE = 1000;
 const SERVERS = "@codemode/servers/";
 
 const now = performance.now.bind(performance);
@@ -52,7 +54,7 @@ const elapsed = () => floor(now() - started);
 function fail(kind: Failed["kind"], error: unknown): void {
   if (over) return;
   over = true;
-  send({ t: "failed", kind, ms: elapsed() }, utf8(stringify(describeFailure(error, moduleNames()))));
+  send({ t: "failed", ms: elapsed(), kind }, utf8(stringify(describeFailure(error, moduleNames()))));
 }
 
 /** Made when a run has failed, so that no other pays for it. */
@@ -65,7 +67,8 @@ function moduleNames(): ModuleNames {
   return names;
 }
 
-function notice(code: string, message: string, hint: string, path?: string): void {
+function notice(code: string, text: string, hint: string, path?: string): void {
+  const message = text.length > MAX_NOTICE ? slice(text, 0, MAX_NOTICE) : text;
   send({ t: "notice" }, utf8(stringify({ __proto__: null, code, message, hint, path })));
 }
 
@@ -89,7 +92,7 @@ function finish(): void {
     if (fatal) {
       over = true;
       const failure = { __proto__: null, name: "ResultError", message: issue.message, path: issue.path };
-      return send({ t: "failed", kind: "result", ms: elapsed() }, utf8(stringify(failure)));
+      return send({ t: "failed", ms: elapsed(), kind: "result" }, utf8(stringify(failure)));
     }
     notice("RESULT_NOT_JSON", issue.message, "Assign plain JSON data to __codemode_result__.", issue.path);
   }

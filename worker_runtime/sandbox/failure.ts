@@ -9,7 +9,9 @@ import { formatLog } from "./serialize.ts";
 import { isSuppressedError, read } from "./serialize_kinds.ts";
 import { agentFrames, lastFrameless } from "./stack_text.ts";
 
+// Each character may be six bytes of JSON: all texts together stay under the cap of a `failed` message.
 const MAX_TEXT = 8 * 1024;
+const MAX_SHORT_TEXT = 1024;
 const MAX_CAUSES = 4;
 const MAX_RELATED_BYTES = 512;
 const ErrorCtor = Error;
@@ -38,11 +40,11 @@ export function describeFailure(error: unknown, modules: ModuleNames): Failure {
   // A null prototype: a toJSON planted on Object.prototype must not speak for it.
   const failure = { __proto__: null, name: "Error", message: "" } as unknown as Failure;
   if (isError(error)) {
-    failure.name = text(error, "name", modules) || "Error";
+    failure.name = text(error, "name", modules, MAX_SHORT_TEXT) || "Error";
     failure.message = text(error, "message", modules) ?? "";
     failure.stack = agentFrames(text(error, "stack", modules) ?? "");
-    failure.hint = text(error, "hint", modules);
-    failure.path = text(error, "path", modules);
+    failure.hint = text(error, "hint", modules, MAX_SHORT_TEXT);
+    failure.path = text(error, "path", modules, MAX_SHORT_TEXT);
     failure.causes = causes(error);
     failure.errors = members(error);
     if (isSuppressedError(error)) {
@@ -110,9 +112,10 @@ function text(
   error: Error,
   key: "name" | "message" | "stack" | "hint" | "path",
   modules: ModuleNames,
+  most = MAX_TEXT,
 ): string | undefined {
   const value = read(error, key);
-  return typeof value === "string" ? cut(withModuleNames(value, modules)) : undefined;
+  return typeof value === "string" ? cut(withModuleNames(value, modules), most) : undefined;
 }
 
 /**
@@ -137,6 +140,6 @@ function withModuleNames(value: string, modules: ModuleNames): string {
   return named;
 }
 
-function cut(value: string): string {
-  return value.length > MAX_TEXT ? p.slice(value, 0, MAX_TEXT) : value;
+function cut(value: string, most: number): string {
+  return value.length > most ? p.slice(value, 0, most) : value;
 }

@@ -20,7 +20,7 @@ from cellblock.transport.router import read_parts
 from cellblock.transport.zap import KeyGuard
 from cellblock_worker import protocol
 from cellblock_worker.curve import prepare_listener
-from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.keys import KeyPair
 from cellblock_worker.loop_socket import LoopSocket
 from cellblock_worker.wire_events import explain, watch
@@ -71,6 +71,7 @@ class CurveLink:
         on_gone: Callable[[bytes, str], None],
     ) -> None:
         self._events = events
+        self._max_message_bytes = max_message_bytes
         self._judge = judge
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
@@ -90,7 +91,7 @@ class CurveLink:
             self._to_close.append(KeyGuard(self._context, allowed))
             self._to_close.append(watch(router, self._on_wire))
             self._socket = LoopSocket(
-                router, max_message_bytes=max_message_bytes + MAX_HEADER_BYTES, on_message=self._on_parts
+                router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
             )
             self._to_close.insert(0, self._socket)
             self._socket.bind(endpoint)
@@ -138,7 +139,7 @@ class CurveLink:
     def _on_parts(self, parts: list[bytes]) -> None:
         host = PREFIX + parts[0]
         try:
-            token, message, body = read_parts(parts)
+            token, message, body = read_parts(parts, self._max_message_bytes)
         except FrameError as error:
             self._on_nonsense(host, parts, str(error))
             return

@@ -26,10 +26,12 @@ class MemoryLink:
 
     Args:
         events: Told what hosts say.
+        max_message_bytes: Cap of one body from a host.
     """
 
-    def __init__(self, events: LinkEvents) -> None:
+    def __init__(self, events: LinkEvents, *, max_message_bytes: int) -> None:
         self._events = events
+        self._max_message_bytes = max_message_bytes
         self._hosts: dict[bytes, MemoryHost] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -68,6 +70,7 @@ class MemoryLink:
             return
         try:
             message = protocol.parse_from_host(unpack_header(raw_header))
+            protocol.check_body(message, len(body), self._max_message_bytes)
         except FrameError as error:
             self._events.host_broke_protocol(host, str(error))
             return

@@ -6,7 +6,7 @@ import zmq
 
 from cellblock.transport.link import LinkEvents
 from cellblock_worker import protocol
-from cellblock_worker.frames import MAX_HEADER_BYTES, FrameError, pack_header, unpack_header
+from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket
 
 
@@ -29,12 +29,13 @@ class RouterLink:
         events: LinkEvents,
     ) -> None:
         self._events = events
+        self._max_message_bytes = max_message_bytes
         self._known: set[bytes] = set()
         router = context.socket(zmq.ROUTER)
         # Without it a message to a host that is gone vanishes, and its run would wait for its deadline.
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket = LoopSocket(
-            router, max_message_bytes=max_message_bytes + MAX_HEADER_BYTES, on_message=self._on_parts
+            router, max_message_bytes=protocol.part_cap(max_message_bytes), on_message=self._on_parts
         )
         self._endpoint = endpoint
         self._socket.bind(endpoint)
@@ -69,15 +70,18 @@ class RouterLink:
         if host not in self._known:
             return
         try:
-            token, message, body = read_parts(parts)
+            token, message, body = read_parts(parts, self._max_message_bytes)
         except FrameError as error:
             self._events.host_broke_protocol(host, str(error))
             return
         self._events.host_says(host, token, message, body)
 
 
-def read_parts(parts: list[bytes]) -> tuple[bytes, protocol.FromHost, bytes]:
-    """Token, message and body of what a ROUTER received. Raises FrameError."""
+def read_parts(parts: list[bytes], max_message_bytes: int) -> tuple[bytes, protocol.FromHost, bytes]:
+    """Token, message and body of what a ROUTER received, the body within its message's cap. Raises FrameError."""
     if len(parts) != 4:
         raise FrameError(f"{len(parts)} parts")
-    return parts[1], protocol.parse_from_host(unpack_header(parts[2])), parts[3]
+    _, token, raw_header, body = parts
+    message = protocol.parse_from_host(unpack_header(raw_header))
+    protocol.check_body(message, len(body), max_message_bytes)
+    return token, message, body

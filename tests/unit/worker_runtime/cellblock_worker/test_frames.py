@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cellblock_worker.frames import (
     MAX_HEADER_BYTES,
     MAX_HEADER_ITEMS,
+    Frame,
     FrameDecoder,
     FrameError,
     encode_frame,
@@ -184,19 +185,35 @@ def test_packing_too_deep_is_a_frame_error() -> None:
         pack_header({"a": value})
 
 
-def test_frames_may_be_left_out_undecoded_but_not_over_the_caps() -> None:
+def test_frames_may_be_left_out_uncollected_but_not_over_the_caps() -> None:
     asked: list[tuple[bytes, int]] = []
 
-    def skips(raw_header: bytes, body_bytes: int) -> bool:
+    def admits(raw_header: bytes, body_bytes: int) -> bool:
         asked.append((raw_header, body_bytes))
-        return raw_header.startswith(b"no map")
+        return not raw_header.startswith(b"no map")
 
-    decoder = FrameDecoder(CAP)
-    decoder.skips = skips
+    decoder = FrameDecoder(CAP, admits)
     kept = pack_header({"t": "x"})
     data = encode_frame(b"no map", b"12345") + encode_frame(kept, b"body") + encode_frame(b"no map")
-    found = [frame for at in range(len(data)) for frame in decoder.feed(data[at : at + 1])]
+    found: list[Frame] = []
+    for at in range(len(data)):
+        found += decoder.feed(data[at : at + 1])
+        assert decoder.pending_bytes < 6 + len(kept) + 4 and decoder.within_frame == (
+            at + 1 not in (17, 17 + 6 + len(kept) + 4, len(data))
+        )
     assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body")]
     assert asked == [(b"no map", 5), (kept, 4), (b"no map", 0)] and decoder.pending_bytes == 0
+    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body"]
     with pytest.raises(FrameError, match="over the cap"):
         decoder.feed(prefix(CAP + 1, 6) + b"no map")
+
+
+def test_a_frame_is_refused_by_its_header_before_its_body_comes() -> None:
+    def admits(raw_header: bytes, body_bytes: int) -> bool:
+        raise FrameError(f"{body_bytes} are too many")
+
+    decoder = FrameDecoder(CAP, admits)
+    header = pack_header({"t": "x"})
+    with pytest.raises(FrameError, match="40000 are too many"):
+        decoder.feed(encode_frame(header, b"x" * 40_000)[: 6 + len(header)])
+    assert decoder.pending_bytes == 0 and not decoder.within_frame

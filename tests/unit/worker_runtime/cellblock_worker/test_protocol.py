@@ -21,6 +21,7 @@ MESSAGES: list[Message] = [
     protocol.Log(level="warn", ms=3),
     protocol.Call(id=1, server="files", tool="read/ü"),
     protocol.Query(id=2, op="searchTools"),
+    protocol.Took(bytes=2**53 - 1),
     protocol.Notice(),
     protocol.Done(ms=2**53 - 1),
     protocol.Failed(ms=0, kind="rejection"),
@@ -116,6 +117,32 @@ def test_the_error_names_the_place_and_repeats_no_value() -> None:
         protocol.parse_from_worker({"t": "call", "id": "SECRET", "server": "a", "tool": "b"})
     assert "call.id" in str(caught.value)
     assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "message", [m for m in MESSAGES if isinstance(m, protocol.FromWorker)], ids=lambda m: m.t
+)
+def test_the_cap_of_a_workers_message_is_known_by_how_its_header_begins(message: protocol.FromWorker) -> None:
+    raw = pack_header(message.model_dump())
+    assert protocol.worker_body_cap(raw) == message.max_body
+    protocol.check_canonical(message, raw)
+    turned = pack_header(dict(reversed(message.model_dump().items())))
+    if turned != raw:
+        with pytest.raises(FrameError, match="not canonical"):
+            protocol.worker_body_cap(turned)
+        with pytest.raises(FrameError, match="not canonical"):
+            protocol.check_canonical(message, turned)
+
+
+@pytest.mark.parametrize(
+    "message", [m for m in MESSAGES if isinstance(m, protocol.FromHost)], ids=lambda m: m.t
+)
+def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
+    cap = protocol.body_cap(message.max_body, message_bytes=5_000, log_bytes=5_000)
+    protocol.check_body(message, cap, 5_000)
+    with pytest.raises(FrameError, match=f"over {cap}"):
+        protocol.check_body(message, cap + 1, 5_000)
+    assert cap <= protocol.part_cap(5_000) and cap <= 256 * 1024
 
 
 def test_messages_cannot_be_changed() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from cellblock_worker import protocol, worker
+from cellblock_worker import hearing, protocol, worker
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
 from fake_worker import FakeWorkers
@@ -45,6 +47,17 @@ VIOLATIONS = {
     "a call id of nothing": "frame(t='call', id=0, server='s', tool='t')",
     "an extra field": "frame(t='done', ms=0, ok=True)",
     "a body over its cap": "frame(b'x' * ((1 << 20) + 1), t='done', ms=0)",
+    "a notice over its cap": "frame(b'x' * ((1 << 16) + 1), t='notice')",
+    "a discovery request over its cap": "frame(b'x' * ((1 << 16) + 1), t='query', id=1, op='listServers')",
+    "a failure over its cap": "frame(b'x' * ((1 << 18) + 1), t='failed', ms=0, kind='module')",
+    "a body where there is none": "frame(b'x', t='took', bytes=1)",
+    "a body over its cap that does not come": "raw(bytes.fromhex('00100000 000a 81a174a66e6f74696365'))",
+    "keys in another order": "frame(b'x', t='log', ms=7, level='log')",
+    "a name before the kind": "frame(b'x', level='log', t='log', ms=7)",
+    "an integer in a long form": "raw(encode_frame(bytes.fromhex('83a174a36c6f67a56c6576656ca36c6f67a26d73cc07')))",
+    "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
     "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
 }
 
@@ -107,6 +120,64 @@ async def test_a_flood_of_logs_hides_no_breach(act: str, fake_workers: FakeWorke
     ended = await owner.end()
     assert ended.reason == "protocol" and ended.detail
     assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    ended = await owner.end()
+    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
+    assert owner.said == []
+
+
+async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(hearing, "thread_time", lambda: float(next(clock)))
+    fake_workers.run("ready()\nread()\nframe(b'x', t='log', level='log', ms=0)\nhang()")
+    ended, _ = await run_one("1", cpu_ms=900)
+    assert ended.reason == "cpu" and ended.cpu_ms >= 1000
+
+
+async def test_half_a_frame_and_then_silence_ends_at_its_bound(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.02)
+    fake_workers.run(
+        """
+        ready()
+        read()
+        whole = encode_frame(pack_header({"t": "done", "ms": 0}), b"12345678")
+        raw(whole[:-1])
+        hang()
+        """
+    )
+    ended, owner = await run_one("1", timeout_ms=600_000)
+    assert ended.reason == "protocol" and "half a frame" in ended.detail
+    assert owner.said == []
+
+
+async def test_a_frame_that_comes_slowly_is_heard(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.001)
+    fake_workers.run(
+        """
+        ready()
+        read()
+        for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
+            raw(bytes([byte]))
+            # It computes between two bytes: a machine that gives it no core looks the same.
+            until = time.monotonic() + 0.03
+            while time.monotonic() < until:
+                pass
+        hang()
+        """
+    )
+    ended, _ = await run_one("1")
+    assert ended.reason == "finished"
 
 
 async def test_a_worker_that_dies_after_a_flood_of_logs_is_gone(fake_workers: FakeWorkers) -> None:

@@ -9,6 +9,9 @@ from cellblock_worker import protocol
 from cellblock_worker.frames import pack_header
 from memory_host import turns
 
+MIB = 1024 * 1024
+DONE = protocol.Done(ms=1)
+DONE_HEADER = pack_header(DONE.model_dump())
 HELLO = protocol.Hello(protocol=1, pid=1, capacity=1, deno="", layers=[])
 
 
@@ -32,20 +35,20 @@ class Ears:
 
 async def test_messages_cross_in_order_and_not_at_once() -> None:
     ears = Ears()
-    link = MemoryLink(ears)
+    link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
     for number in range(3):
         link.send(b"h", b"t", protocol.Pool(warm=number), bytes([number]))
-        link.deliver(b"h", b"t", pack_header(HELLO.model_dump()), bytes([number]))
+        link.deliver(b"h", b"t", DONE_HEADER, bytes([number]))
     assert ears.from_broker == [] and ears.from_host == []
     await turns()
     assert ears.from_broker == [(b"t", protocol.Pool(warm=number), bytes([number])) for number in range(3)]
-    assert ears.from_host == [(b"h", b"t", HELLO, bytes([number])) for number in range(3)]
+    assert ears.from_host == [(b"h", b"t", DONE, bytes([number])) for number in range(3)]
 
 
 async def test_an_unknown_host_cannot_be_reached_or_heard() -> None:
     ears = Ears()
-    link = MemoryLink(ears)
+    link = MemoryLink(ears, max_message_bytes=MIB)
     with pytest.raises(ConnectionError):
         link.send(b"h", b"", protocol.Shutdown())
     link.deliver(b"h", b"", pack_header(HELLO.model_dump()))
@@ -55,7 +58,7 @@ async def test_an_unknown_host_cannot_be_reached_or_heard() -> None:
 
 async def test_a_detached_host_is_cut_off_at_once() -> None:
     ears = Ears()
-    link = MemoryLink(ears)
+    link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
     link.deliver(b"h", b"", pack_header(HELLO.model_dump()))
     link.detach(b"h")
@@ -71,7 +74,7 @@ async def test_a_detached_host_is_cut_off_at_once() -> None:
 )
 async def test_what_is_no_message_of_a_host_is_reported(raw: bytes) -> None:
     ears = Ears()
-    link = MemoryLink(ears)
+    link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
     link.deliver(b"h", b"t", raw)
     await turns()
@@ -81,7 +84,7 @@ async def test_what_is_no_message_of_a_host_is_reported(raw: bytes) -> None:
 
 async def test_a_closed_link_is_silent() -> None:
     ears = Ears()
-    link = MemoryLink(ears)
+    link = MemoryLink(ears, max_message_bytes=MIB)
     link.attach(b"h", ears)
     link.deliver(b"h", b"t", pack_header(HELLO.model_dump()))
     link.close()
