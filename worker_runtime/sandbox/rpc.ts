@@ -8,7 +8,7 @@ import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../js_
 import { send, textOf, utf8 } from "./channel.ts";
 import { type Flaw, jsonBody } from "./input.ts";
 import * as p from "./primordials.ts";
-import type { Query } from "./protocol.gen.ts";
+import { MAX_BODY, type Query, TOOK_SHARE } from "./protocol.gen.ts";
 import { agentFrames } from "./stack_text.ts";
 
 interface Answer {
@@ -27,6 +27,20 @@ const PromiseCtor = Promise;
 let lastId = 0;
 let waiting = 0;
 let maxBytes = 0;
+// Bytes of answers read and not yet told.
+let taken = 0;
+// Discovery requests under way; the broker keeps no more than these for one run.
+const MAX_ASKED = 8;
+let asked = 0;
+
+interface Turn {
+  readonly go: () => void;
+  next?: Turn;
+}
+
+// Those that wait: a list of objects without a prototype, as an array's methods could be patched.
+let firstTurn: Turn | undefined;
+let lastTurn: Turn | undefined;
 
 /** How many tool calls have no answer yet. Discovery requests are not counted: they leave nothing behind. */
 export function callsInFlight(): number {
@@ -53,7 +67,9 @@ export async function callTool(
     ? undefined
     : jsonBody(input, maxBytes, (flaw) => notSendable(flaw, server, tool, exportName));
   waiting++;
-  const { ok, value } = await request((id) => send({ t: "call", id, server, tool }, body), () => waiting--);
+  const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
+    send({ t: "call", id: expect(resolve, () => waiting--), server, tool }, body);
+  });
   // Made here and not where the answer came in: so its stack leads back to the script's own `await`.
   if (!ok) throw scriptError(value);
   return value;
@@ -67,11 +83,13 @@ export async function callTool(
 export async function query(op: Query["op"], args: unknown[]): Promise<unknown> {
   const body = jsonBody(
     args,
-    maxBytes,
+    maxBytes < MAX_BODY.query ? maxBytes : MAX_BODY.query,
     ({ path, why, hint }) =>
       new CodemodeError(`The arguments of ${op} cannot be sent: ${placed(path, why)}.`, { hint }),
   );
-  const { ok, value } = await request((id) => send({ t: "query", id, op }, body));
+  const { ok, value } = await new PromiseCtor<Answer>((resolve) => {
+    inTurn(() => send({ t: "query", id: expect(resolve, nextTurn), op }, body));
+  });
   if (!ok) throw scriptError(value);
   return value;
 }
@@ -94,6 +112,11 @@ export function settle(id: number, ok: boolean, body: Uint8Array): void {
   const resolve = pending[id];
   if (resolve === undefined) return;
   delete pending[id];
+  taken += body.length;
+  if (taken > maxBytes / TOOK_SHARE) {
+    send({ t: "took", bytes: taken });
+    taken = 0;
+  }
   const value: unknown = body.length === 0 ? undefined : parse(textOf(body));
   resolve({ __proto__: null, ok, value } as unknown as Answer);
 }
@@ -104,17 +127,41 @@ export async function rehearseCall(): Promise<void> {
   settle(lastId, true, utf8('{"text":"","number":0}'));
   await answered;
   lastId = 0;
+  taken = 0;
 }
 
-function request(transmit: (id: number) => void, answered?: () => void): Promise<Answer> {
+/** The id of a request that is about to be sent: `answered` and then `resolve` are called when its answer is there. */
+function expect(resolve: Pending, answered: () => void): number {
   const id = ++lastId;
-  return new PromiseCtor((resolve) => {
-    pending[id] = answered === undefined ? resolve : (answer) => {
-      answered();
-      resolve(answer);
-    };
-    transmit(id);
-  });
+  pending[id] = (answer) => {
+    answered();
+    resolve(answer);
+  };
+  return id;
+}
+
+/** Does it now, or when few enough discovery requests are under way. */
+function inTurn(go: () => void): void {
+  if (asked < MAX_ASKED) {
+    asked++;
+    return go();
+  }
+  const turn = { __proto__: null, go, next: undefined } as unknown as Turn;
+  if (lastTurn === undefined) firstTurn = turn;
+  else lastTurn.next = turn;
+  lastTurn = turn;
+}
+
+/** A discovery request is answered: the next one's turn. */
+function nextTurn(): void {
+  const turn = firstTurn;
+  if (turn === undefined) {
+    asked--;
+    return;
+  }
+  firstTurn = turn.next;
+  if (firstTurn === undefined) lastTurn = undefined;
+  turn.go();
 }
 
 function notSendable(

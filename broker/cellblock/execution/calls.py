@@ -85,6 +85,7 @@ class ToolCalls:
         maximum: `maxToolCalls`; the broker's count is the truth.
         concurrent: Calls that may be with upstreams at the same time.
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
+        room: Waits until the script reads its answers: no call is sent before it.
         max_reply_bytes: Cap of one answer; inputs of so many bytes in all are decoded at the same time.
         on_call: Told each call as it ends.
         schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
@@ -101,6 +102,7 @@ class ToolCalls:
     concurrent: int
     reply: Callable[[int, bool, bytes], None]
     max_reply_bytes: int
+    room: Callable[[], Awaitable[None]] | None = None
     on_call: Callable[[TraceEntry], None] | None = None
     schemas: ValidatorCache = field(default_factory=ValidatorCache)
     learner: ResultObserver | None = None
@@ -194,6 +196,8 @@ class ToolCalls:
             if self.rules is not None:
                 await self.rules.admit(server, tool, arguments, self.clock)
             async with self._turns:
+                if self.room is not None:
+                    await self.room()
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
             kind: Kind = "value"

@@ -12,14 +12,15 @@ from cellblock.catalog.discovery import Discovery, Operation
 from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.error_reply import encode_error
+from cellblock_worker.protocol import Query
 
 logger = logging.getLogger("cellblock.execution")
 
 MAX_QUERIES: Final = 1_000
 """Discovery requests of one run."""
 
-MAX_QUERY_BYTES: Final = 64 * 1024
-"""Largest request: a name, or a query of some words."""
+MAX_WAITING_BYTES: Final = 8 * cast("int", Query.max_body)
+"""Requests that wait may have so many bytes in all: the sandbox has eight under way, and keeps the others."""
 
 
 class _Query(NamedTuple):
@@ -35,15 +36,23 @@ class Queries:
         discovery: Answers them.
         reply: Sends an answer to the worker: id, ok, JSON bytes.
         max_reply_bytes: Cap of one answer.
+        has_room: Whether an answer could be sent now; `go_on` is called when one can be again.
     """
 
     def __init__(
-        self, discovery: Discovery, reply: Callable[[int, bool, bytes], None], max_reply_bytes: int
+        self,
+        discovery: Discovery,
+        reply: Callable[[int, bool, bytes], None],
+        max_reply_bytes: int,
+        *,
+        has_room: Callable[[], bool],
     ) -> None:
         self._discovery = discovery
         self._reply = reply
         self._most = max_reply_bytes
+        self._has_room = has_room
         self._waiting: deque[_Query] = deque()
+        self._waiting_bytes = 0
         self._count = 0
         self._answered_in_this_turn = False
 
@@ -55,27 +64,40 @@ class Queries:
     def begin(self, query_id: int, op: Operation, body: bytes) -> None:
         """Answers one, in its turn."""
         self._count += 1
-        self._waiting.append(_Query(query_id, op, body))
+        query = _Query(query_id, op, body)
+        if self._waiting and self._waiting_bytes + len(body) > MAX_WAITING_BYTES:
+            self._refuse(
+                query,
+                ScriptError(
+                    "Too many long discovery requests are under way.",
+                    hint="Await some before you make the next.",
+                ),
+            )
+            return
+        self._waiting.append(query)
+        self._waiting_bytes += len(body)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Answers the next of those that wait, unless it does already."""
         if not self._answered_in_this_turn:
             self._next()
 
     def close(self) -> None:
         """Answers none of those that wait."""
         self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _next(self) -> None:
-        self._answered_in_this_turn = bool(self._waiting)
+        self._answered_in_this_turn = bool(self._waiting) and self._has_room()
         if self._answered_in_this_turn:
-            self._answer(self._waiting.popleft())
+            query = self._waiting.popleft()
+            self._waiting_bytes -= len(query.body)
+            self._answer(query)
             asyncio.get_running_loop().call_soon(self._next)
 
     def _answer(self, query: _Query) -> None:
         try:
-            if len(query.body) > MAX_QUERY_BYTES:
-                raise ScriptError(
-                    f"The request has {len(query.body)} bytes, over {MAX_QUERY_BYTES}.",
-                    hint="Search with a few words, and name one server or tool.",
-                )
             arguments: object = payload.decode(query.body)
             items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
             answer = payload.encode(self._discovery.answer(query.op, items))

@@ -18,6 +18,7 @@ from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
+from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, Observer, RunResponse, Usage
 from cellblock.execution.run_clock import RunClock
 from cellblock.execution.said import Said
@@ -88,7 +89,10 @@ class Run:
         self._said = Said(plan.script, limits.max_log_bytes, observer.on_log, watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
-        self._queries = Queries(discovery, self._reply, max_message_bytes)
+        self._replies = Replies(self._send_reply, max_message_bytes)
+        self._queries = Queries(
+            discovery, self._reply, max_message_bytes, has_room=lambda: self._replies.has_room
+        )
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
         self._killed_for: Diagnostic | None = None
@@ -110,6 +114,7 @@ class Run:
             concurrent=concurrent_calls,
             reply=self._reply,
             max_reply_bytes=max_message_bytes,
+            room=self._replies.room,
             schemas=schemas,
             learner=learner,
             on_call=observer.on_call,
@@ -170,6 +175,11 @@ class Run:
                 self._on_call(message, body)
             case protocol.Query():
                 self._on_query(message, body)
+            case protocol.Took():
+                if self._replies.took(message.bytes):
+                    self._queries.go_on()
+                else:
+                    self._kill(self._breach(f"it has not read {message.bytes} bytes"))
             case protocol.Notice():
                 self._within(self._said.notice(body))
             case protocol.Done():
@@ -236,6 +246,7 @@ class Run:
     def _end(self) -> None:
         if self._move(Event.END):
             self._queries.close()
+            self._replies.close()
             self._set_timer(None)
             self._over.set()
 
@@ -273,9 +284,7 @@ class Run:
     def _is_next(self, call_id: int) -> bool:
         """Whether ids count up as they must: a call that is said twice must not be made twice."""
         if call_id <= self._last_id:
-            self._kill(
-                self._ending(protocol.Ended(reason="protocol", detail=f"call id {call_id} comes again"))
-            )
+            self._kill(self._breach(f"call id {call_id} comes again"))
             return False
         self._last_id = call_id
         return True
@@ -330,6 +339,10 @@ class Run:
         self._diagnostics.append(found)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        if self._state is State.RUNNING:
+            self._replies.reply(call_id, ok, body)
+
+    def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.RUNNING and self._lease is not None:
             try:
                 self._lease.reply(protocol.Reply(id=call_id, ok=ok), body)
@@ -366,6 +379,9 @@ class Run:
                 approval_wait_ms=self._rules.waited_ms if self._rules and self._rules.asked else None,
             ),
         )
+
+    def _breach(self, detail: str) -> Diagnostic:
+        return self._ending(protocol.Ended(reason="protocol", detail=detail))
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
         return ending(ended, self._lost, self._limits, started=self._leased)

@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.execution.queries import MAX_QUERIES, MAX_QUERY_BYTES, Queries
+from cellblock.execution.queries import MAX_QUERIES, MAX_WAITING_BYTES, Queries
 from memory_host import turns
 
 
@@ -20,7 +20,10 @@ class Answers:
     def __init__(self, discovery: Discovery | None = None, most: int = 100_000) -> None:
         catalog = Catalog(1, {"a": ServerEntry("a", "A", "a")})
         self.found: dict[int, tuple[bool, Any]] = {}
-        self.queries = Queries(discovery or Discovery(catalog), self._reply, most)
+        self.has_room = True
+        self.queries = Queries(
+            discovery or Discovery(catalog), self._reply, most, has_room=lambda: self.has_room
+        )
 
     def _reply(self, query_id: int, ok: bool, body: bytes) -> None:
         assert query_id not in self.found
@@ -50,13 +53,37 @@ async def test_none_is_answered_after_the_end() -> None:
     assert list(made.found) == [0]
 
 
-async def test_number_and_size_are_capped() -> None:
+async def test_what_waits_is_capped_in_bytes() -> None:
     made = Answers()
-    text = json.dumps(["x" * MAX_QUERY_BYTES]).encode()
-    made.queries.begin(1, "searchTools", text)
-    ok, error = made.found[1]
-    assert not ok and f"over {MAX_QUERY_BYTES}" in error["message"]
-    for number in range(2, MAX_QUERIES + 1):
+    text = json.dumps(["x" * (60 * 1024)]).encode()
+    for number in range(1, 11):
+        made.queries.begin(number, "describeServer", text)
+    # The first was answered at once.
+    assert set(made.found) == {1, 10} and MAX_WAITING_BYTES == 8 * 64 * 1024
+    ok, error = made.found[10]
+    assert not ok and "Too many long" in error["message"]
+    await turns(10)
+    made.queries.begin(11, "describeServer", text)
+    assert len(made.found) == 11 and "Too many" not in made.found[11][1]["message"]
+
+
+async def test_they_wait_until_their_answers_can_be_sent() -> None:
+    made = Answers()
+    made.has_room = False
+    for number in range(3):
+        made.queries.begin(number, "listServers", b"[]")
+    await turns()
+    assert made.found == {}
+    made.has_room = True
+    made.queries.go_on()
+    made.queries.go_on()
+    await turns()
+    assert list(made.found) == [0, 1, 2]
+
+
+async def test_the_number_is_capped() -> None:
+    made = Answers()
+    for number in range(1, MAX_QUERIES + 1):
         assert not made.queries.at_limit
         made.queries.begin(number, "listServers", b"[]")
     assert made.queries.at_limit

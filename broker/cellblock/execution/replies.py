@@ -1,0 +1,95 @@
+"""Answers on their way to one worker: no faster than it reads them, so that few wait for it in its host.
+
+A script that computes while its answers come reads none of them, and is in its right: its calls wait then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from cellblock.errors import Certainty, ToolCallError
+from cellblock.execution.error_reply import encode_error
+from cellblock_worker.protocol import TOOK_SHARE
+
+HELD_FACTOR: Final = 4
+"""Answers that wait here may have so many times the cap on one: calls that were on their way when the first began to
+wait. One that does not fit is replaced by an error."""
+
+
+class _Reply(NamedTuple):
+    call_id: int
+    ok: bool
+    body: bytes
+
+
+class Replies:
+    """All of one run.
+
+    Args:
+        send: Sends one to the worker: id, ok, JSON bytes.
+        most: Cap of one, in bytes.
+    """
+
+    def __init__(self, send: Callable[[int, bool, bytes], None], most: int) -> None:
+        self._send = send
+        # What the worker has read and not told is in it, too: the largest answer must fit beside that.
+        self._told_from = most // TOOK_SHARE
+        self._window = most + self._told_from
+        self._most = most
+        self._unread = 0
+        self._held = 0
+        self._waiting: deque[_Reply] = deque()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether no answer waits: what leads to more of them should wait, too."""
+        return not self._waiting
+
+    async def room(self) -> None:
+        """Waits until there is some."""
+        await self._room.wait()
+
+    def reply(self, call_id: int, ok: bool, body: bytes) -> None:
+        """Sends an answer in its turn."""
+        if self._held + len(body) > HELD_FACTOR * self._most:
+            ok, body = False, encode_error(_dropped(len(body)), self._most)
+        self._waiting.append(_Reply(call_id, ok, body))
+        self._held += len(body)
+        self._send_what_fits()
+
+    def took(self, size: int) -> bool:
+        """The worker has read so many bytes of answers; False: it has not, or says so too often."""
+        if not self._told_from < size <= self._unread:
+            return False
+        self._unread -= size
+        self._send_what_fits()
+        return True
+
+    def close(self) -> None:
+        """Sends none of those that wait."""
+        self._waiting.clear()
+        self._held = 0
+
+    def _send_what_fits(self) -> None:
+        while self._waiting and self._unread + len(self._waiting[0].body) <= self._window:
+            reply = self._waiting.popleft()
+            self._held -= len(reply.body)
+            self._unread += len(reply.body)
+            self._send(*reply)
+        if self._waiting:
+            self._room.clear()
+        else:
+            self._room.set()
+
+
+def _dropped(size: int) -> ToolCallError:
+    return ToolCallError(
+        f"An answer of {size} bytes was dropped: too many waited for the script, which did not read them.",
+        hint="The tool has run. Await some of the calls before you make the next, or compute.",
+        certainty=Certainty.COMPLETED,
+    )
