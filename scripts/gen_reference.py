@@ -290,11 +290,13 @@ def protocol_section() -> str:
         fields = ", ".join(f"`{name}`" for name in kind.model_fields if name != "t")
         tag = kind.model_fields["t"].default if "t" in kind.model_fields else None
         if tag is not None:
-            rows.append((f"`{tag}`", fields, first_sentence(kind.__doc__)))
+            cap = f"{kind.max_body:,}" if isinstance(kind.max_body, int) else f"`{kind.max_body}`"
+            rows.append((f"`{tag}`", fields, cap, first_sentence(kind.__doc__)))
     return (
         f"## Messages between broker, host and worker\n\nProtocol version {protocol.PROTOCOL_VERSION}, defined in "
         "`worker_runtime/cellblock_worker/protocol.py`. Both hops carry the same\nheaders; bodies are "
-        "opaque to the host.\n\n" + table(("message", "fields", "what it says"), rows)
+        "opaque to the host, and capped in bytes.\n\n"
+        + table(("message", "fields", "body", "what it says"), rows)
     )
 
 

@@ -100,8 +100,8 @@ class Query(Message):
 
 
 class Took(Message):
-    """The sandbox has read so many bytes of bodies of `Reply` since it last said so: more than the cap on
-    one, divided by `TOOK_SHARE`. The broker does not send much more ahead than one may have."""
+    """The sandbox has read so many bytes of replies since it last said so. It says so when they are more than the cap
+    on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have."""
 
     t: Literal["took"] = "took"
     bytes: Bytes
@@ -213,7 +213,10 @@ EndReason = Literal[
 
 
 class Ended(Message):
-    """The last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8."""
+    """The last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8.
+
+    What hearing the run has cost the host is in `cpu_ms`, too.
+    """
 
     max_body: ClassVar[BodyCap] = STDERR_TAIL_BYTES
     t: Literal["ended"] = "ended"

@@ -39,8 +39,8 @@ export interface Query {
   op: "listServers" | "describeServer" | "listTools" | "getTool" | "searchTools";
 }
 
-/** The sandbox has read so many bytes of bodies of `Reply` since it last said so: more than the cap on
-    one, divided by `TOOK_SHARE`. The broker does not send much more ahead than one may have. */
+/** The sandbox has read so many bytes of replies since it last said so. It says so when they are more than the cap
+    on one, divided by `TOOK_SHARE`; the broker does not send much more ahead than one may have. */
 export interface Took {
   t: "took";
   bytes: number;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cellblock.execution import payload
 from cellblock.execution.said import LOG_NOTE_BYTES
 from cellblock_worker import protocol
 from cellblock_worker.log_budget import MAX_LOG_ENTRIES
@@ -65,4 +66,49 @@ async def test_what_an_honest_host_sends_at_its_cap_is_kept() -> None:
     response = await world.run(limits={"maxLogBytes": LOGS})
     assert response.result == 1 and len(response.logs) == 2 and len(response.diagnostics) == MAX_NOTICES
     assert not world.failed
+    await world.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "size"),
+    [
+        (protocol.Notice(), 64 * 1024 + 1),
+        (protocol.Query(id=1, op="listServers"), 64 * 1024 + 1),
+        (protocol.Failed(ms=1, kind="exception"), 256 * 1024 + 1),
+        (protocol.Ended(reason="finished"), 4 * 1024 + 1),
+        (protocol.Leased(wait_ms=0), 1),
+        (protocol.Status(warm=0, booting=0, running=0, wanted=0), 1),
+        (protocol.Done(ms=1), 1024 * 1024 + 1),
+    ],
+    ids=lambda value: value.t if isinstance(value, protocol.Message) else "",
+)
+async def test_a_host_that_sends_a_body_over_its_cap_is_lost_before_it_is_decoded(
+    message: protocol.FromHost, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    monkeypatch.setattr(payload, "decode", lambda body: decoded.append(len(body)))  # pyright: ignore
+
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        run.say(message, b" " * size)
+
+    world = World(max_message_bytes=1024 * 1024)
+    host = await world.host(play)
+    response = await world.run(limits={"maxLogBytes": 1000})
+    assert codes(response) == ["HOST_LOST"] and f"over {size - 1}" in response.diagnostics[0].message
+    assert [identity for identity, _ in world.failed] == [host.identity] and decoded == []
+    await world.close()
+
+
+@pytest.mark.parametrize("claims", [1, 2**53 - 1])
+async def test_a_worker_that_has_not_read_what_it_says_is_killed(claims: int) -> None:
+    async def play(run: HostedRun) -> None:
+        run.leased()
+        await run.call(1, value={"text": "x"})
+        run.say(protocol.Took(bytes=claims))
+
+    world = World()
+    await world.host(play)
+    response = await world.run()
+    assert codes(response) == ["PROTOCOL_VIOLATION"] and not world.failed
     await world.close()
