@@ -34,7 +34,10 @@ PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
 table of peers is in order."""
 
 LOG_INTERVAL_SECONDS: Final = 1.0
-"""Between two lines about handshakes that failed: a scanner must not fill the disk."""
+"""Between two lines about who was not let in: neither a scanner nor a host must fill the disk."""
+
+REFUSED_KEPT: Final = 1_000
+"""Hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
 
 WHY_CHARS: Final = 500
 
@@ -76,6 +79,7 @@ class CurveLink:
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
         self._joined: set[bytes] = set()
+        self._refused: dict[bytes, None] = {}
         self._closed = False
         self._may_log_at = 0.0
         self._unsaid = 0
@@ -138,6 +142,8 @@ class CurveLink:
 
     def _on_parts(self, parts: list[bytes]) -> None:
         host = PREFIX + parts[0]
+        if host in self._refused:
+            return
         try:
             token, message, body = read_parts(parts, self._max_message_bytes)
         except FrameError as error:
@@ -151,8 +157,7 @@ class CurveLink:
     def _on_hello(self, host: bytes, hello: protocol.Hello) -> None:
         why = self._judge(hello)
         if why is not None:
-            logger.error("worker host %s is not taken: %s", _short(host), why)
-            self.dismiss(host, why, final=True)
+            self._refuse(host, why)
             return
         logger.info("worker host %s has joined with %d places", _short(host), hello.capacity)
         self._joined.add(host)
@@ -165,7 +170,14 @@ class CurveLink:
         version = _version_said(parts)
         if version is not None and version != protocol.PROTOCOL_VERSION:
             why = other_version(version)
-        logger.error("worker host %s is not taken: %s", _short(host), why)
+        self._refuse(host, why)
+
+    def _refuse(self, host: bytes, why: str) -> None:
+        """It is told once; what else it says is dropped unread."""
+        self._refused[host] = None
+        if len(self._refused) > REFUSED_KEPT:
+            del self._refused[next(iter(self._refused))]
+        self._say_now_and_then(f"worker host {_short(host)} is not taken: {why}")
         self.dismiss(host, why, final=True)
 
     def _on_wire(self, event: zmq.Event, value: int) -> None:
@@ -180,7 +192,7 @@ class CurveLink:
             self._loop.call_later(PROBE_PAUSES_SECONDS[-1], self._account)
         elif event is not zmq.Event.HANDSHAKE_SUCCEEDED:
             self._explained = True
-            self._say_now_and_then(explain(event, value))
+            self._say_now_and_then(f"refused a connection to {self.endpoint}: {explain(event, value)}")
 
     def _probe(self) -> None:
         """Finds the hosts whose connection has ended: those that nothing can be sent to."""
@@ -198,17 +210,18 @@ class CurveLink:
 
     def _account(self) -> None:
         if self._ended > 0:
-            self._say_now_and_then("it ended without having become a worker host")
+            why = "it ended without having become a worker host"
+            self._say_now_and_then(f"refused a connection to {self.endpoint}: {why}")
         self._ended = 0
 
-    def _say_now_and_then(self, why: str) -> None:
+    def _say_now_and_then(self, what: str) -> None:
         now = time.monotonic()
         if now < self._may_log_at:
             self._unsaid += 1
             return
         more = f" ({self._unsaid} more were not logged)" if self._unsaid else ""
         self._may_log_at, self._unsaid = now + LOG_INTERVAL_SECONDS, 0
-        logger.error("refused a connection to %s: %s%s", self.endpoint, why, more)
+        logger.error("%s%s", what, more)
 
 
 def other_version(version: int) -> str:
