@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from cellblock_worker import bubblewrap, confinement, protocol
 from cellblock_worker.frames import encode_frame, pack_header
+from cellblock_worker.launching import Launcher
 from cellblock_worker.worker import Worker
 
 MIB: Final = 1024 * 1024
@@ -50,6 +51,7 @@ class _Owner:
         self.gone = asyncio.Event()
         self.ended: protocol.Ended | None = None
         self.gone_at = 0.0
+        self.launcher = Launcher()
 
     def worker_ready(self, worker: Worker) -> None:
         self.ready.set()
@@ -65,6 +67,7 @@ class _Owner:
 
     def worker_gone(self, worker: Worker) -> None:
         self.gone_at = time.monotonic()
+        self.launcher.close()
         self.gone.set()
 
 

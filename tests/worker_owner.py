@@ -9,6 +9,7 @@ from typing import Any
 
 from cellblock_worker import protocol
 from cellblock_worker.frames import unpack_header
+from cellblock_worker.launching import Launcher
 from cellblock_worker.worker import Worker
 from cellblock_worker.worker_states import State
 
@@ -25,6 +26,7 @@ class Owner:
         self.events: list[str] = []
         self.computed: list[float] = []
         self.others = False
+        self.launcher = Launcher()
         self._changed = asyncio.Event()
 
     def worker_ready(self, worker: Worker) -> None:
@@ -44,6 +46,7 @@ class Owner:
         self._note("ended")
 
     def worker_gone(self, worker: Worker) -> None:
+        self.launcher.close()
         self._note("gone")
 
     def _note(self, event: str) -> None:

@@ -21,8 +21,8 @@ from cellblock.socket_dir import SocketDir
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock_worker import realtime
-from cellblock_worker.host import HostConfig, boots_at_once
-from cellblock_worker.warm_target import MAX_WARM_SHARE
+from cellblock_worker.host import HostConfig
+from cellblock_worker.warm_target import MAX_WARM_SHARE, boots_at_once
 
 HOST_START_BOUND_SECONDS: Final = 15.0
 """From starting the worker host to its `Hello`; it takes about 0.3 s."""

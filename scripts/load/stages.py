@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from cellblock import Broker
 from cellblock_worker import protocol
+from cellblock_worker.launching import Launcher
 from cellblock_worker.worker import Worker
 from load.scenarios import Scenario
 
@@ -77,6 +78,7 @@ class _Owner:
     def __init__(self) -> None:
         self.marks: dict[str, float] = {}
         self.changed = asyncio.Event()
+        self.launcher = Launcher()
 
     def mark(self, name: str) -> None:
         self.marks.setdefault(name, time.perf_counter())
@@ -100,6 +102,7 @@ class _Owner:
 
     def worker_gone(self, worker: Worker) -> None:
         """Reaped."""
+        self.launcher.close()
         self.mark("gone")
 
     async def reached(self, name: str) -> None:

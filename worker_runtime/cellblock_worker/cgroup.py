@@ -1,10 +1,12 @@
-"""One cgroup around a worker host and all its workers: a cap on their memory and tasks together.
+"""One cgroup around a worker host and all its workers: a cap on their memory and tasks together; in it, one for each.
 
-The host moves itself in before it starts anything, and what it starts is born there, so a worker costs nothing more. A
-group for each worker would repeat what `RLIMIT_DATA` keeps, and moving a process takes a lock over the whole machine
-(`scripts/measure_choices.py`). Under v2 a group with controllers for its children may hold no process itself, so the
-broker and what it started are moved into a group of their own beside it; that is done only where nobody else is in the
-group, as under `systemd-run --user --scope -p Delegate=yes`.
+The host moves itself in before it starts anything, and what it starts is born there or, a worker, in a group of its own
+below it (see `cgroup_workers`). Under v2 a group with controllers for its children may hold no process itself, so the
+host is in one of its own beside its workers', and the broker and what it started are moved into one beside the host's;
+that is done only where nobody else is in the group, as under `systemd-run --user --scope -p Delegate=yes`.
+
+A host holds a lock on its group. The next one that starts takes groups that nobody holds for those of killed hosts,
+ends what still runs there, and removes them.
 """
 
 from __future__ import annotations
@@ -13,17 +15,24 @@ import contextlib
 import errno
 import os
 import secrets
-import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
 
+from cellblock_worker import cgroup_files
+from cellblock_worker.cgroup_files import write, write_if_there
 from cellblock_worker.cgroup_layout import CONTROLLERS, Home, find_homes
+from cellblock_worker.cgroup_workers import TASKS_PER_WORKER, WorkerGroups
 
 PREFIX: Final = "cellblock-"
-HOST_PREFIX: Final = "cellblock-host-"
+HOST_PREFIX: Final = "cellblock-locked-host-"
+"""Not the name that earlier versions used, whose hosts hold no lock."""
+
 BROKER_PREFIX: Final = "cellblock-broker-"
+
+OWN_NAME: Final = "host"
+"""Under v2, the group of the host itself, beside those of its workers."""
 
 MIB: Final = 1024 * 1024
 
@@ -33,13 +42,7 @@ WORKER_ROOM_BYTES: Final = 64 * MIB
 HOST_ROOM_BYTES: Final = 256 * MIB
 """Of the host itself: 40 MiB, the messages it relays, and the pages of Deno's file, which are shared."""
 
-TASKS_PER_WORKER: Final = 64
-"""Threads of a worker and of what watches over it: about 12 on 2 cores; V8 and Tokio make at most 50 on many."""
-
 HOST_TASKS: Final = 64
-
-REMOVE_BOUND_SECONDS: Final = 1.0
-"""For the last worker to leave a group after it was killed."""
 
 ENTER_ATTEMPTS: Final = 5
 """A process may be born in a group while the others are moved out of it."""
@@ -87,6 +90,7 @@ class _Group:
         self._base = home.path
         self._way_back = home.path
         self._broker: Path | None = None
+        self._lock: int | None = None
         if home.version == 2 and home.path.name.startswith(PREFIX):
             # An earlier host of this broker has moved it here.
             self._base = home.path.parent
@@ -96,9 +100,9 @@ class _Group:
         """Makes the group, moves this process into it and puts the caps on. Raises Unusable."""
         remove_stale(self._base)
         try:
-            self._join_new()
             if self.home.version == 2:
                 self._enable()
+            self._join_new()
             self._limit(caps)
         except OSError as error:
             self._undo()
@@ -108,44 +112,54 @@ class _Group:
             raise
 
     def leave(self) -> None:
-        """Moves this process out again and removes the group, as soon as it is empty."""
+        """Moves this process out again, ends what is left in the group, and removes it."""
         with contextlib.suppress(OSError):
-            _write(self._way_back / "cgroup.procs", "0")
-        deadline = time.monotonic() + REMOVE_BOUND_SECONDS
-        while not _remove(self.path) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-    def oom_kills(self) -> int:
-        """Processes of the group that the kernel has killed for memory so far."""
-        file = "memory.events" if self.home.version == 2 else "memory.oom_control"
-        try:
-            words = (self.path / file).read_text().split()
-            return int(words[words.index("oom_kill") + 1])
-        except (OSError, ValueError, IndexError):
-            return 0
+            write(self._way_back / "cgroup.procs", "0")
+        if self._lock is not None:
+            cgroup_files.end(self.path)
+            os.close(self._lock)
+            self._lock = None
 
     def _join_new(self) -> None:
         for attempt in range(ENTER_ATTEMPTS):
+            self.path = self._base / f"{HOST_PREFIX}{secrets.token_hex(6)}"
             self.path.mkdir()
             try:
+                # Another host that starts now may take the new group for a stale one, and hold or remove it.
+                self._lock = cgroup_files.lock(self.path)
+                if self._lock is None:
+                    raise OSError(errno.ENOENT, "held by another host")
+                own = self.path
+                if self.home.version == 2:
+                    own = self.path / OWN_NAME
+                    own.mkdir()
+                    self._order(self.path)
+                else:
+                    # Kernels before 5.11 count what is below a group only where they are told to.
+                    write_if_there(self.path / "memory.use_hierarchy", "1")
                 # 0 is the writer itself, whatever its pid is outside of its namespace.
-                _write(self.path / "cgroup.procs", "0")
+                write(own / "cgroup.procs", "0")
             except OSError as error:
-                # Another host that starts now may have taken the empty group for a stale one.
                 if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == ENTER_ATTEMPTS - 1:
                     raise
+                if self._lock is not None:
+                    os.close(self._lock)
+                    self._lock = None
             else:
                 return
 
+    def _order(self, group: Path) -> None:
+        """Lets the children of a group have the controllers. Raises OSError."""
+        write(group / "cgroup.subtree_control", " ".join(f"+{name}" for name in self.controllers))
+
     def _enable(self) -> None:
         """Lets the children of the base have the controllers, after the base itself has been emptied."""
-        order = " ".join(f"+{name}" for name in self.controllers)
         for attempt in range(ENTER_ATTEMPTS):
             # Only the root of the whole hierarchy may have processes beside groups, and only it has no type.
             if (self._base / "cgroup.type").exists():
                 self._move_broker()
             try:
-                _write(self._base / "cgroup.subtree_control", order)
+                self._order(self._base)
             except OSError as error:
                 if error.errno != errno.EBUSY or attempt == ENTER_ATTEMPTS - 1:
                     raise
@@ -165,28 +179,28 @@ class _Group:
             self._way_back = self._broker
         for pid in inside:
             with contextlib.suppress(ProcessLookupError):
-                _write(self._broker / "cgroup.procs", pid)
+                write(self._broker / "cgroup.procs", pid)
 
     def _undo(self) -> None:
         if self._broker is not None:
             with contextlib.suppress(OSError):
                 for pid in (self._broker / "cgroup.procs").read_text().split():
-                    _write(self._base / "cgroup.procs", pid)
+                    write(self._base / "cgroup.procs", pid)
                 self._way_back = self._base
                 self._broker.rmdir()
         self.leave()
 
     def _limit(self, caps: Caps) -> None:
         if "pids" in self.controllers:
-            _write(self.path / "pids.max", str(caps.tasks))
+            write(self.path / "pids.max", str(caps.tasks))
         if "memory" not in self.controllers:
             return
         if self.home.version == 2:
-            _write(self.path / "memory.max", str(caps.memory_bytes))
-            _write_if_there(self.path / "memory.swap.max", "0")
+            write(self.path / "memory.max", str(caps.memory_bytes))
+            write_if_there(self.path / "memory.swap.max", "0")
         else:
-            _write(self.path / "memory.limit_in_bytes", str(caps.memory_bytes))
-            _write_if_there(self.path / "memory.memsw.limit_in_bytes", str(caps.memory_bytes))
+            write(self.path / "memory.limit_in_bytes", str(caps.memory_bytes))
+            write_if_there(self.path / "memory.memsw.limit_in_bytes", str(caps.memory_bytes))
 
 
 class Membership:
@@ -195,36 +209,32 @@ class Membership:
     Attributes:
         in_force: What is kept, in words.
         missing: What is not, with the reason and the way to get it.
+        workers: The groups of its workers; None where there are none.
     """
 
     def __init__(self, groups: list[_Group], caps: Caps, reasons: list[str]) -> None:
         self._groups = groups
-        self._memory = next((group for group in groups if "memory" in group.controllers), None)
-        self._claimed = 0
         self.caps = caps
         self.in_force = [_describe(group, caps) for group in groups]
         kept = {name for group in groups for name in group.controllers}
         lacking = [name for name in CONTROLLERS if name not in kept]
         why = "; ".join(reasons) or "this process's cgroup offers no such controller"
         self.missing = [f"cgroup ({', '.join(lacking)}): {why}; {HOW_TO_GET}"] if lacking else []
+        parents = [(group.home.version, group.path, group.controllers) for group in groups]
+        self.workers = WorkerGroups(parents) if groups else None
 
     @property
     def paths(self) -> list[Path]:
         """The directories of the groups."""
         return [group.path for group in self._groups]
 
-    def claim_oom_kill(self) -> bool:
-        """Whether the kernel has killed a process of the group for memory that nobody has claimed yet."""
-        if self._memory is None or self._memory.oom_kills() <= self._claimed:
-            return False
-        self._claimed += 1
-        return True
-
     def leave(self) -> None:
         """Goes back to where this process was (or beside it) and removes the groups."""
+        if self.workers is not None:
+            self.workers.close()
         for group in self._groups:
             group.leave()
-        self._groups, self._memory = [], None
+        self._groups = []
 
 
 def enter(caps: Caps, *, proc: Path = Path("/proc/self")) -> Membership:
@@ -252,23 +262,25 @@ def enter(caps: Caps, *, proc: Path = Path("/proc/self")) -> Membership:
 
 
 def remove_stale(base: Path) -> None:
-    """Removes the groups of hosts and brokers that were killed: the kernel refuses it for any that is in use."""
+    """Ends what is left in the groups of hosts that were killed, and removes those and their brokers'.
+
+    A host that lives holds a lock on its group; what has no lock by its name, the kernel removes only when it is empty.
+    """
     try:
         found = [path for path in base.iterdir() if path.name.startswith(PREFIX)]
     except OSError:
         return
     for path in found:
-        _remove(path)
-
-
-def _remove(path: Path) -> bool:
-    try:
-        path.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+        if not path.name.startswith(HOST_PREFIX):
+            cgroup_files.remove(path)
+            continue
+        with contextlib.suppress(OSError):
+            held = cgroup_files.lock(path)
+            if held is not None:
+                try:
+                    cgroup_files.end(path)
+                finally:
+                    os.close(held)
 
 
 def _family() -> set[int]:
@@ -280,23 +292,13 @@ def _family() -> set[int]:
         return {os.getpid()}
 
 
-def _write(file: Path, text: str) -> None:
-    # One write call: the kernel takes each as an order of its own.
-    fd = os.open(file, os.O_WRONLY)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def _write_if_there(file: Path, text: str) -> None:
-    """For files that a kernel may not have, or may refuse: swap accounting."""
-    with contextlib.suppress(OSError):
-        _write(file, text)
-
-
 def _describe(group: _Group, caps: Caps) -> str:
     said = {"memory": f"{caps.memory_bytes // MIB} MiB of memory", "pids": f"{caps.tasks} tasks"}
     kept = " and ".join(said[name] for name in group.controllers)
     names = ", ".join(group.controllers)
-    return f"cgroup v{group.home.version} ({names}): all workers and their host have {kept} together"
+    each = {"memory": "its run's memory, whatever it is made of", "pids": f"{TASKS_PER_WORKER} tasks"}
+    of_each = " and ".join(each[name] for name in group.controllers)
+    return (
+        f"cgroup v{group.home.version} ({names}): each worker has one of its own, with {of_each}; "
+        f"all workers and their host have {kept} together"
+    )

@@ -3,7 +3,8 @@
 Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
 where the machine offers it (see `bubblewrap`); PDEATHSIG (see `lifetime`) and no_new_privs; core, file-size, open-file
 and CPU limits, and the memory limit put on the live process;
-a cgroup around all workers together (see `cgroup`), which the host's process has entered before it starts any.
+a cgroup for each worker and one around all together (see `cgroup`), which the host's process has entered before it
+starts any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import deno
 
 from cellblock_worker import bubblewrap, lifetime
 from cellblock_worker.cgroup import Membership
+from cellblock_worker.cgroup_workers import WorkerGroup
+from cellblock_worker.launching import Order
 
 BUNDLE_DIR: Final = Path(__file__).parent / "_bundle"
 BOOT_SCRIPT: Final = "boot.js"
@@ -79,12 +82,44 @@ class IsolationUnavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start one worker. `fds` must stay open in the child and be closed here after the spawn."""
+    """How to start one worker. `fds` must stay open in the child and be closed here after the spawn.
 
-    argv: list[str]
+    Attributes:
+        command: The command line for a launcher, which guards what is not wrapped (see `launching`).
+        fds: Descriptors that the command line names.
+        wrapped: Whether it is inside bubblewrap.
+    """
+
+    command: list[str]
     fds: tuple[int, ...] = ()
     wrapped: bool = False
-    preexec: Callable[[], None] | None = None
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line for who starts it without a launcher."""
+        if self.wrapped:
+            return self.command
+        return lifetime.dying_with_this(self.command, no_new_privs=True, empty_environment=True)
+
+    @property
+    def preexec(self) -> Callable[[], None] | None:
+        """What goes with `argv`."""
+        return None if self.wrapped else lifetime.child_setup()
+
+    def order(self, group: WorkerGroup | None) -> Order:
+        """For a launcher.
+
+        Args:
+            group: The worker's own, if there is one.
+        """
+        return Order(
+            self.command,
+            WORKER_ENVIRONMENT,
+            self.fds,
+            guarded=not self.wrapped,
+            entries=group.entries if group is not None else (),
+            group=group.born_in if group is not None else "",
+        )
 
     def close(self) -> None:
         """Closes this side's copies of the descriptors."""
@@ -149,7 +184,7 @@ def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
 
 
 def use_cgroup(membership: Membership | None) -> None:
-    """Names the cgroups that this process, and so every worker that it starts, is in. The caller owns them."""
+    """Names the cgroups that this process is in, and those that it has for workers. The caller owns them."""
     _choice.cgroup = membership
 
 
@@ -158,12 +193,23 @@ def use_deno_dir(folder: str | None) -> None:
     _choice.deno_dir = folder
 
 
-def why_killed() -> str | None:
-    """What a worker's unexplained SIGKILL was for, if the kernel has killed one for memory; each kill is told once."""
-    if _choice.cgroup is None or not _choice.cgroup.claim_oom_kill():
-        return None
-    mib = _choice.cgroup.caps.memory_bytes // (1024 * 1024)
-    return f"all workers together reached their {mib} MiB, or the machine ran out of memory"
+def take_group() -> WorkerGroup | None:
+    """A cgroup for one worker, to be given back; None where there are none. Raises OSError."""
+    groups = _choice.cgroup.workers if _choice.cgroup is not None else None
+    return groups.take() if groups is not None else None
+
+
+def give_back(group: WorkerGroup) -> None:
+    """Its worker is reaped."""
+    groups = _choice.cgroup.workers if _choice.cgroup is not None else None
+    if groups is not None:
+        groups.give_back(group)
+
+
+def why_all_were_over() -> str:
+    """What a worker was killed for, in words, when the kernel has killed it for memory and it was not over its own."""
+    total = _choice.cgroup.caps.memory_bytes // (1024 * 1024) if _choice.cgroup is not None else 0
+    return f"all workers together reached their {total} MiB, or the machine ran out of memory"
 
 
 def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
@@ -178,8 +224,7 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | 
         argv = (
             worker_argv(max_old_space_mb) if script == BOOT_SCRIPT else plain_argv(max_old_space_mb, script)
         )
-        argv = lifetime.dying_with_this(argv, no_new_privs=True, empty_environment=True)
-        return Launch(argv, preexec=lifetime.child_setup())
+        return Launch(argv)
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
 
 

@@ -11,6 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from cellblock_worker import protocol
 from cellblock_worker.usage import Usage, read_usage
 
 OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
@@ -33,7 +34,15 @@ V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."
 MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
 """Resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""
 
+STDERR_SHOWN_BYTES: Final = 200
+"""Of what a worker that did not boot has said there."""
+
 Cause = Literal["cpu", "memory", "crashed"]
+
+
+def was_killed(returncode: int) -> bool:
+    """Whether the exit is that of a SIGKILL, or of a bubblewrap whose child got one."""
+    return returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
 
 
 @dataclass(slots=True)
@@ -96,3 +105,38 @@ def cause_of_death(
     if number not in REFUSED_MEMORY_SIGNALS or OVERFLOW_MARK in stderr:
         return "crashed"
     return "memory" if evidence.near(memory_bytes, peak_bytes) else "crashed"
+
+
+def why_it_ended(
+    returncode: int,
+    stderr: bytes,
+    evidence: MemoryEvidence,
+    run: protocol.Run,
+    *,
+    cpu_seconds: float,
+    peak_bytes: int,
+) -> tuple[protocol.EndReason, str]:
+    """Why a leased worker exited by itself, with the words for it. As `cause_of_death`; `cpu_seconds` are its run's."""
+    cause = cause_of_death(returncode, stderr, evidence, run.memory_bytes, peak_bytes)
+    if was_killed(returncode) and cpu_seconds >= run.cpu_ms / 1000:
+        # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
+        cause = "cpu"
+    if cause == "cpu":
+        return cause, over_cpu(run)
+    return cause, over_memory(run) if cause == "memory" else f"exit code {returncode}"
+
+
+def over_cpu(run: protocol.Run) -> str:
+    """The words for a run at its CPU limit."""
+    return f"over maxCpuMs = {run.cpu_ms}"
+
+
+def over_memory(run: protocol.Run) -> str:
+    """The words for a run at its memory limit."""
+    return f"over maxMemoryBytes = {run.memory_bytes}"
+
+
+def why_it_did_not_boot(returncode: int, stderr: bytes, trouble: OSError | None) -> str:
+    """What is known of a worker that exited before it was ready."""
+    said = trouble or stderr[:STDERR_SHOWN_BYTES].decode("utf-8", "replace").strip()
+    return f"exit code {returncode} before Ready" + (f": {said}" if said else "")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from cellblock_worker.launching import HAS_PIDFD, Launcher, Order, Started
+
 READ_CHUNK_BYTES: Final = 256 * 1024
-HAS_PIDFD: Final = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-"""Not every Python has them, whatever the kernel: those built against old headers do not."""
 
 STDERR_TAIL_BYTES: Final = 4096
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+NOT_STARTED: Final = 127
+"""Exit code of a child that has not become the program it was to be, or that there was not."""
 
 REAP_POLL_SECONDS: Final = 0.01
 """How often a machine without pidfd looks whether a child has exited."""
@@ -37,29 +39,28 @@ class ProcessEvents(Protocol):
 class DenoProcess:
     """One child process with pipes on its three standard streams, in a session of its own.
 
+    It is started after this, and may be written to and killed before.
+
     Args:
-        argv: The command line.
-        env: The whole environment of the child.
+        launcher: Starts it.
+        order: What to start.
         events: Told about output and exit.
-        preexec: Runs in the child between fork and exec; None keeps the spawn a cheap vfork.
-        pass_fds: Descriptors that stay open in the child.
         max_unsent_bytes: Cap of what may wait for a child that does not read its stdin.
 
+    Attributes:
+        pid: 0 until it is there, and of one that never was.
+        trouble: Why it could not be started; None: it could, or that is not known yet.
+
     Raises:
-        OSError: The child cannot be spawned.
+        OSError: The child cannot be asked for. When it turns out later that it cannot be started, it has exited with
+            `NOT_STARTED`.
     """
 
     def __init__(
-        self,
-        argv: Sequence[str],
-        env: dict[str, str],
-        events: ProcessEvents,
-        *,
-        preexec: Callable[[], None] | None = None,
-        pass_fds: Sequence[int] = (),
-        max_unsent_bytes: int,
+        self, launcher: Launcher, order: Order, events: ProcessEvents, *, max_unsent_bytes: int
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._launcher = launcher
         self._events = events
         self._max_unsent = max_unsent_bytes
         self._unsent = bytearray()
@@ -67,39 +68,23 @@ class DenoProcess:
         self._open_streams = 2
         self._status: tuple[int, float, int] | None = None
         self._exited = False
-        self._popen = subprocess.Popen(
-            argv,
-            env=env,
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            preexec_fn=preexec,
-            pass_fds=pass_fds,
-        )
-        self.pid = self._popen.pid
-        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
-        self._stdin = self._popen.stdin.fileno()
-        self._stdout = self._popen.stdout.fileno()
-        self._stderr_fd = self._popen.stderr.fileno()
-        self._inner_pidfd = -1
+        self._killed = False
         self._pidfd = -1
-        if HAS_PIDFD:
-            try:
-                self._pidfd = os.pidfd_open(self.pid)
-            except OSError:
-                # No descriptor left. Nobody would watch over this child: it must not outlive this call.
-                self._discard()
-                raise
-            self._loop.add_reader(self._pidfd, self._reap)
-        else:
-            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+        self._inner_pidfd = -1
+        self.pid = 0
+        self.trouble: OSError | None = None
+        pairs = _pipes()
+        (its_stdin, self._stdin), (self._stdout, its_stdout), (self._stderr_fd, its_stderr) = pairs
+        try:
+            launcher.start(order, (its_stdin, its_stdout, its_stderr), self._on_started)
+        except OSError:
+            self._close_pipes()
+            raise
+        finally:
+            for fd in (its_stdin, its_stdout, its_stderr):
+                os.close(fd)
         for fd in (self._stdin, self._stdout, self._stderr_fd):
             os.set_blocking(fd, False)
-        self._loop.add_reader(self._stdout, self._read_stdout)
-        self._loop.add_reader(self._stderr_fd, self._read_stderr)
 
     @property
     def stderr_tail(self) -> bytes:
@@ -139,8 +124,20 @@ class DenoProcess:
         Raises:
             OSError: It is gone.
         """
-        if HAS_PIDFD:
-            self._inner_pidfd = os.pidfd_open(pid)
+        if not HAS_PIDFD:
+            return
+        self._inner_pidfd = os.pidfd_open(pid)
+        self._launcher.watch(self._inner_pidfd)
+
+    def check_alive(self) -> None:
+        """Raises ProcessLookupError when what does the work has exited, so that its pid may be another's."""
+        pidfd = self._inner_pidfd if self._inner_pidfd >= 0 else self._pidfd
+        if pidfd < 0:
+            return
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise ProcessLookupError("it has exited")
 
     def rest(self, seconds: float) -> None:
         """Reads no output for so long; only from `on_output`."""
@@ -153,23 +150,44 @@ class DenoProcess:
         if self._inner_pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
-        if self._status is None:
+        self._killed = True
+        if self._status is None and self.pid:
             # Not reaped yet, so neither the pid nor the group can belong to anyone else.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def _discard(self) -> None:
-        """Kills and reaps a child that has only just been spawned; SIGKILL takes it within microseconds."""
-        os.killpg(self.pid, signal.SIGKILL)
-        self._popen.wait()
-        self._close_pipes()
+    def _on_started(self, started: Started | OSError) -> None:
+        if isinstance(started, OSError):
+            self.trouble = started
+            self._status = (NOT_STARTED, 0.0, 0)
+            self._open_streams = 0
+            self._finish_if_over()
+            return
+        self.pid, self._pidfd = started
+        if self._pidfd >= 0:
+            self._loop.add_reader(self._pidfd, self._reap)
+        else:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+        # Not before: what it says is told of a process that is known.
+        self._loop.add_reader(self._stdout, self._read_stdout)
+        self._loop.add_reader(self._stderr_fd, self._read_stderr)
+        if self._killed:
+            self.kill()
 
     def _close_pipes(self) -> None:
-        for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
-            if stream is not None:
-                stream.close()
+        for fd in (self._stdin, self._stdout, self._stderr_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._stdin = self._stdout = self._stderr_fd = -1
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            self._unsent.clear()
+            os.close(self._stdin)
+            self._stdin = -1
 
     def _flush(self) -> None:
         try:
@@ -226,11 +244,7 @@ class DenoProcess:
         # The child is not reaped yet, so the group is still this one's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        if self._stdin >= 0 and self._popen.stdin is not None:
-            self._loop.remove_writer(self._stdin)
-            self._unsent.clear()
-            self._stdin = -1
-            self._popen.stdin.close()
+        self._close_stdin()
 
     def _reap(self) -> None:
         if self._pidfd >= 0:
@@ -243,8 +257,6 @@ class DenoProcess:
             os.close(self._pidfd)
             self._pidfd = -1
         code = os.waitstatus_to_exitcode(status)
-        # Popen must not wait for a pid that is no longer ours.
-        self._popen.returncode = code
         self._status = (code, rusage.ru_utime + rusage.ru_stime, rusage.ru_maxrss * _MAXRSS_UNIT)
         self._finish_if_over()
 
@@ -253,11 +265,22 @@ class DenoProcess:
             return
         self._exited = True
         if self._inner_pidfd >= 0:
+            self._launcher.unwatch(self._inner_pidfd)
             os.close(self._inner_pidfd)
             self._inner_pidfd = -1
-        if self._stdin >= 0:
-            self._loop.remove_writer(self._stdin)
-            self._unsent.clear()
-            self._stdin = -1
+        self._close_stdin()
         self._close_pipes()
         self._events.on_exit(*self._status)
+
+
+def _pipes() -> list[tuple[int, int]]:
+    """Three of them. Raises OSError, and leaves none."""
+    pairs: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            pairs.append(os.pipe())  # noqa: PERF401 - those made so far are closed
+    except OSError:
+        for fd in (end for pair in pairs for end in pair):
+            os.close(fd)
+        raise
+    return pairs

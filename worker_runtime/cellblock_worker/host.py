@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.launching import Launcher
 from cellblock_worker.loop_socket import LoopSocket, PeerUnreachable
 from cellblock_worker.scheduling import FirstPlace
 from cellblock_worker.turns import Turns, Waiting
@@ -53,14 +54,6 @@ FAREWELL_MS: Final = 500
 
 STOP_BOUND_SECONDS: Final = 3.0
 """From the order to stop to the last reaped worker."""
-
-BOOTS_PER_CORE: Final = 2
-"""Workers that boot at the same time: half of a boot is waiting."""
-
-
-def boots_at_once() -> int:
-    """How many workers boot at the same time on this machine."""
-    return BOOTS_PER_CORE * (os.cpu_count() or 1)
 
 
 class HostConfig(BaseModel):
@@ -132,6 +125,7 @@ class Host:
         self._cut = False
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
+        self.launcher = Launcher()
         self.stopped = asyncio.Event()
         self.dismissed: protocol.Shutdown | None = None
         dealer = context.socket(zmq.DEALER)
@@ -196,6 +190,7 @@ class Host:
         self._socket.close(linger_ms=FAREWELL_MS)
         self._wire.close()
         self._first_place.close()
+        self.launcher.close()
         self.stopped.set()
 
     def _on_wire(self, event: zmq.Event, _value: int) -> None:

@@ -25,11 +25,11 @@ from cellblock_worker.confinement import IsolationUnavailable, use_isolation
 from cellblock_worker.curve import DialKeys
 from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, check_tcp
-from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig, boots_at_once
+from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.keys import KeyFileError, parse_public_key, read_key_file
 from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
-from cellblock_worker.warm_target import MAX_WARM_SHARE
+from cellblock_worker.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")

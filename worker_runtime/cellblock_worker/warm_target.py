@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import Final
 
@@ -13,6 +14,14 @@ MAX_WARM_SHARE: Final = 2
 
 BURST_KEPT_SECONDS: Final = 300.0
 """How long a burst is remembered, and as many workers are kept warm as it took."""
+
+BOOTS_PER_CORE: Final = 2
+"""Workers that boot at the same time: half of a boot is waiting."""
+
+
+def boots_at_once() -> int:
+    """How many workers boot at the same time on this machine."""
+    return BOOTS_PER_CORE * (os.cpu_count() or 1)
 
 
 class WarmTarget:

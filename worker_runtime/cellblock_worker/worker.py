@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from cellblock_worker import bubblewrap, confinement, protocol
-from cellblock_worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
+from cellblock_worker.cgroup_workers import WorkerGroup
+from cellblock_worker.death import MemoryEvidence, over_memory, was_killed, why_it_did_not_boot, why_it_ended
 from cellblock_worker.deno_process import DenoProcess
 from cellblock_worker.frames import Frame, FrameError, encode_frame, pack_header
 from cellblock_worker.hearing import Hearing
@@ -18,6 +18,7 @@ from cellblock_worker.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.usage import Usage, UsageReader
 from cellblock_worker.use_watch import UseWatch, is_gone
 from cellblock_worker.wall_clock import WallClock
+from cellblock_worker.worker_owner import WorkerOwner
 from cellblock_worker.worker_states import MAY_SAY, Event, State, advance
 
 BOOT_BOUND_SECONDS: Final = 10.0
@@ -31,38 +32,11 @@ FAREWELL_SECONDS: Final = 0.005
 that do not preempt themselves the answer would wait for that on its way."""
 
 
-class WorkerOwner(Protocol):
-    """What a worker tells the host that owns it."""
-
-    def worker_ready(self, worker: Worker) -> None:
-        """Booted and warm."""
-        ...
-
-    def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
-        """A message of the run, checked and within its caps, to be relayed."""
-        ...
-
-    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
-        """A long run has used so much CPU time more; what a run uses after the last such message is in its end.
-
-        Gives whether it is to give way to the runs of others from now on.
-        """
-        ...
-
-    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """The run is over; its worker has been killed. Exactly once per leased worker."""
-        ...
-
-    def worker_gone(self, worker: Worker) -> None:
-        """The process is reaped. Exactly once per worker."""
-        ...
-
-
 class Worker:
     """Spawns at construction. All methods belong to the event loop's thread.
 
     Args:
-        owner: The host.
+        owner: The host, whose launcher starts it.
         max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
         max_old_space_mb: V8's heap ceiling in MiB.
         rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
@@ -72,7 +46,12 @@ class Worker:
     """
 
     def __init__(
-        self, owner: WorkerOwner, *, max_frame_bytes: int, max_old_space_mb: int, rehearse: bool = True
+        self,
+        owner: WorkerOwner,
+        *,
+        max_frame_bytes: int,
+        max_old_space_mb: int,
+        rehearse: bool = True,
     ) -> None:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
@@ -93,18 +72,18 @@ class Worker:
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
+        self._memory = MemoryEvidence.at_spawn()
         launch = confinement.launch(max_old_space_mb)
         self._wrapped = launch.wrapped
-        self._memory = MemoryEvidence.at_spawn()
+        self._group: WorkerGroup | None = None
         try:
+            self._group = confinement.take_group()
             self._process = DenoProcess(
-                launch.argv,
-                confinement.WORKER_ENVIRONMENT,
-                self,
-                preexec=launch.preexec,
-                pass_fds=launch.fds,
-                max_unsent_bytes=2 * max_frame_bytes,
+                owner.launcher, launch.order(self._group), self, max_unsent_bytes=2 * max_frame_bytes
             )
+        except OSError:
+            self._give_back_group()
+            raise
         finally:
             launch.close()
         self._inner_pid: int | None = None
@@ -151,6 +130,9 @@ class Worker:
         self._hearing.begin(run, self._started)
         try:
             before = self._usage.read()
+            self._process.check_alive()
+            if self._group is not None:
+                self._group.limit_run(run.memory_bytes)
             kernel_limits = confinement.limit_at_lease(
                 self.pid, before.data_bytes + run.memory_bytes, before.cpu_seconds + run.cpu_ms / 1000
             )
@@ -267,6 +249,7 @@ class Worker:
             # spawn, and a bubblewrap that is killed has not counted its child.
             cpu = cpu_seconds - self._cpu_at_lease + self._hearing.cost_seconds
             self._tell_end(self._last_usage or Usage(cpu, peak_bytes))
+        self._give_back_group()
         self._owner.worker_gone(self)
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -296,6 +279,7 @@ class Worker:
         try:
             if self._wrapped:
                 self._find_deno()
+            self._process.check_alive()
             self._usage_reader = UsageReader(self.pid)
             confinement.limit_at_boot(self.pid)
         except OSError as error:
@@ -318,7 +302,15 @@ class Worker:
         if inner is None:
             raise ProcessLookupError("bubblewrap has no child")
         self._process.adopt(inner)
+        if bubblewrap.inner_pid(self._process.pid) != inner:
+            # The pid was another's by the time that it was taken hold of.
+            raise ProcessLookupError("bubblewrap's child is gone")
         self._inner_pid = inner
+
+    def _give_back_group(self) -> None:
+        if self._group is not None:
+            confinement.give_back(self._group)
+            self._group = None
 
     def _on_log(self, message: protocol.Log, frame: Frame) -> None:
         kept, note = self._hearing.logs.take(frame.body)
@@ -347,24 +339,21 @@ class Worker:
     def _why_it_died(
         self, returncode: int, cpu_seconds: float, peak_bytes: int
     ) -> tuple[protocol.EndReason, str]:
-        killed = returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
-        killed_for = confinement.why_killed() if killed else None
+        killed_for = self._group.killed_for() if self._group is not None and was_killed(returncode) else None
+        if killed_for == "shared" or (killed_for and self._run is None):
+            reason = "boot_failed" if self.state is State.BOOTING else "total_memory"
+            return reason, confinement.why_all_were_over()
+        stderr = self._process.stderr_tail
         if self.state is State.BOOTING:
-            return "boot_failed", killed_for or f"exit code {returncode} before Ready"
-        if killed_for is not None:
-            return "total_memory", killed_for
+            return "boot_failed", why_it_did_not_boot(returncode, stderr, self._process.trouble)
         if self._run is None:
             return "crashed", f"exit code {returncode}"
-        stderr = self._process.stderr_tail
-        cause = cause_of_death(returncode, stderr, self._memory, self._run.memory_bytes, peak_bytes)
-        if killed and cpu_seconds - self._cpu_at_lease >= self._run.cpu_ms / 1000:
-            # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
-            cause = "cpu"
-        if cause == "cpu":
-            return cause, f"over maxCpuMs = {self._run.cpu_ms}"
-        if cause == "memory":
-            return cause, f"over maxMemoryBytes = {self._run.memory_bytes}"
-        return cause, f"exit code {returncode}"
+        if killed_for is not None:
+            return "memory", over_memory(self._run)
+        cpu_seconds -= self._cpu_at_lease
+        return why_it_ended(
+            returncode, stderr, self._memory, self._run, cpu_seconds=cpu_seconds, peak_bytes=peak_bytes
+        )
 
     def _exit_overdue(self) -> None:
         if self._run is not None:
@@ -375,12 +364,14 @@ class Worker:
             return
         self._told_end = True
         assert self._reason is not None
+        # What is no memory of one process's own, such as System V segments, only the group sees.
+        group_peak = self._group.peak_bytes() if self._group is not None else 0
         ended = protocol.Ended(
             reason=self._reason,
             detail=self._detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
-            peak_bytes=usage.peak_bytes,
+            peak_bytes=max(usage.peak_bytes, group_peak),
             dropped_log_bytes=self._hearing.logs.dropped_bytes,
         )
         self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cellblock_worker import cgroup, confinement
-from cellblock_worker.cgroup import MIB, Caps, Membership, caps_for
+from cellblock_worker import cgroup
+from cellblock_worker.cgroup import MIB, Caps, caps_for
 
 CAPS = Caps(memory_bytes=300 * MIB, tasks=77)
 
@@ -110,7 +110,7 @@ def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -
     (tmp_path / "mountinfo").write_text("22 1 0:20 / /proc rw - proc proc rw\n")
     for proc in (tmp_path, tmp_path / "nowhere"):
         membership = cgroup.enter(CAPS, proc=proc)
-        assert membership.in_force == [] and not membership.claim_oom_kill()
+        assert membership.in_force == [] and membership.workers is None
         [missing] = membership.missing
         assert missing.startswith("cgroup (memory, pids): ") and "Delegate=yes" in missing
         membership.leave()
@@ -135,31 +135,6 @@ def test_the_caps_leave_room_for_every_process() -> None:
     assert caps.tasks == 6 * cgroup.TASKS_PER_WORKER + cgroup.HOST_TASKS
     set_by_hand = caps_for(capacity=3, warm=2, boot_parallel=1, memory_bytes=1, total_bytes=12345)
     assert set_by_hand == (12345, caps.tasks)
-
-
-class Counted:
-    """In the place of a group: says how many processes were killed."""
-
-    controllers = ("memory",)
-    kills = 0
-
-    def oom_kills(self) -> int:
-        return self.kills
-
-
-def test_each_kill_for_memory_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    membership, group = Membership([], CAPS, []), Counted()
-    monkeypatch.setattr(membership, "_memory", group)
-    confinement.use_cgroup(membership)
-    try:
-        assert confinement.why_killed() is None
-        group.kills = 2
-        told = [confinement.why_killed() for _ in range(3)]
-    finally:
-        confinement.use_cgroup(None)
-    assert told[0] == told[1] is not None and "300 MiB" in told[0]
-    assert told[2] is None
-    assert confinement.why_killed() is None
 
 
 # ---- v2, with whatever controller is bound to it ---------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -13,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock_worker.deno_process import STDERR_TAIL_BYTES, DenoProcess
+from cellblock_worker.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
+from cellblock_worker.launching import Launcher, Order
 
 BOUND = 20.0
 MIB = 1024 * 1024
@@ -25,6 +27,7 @@ class Watcher:
     def __init__(self) -> None:
         self.output = bytearray()
         self.exits: list[tuple[int, float, int]] = []
+        self.launcher = Launcher()
         self.exited = asyncio.Event()
         self.heard = asyncio.Event()
 
@@ -35,6 +38,7 @@ class Watcher:
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         self.exits.append((returncode, cpu_seconds, peak_bytes))
+        self.launcher.close()
         self.exited.set()
 
     async def until_exit(self) -> int:
@@ -51,7 +55,9 @@ class Watcher:
 
 def spawn(*argv: str, max_unsent_bytes: int = MIB) -> tuple[DenoProcess, Watcher]:
     watcher = Watcher()
-    return DenoProcess(argv, {"PATH": "/usr/bin:/bin"}, watcher, max_unsent_bytes=max_unsent_bytes), watcher
+    program = shutil.which(argv[0]) or argv[0]
+    order = Order([program, *argv[1:]], {"PATH": "/usr/bin:/bin"})
+    return DenoProcess(watcher.launcher, order, watcher, max_unsent_bytes=max_unsent_bytes), watcher
 
 
 def _gone(process: psutil.Process) -> bool:
@@ -228,8 +234,9 @@ async def test_writing_to_a_child_that_closed_its_stdin_is_no_error() -> None:
 
 
 async def test_a_program_that_does_not_exist() -> None:
-    with pytest.raises(FileNotFoundError):
-        spawn("/no/such/program")
+    process, watcher = spawn("/no/such/program")
+    assert await watcher.until_exit() == NOT_STARTED
+    assert "/no/such/program" in (process.trouble or process.stderr_tail.decode())
 
 
 async def test_no_descriptor_and_no_zombie_is_left() -> None:
