@@ -3,8 +3,10 @@
 #include "native.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* touch ADDRESS SIZE: writes to each page of it; gives the size. A negative address is an error that it hands on. */
 static long touch(const struct step *step) {
@@ -28,4 +30,32 @@ static long fill(const struct step *step) {
     return taken;
 }
 
-const struct named_attack memory_attacks[] = {{"touch", touch}, {"fill", fill}, {0, 0}};
+/* tables MIB: has the kernel make so much of page tables, 4 KiB for each 2 MiB of read-only pages that are looked at, and
+   that no limit on data counts. Gives the bytes. */
+static long tables(const struct step *step) {
+    long count = step->value[0] << 8, stride = 2 << 20;
+    char *pages = mmap(NULL, (size_t)(count * stride), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return -errno;
+    madvise(pages, (size_t)(count * stride), MADV_NOHUGEPAGE);
+    long seen = 0;
+    for (long at = 0; at < count; at++) seen += ((volatile char *)pages)[at * stride];
+    return (count << 12) + seen;
+}
+
+/* pipes MIB: fills pipes of a MiB each; gives the bytes in them, or the errno when there was none. */
+static long pipes(const struct step *step) {
+    static char data[1 << 16];
+    long held = 0;
+    for (long mib = 0; mib < step->value[0]; mib++) {
+        int ends[2];
+        ssize_t written;
+        if (pipe2(ends, O_NONBLOCK) == -1) return held ? held : -errno;
+        fcntl(ends[1], F_SETPIPE_SZ, 1 << 20);
+        while ((written = write(ends[1], data, sizeof data)) > 0) held += written;
+    }
+    return held;
+}
+
+const struct named_attack memory_attacks[] = {
+    {"touch", touch}, {"fill", fill}, {"tables", tables}, {"pipes", pipes}, {0, 0},
+};
