@@ -35,10 +35,10 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         yield started
 
 
-def groups_of(pid: int) -> set[str]:
-    """The last parts of the paths of the groups that a process is in."""
+def groups_of(pid: int, part: int = -1) -> set[str]:
+    """The last parts of the paths of the groups that a process is in, or another part."""
     memberships = read_memberships(Path(f"/proc/{pid}/cgroup").read_text())
-    return {path.rpartition("/")[2] for path in memberships.values()}
+    return {path.split("/")[part] for path in memberships.values() if len(path.split("/")) >= -part}
 
 
 async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: Broker) -> None:
@@ -47,8 +47,13 @@ async def test_host_and_workers_are_in_the_group_and_the_broker_is_not(broker: B
     assert host is not None
     ours = {name for name in groups_of(host) if name.startswith(HOST_PREFIX)}
     assert ours
+    # No two workers are in one group.
+    own = [groups_of(worker.pid) - ours - {""} for worker in workers_of(host)]
+    assert own and len({name for names in own for name in names}) == sum(map(len, own)) / len(own[0]) * len(
+        own[0]
+    )
     for worker in workers_of(host):
-        assert ours <= groups_of(worker.pid)
+        assert ours <= groups_of(worker.pid, -2) and groups_of(worker.pid)
         # Whatever must die first is a worker.
         score = Path(f"/proc/{worker.pid}/oom_score_adj")
         await until(lambda score=score: score.read_text().strip() == str(OOM_SCORE_ADJ), "the worker's score")

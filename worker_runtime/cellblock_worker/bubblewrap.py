@@ -134,6 +134,11 @@ def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bo
     return [*prefix[: -len(_CLOSE_ROOT)], bind, folder, inside, *_CLOSE_ROOT]
 
 
+def sources(prefix: Sequence[str]) -> list[Path]:
+    """The files and folders of the machine that an argument prefix shows inside, for reading."""
+    return [Path(prefix[at + 1]) for at, word in enumerate(prefix) if word == "--ro-bind"]
+
+
 def open_filter() -> int | None:
     """A fresh descriptor that bwrap reads the seccomp filter from (`--seccomp FD`), or None where there is none."""
     program = seccomp.filter_program()

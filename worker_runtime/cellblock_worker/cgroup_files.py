@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from cellblock_worker.lifetime import HAS_PIDFD
+
 EMPTY_BOUND_SECONDS: Final = 1.0
 """For the last process to leave a group after it was killed."""
 
@@ -109,11 +111,10 @@ def _below(group: Path) -> list[Path]:
 
 def _kill_member(group: Path, pid: int) -> None:
     """Kills a process that is in the group at the moment when it can no longer become another's pid."""
-    if not hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-        return
     with contextlib.suppress(OSError):
+        if not HAS_PIDFD:
+            os.kill(pid, signal.SIGKILL)
+            return
         pidfd = os.pidfd_open(pid)
         try:
             if pid in members(group):

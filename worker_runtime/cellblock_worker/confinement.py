@@ -15,7 +15,7 @@ import os
 import platform
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -25,6 +25,7 @@ import deno
 from cellblock_worker import bubblewrap, lifetime
 from cellblock_worker.cgroup import Membership
 from cellblock_worker.cgroup_workers import WorkerGroup
+from cellblock_worker.held_files import HeldFiles
 from cellblock_worker.launching import Order
 
 BUNDLE_DIR: Final = Path(__file__).parent / "_bundle"
@@ -135,6 +136,7 @@ class _Choice:
     cgroup: Membership | None = None
     deno_dir: str | None = None
     host_has_network: bool = True
+    held: HeldFiles = field(default_factory=HeldFiles)
 
 
 _choice: Final = _Choice()
@@ -164,6 +166,7 @@ def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
     """
     _choice.wrapper, _choice.missing, _choice.deno_dir = None, (), None
     _choice.host_has_network = has_network
+    _choice.held.close()
     if isolation == "off":
         _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
         return
@@ -175,6 +178,7 @@ def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
         _choice.missing = (f"namespaces: {found.reason}",)
         return
     _choice.wrapper = found.prefix
+    _choice.held.hold(bubblewrap.sources(found.prefix))
     filter_fd = bubblewrap.open_filter()
     _choice.filtered = filter_fd is not None
     if filter_fd is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock_worker import confinement
+from cellblock_worker.held_files import HeldFiles
 from cellblock_worker.once import run_once
 from cellblock_worker.rehearsal import WARM_FRAME
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
@@ -51,6 +52,7 @@ class DenoDir:
         self._parent = parent
         self._max_old_space_mb = max_old_space_mb
         self._folder: Path | None = None
+        self._held = HeldFiles()
 
     async def serve(self) -> None:
         """Fills the folder when the start is over, tests a worker that sees it, and lets later workers see it.
@@ -62,6 +64,7 @@ class DenoDir:
             shown = await self._make()
             if shown is None:
                 return
+            self._held.hold([shown])
             await run_selftest(self._max_old_space_mb, str(shown))
             confinement.use_deno_dir(str(shown))
         except (OSError, SelfTestFailed, ValueError) as error:
@@ -70,6 +73,7 @@ class DenoDir:
     def close(self) -> None:
         """Removes the folder. Workers that still run keep what they see of it."""
         confinement.use_deno_dir(None)
+        self._held.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None

@@ -10,7 +10,8 @@ import signal
 import sys
 from typing import Final, Protocol
 
-from cellblock_worker.launching import HAS_PIDFD, Launcher, Order, Started
+from cellblock_worker.launching import Launcher, Order, Started
+from cellblock_worker.lifetime import HAS_PIDFD
 
 READ_CHUNK_BYTES: Final = 256 * 1024
 
@@ -241,6 +242,10 @@ class DenoProcess:
         bubblewrap's own child, when it has not yet asked to die with it, is still in the group, and would become a Deno
         that holds the pipes open; one that has left the group by then ends with its stdin.
         """
+        if self._inner_pidfd >= 0:
+            # It may have taken back its wish to die with what watches over it.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
         # The child is not reaped yet, so the group is still this one's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

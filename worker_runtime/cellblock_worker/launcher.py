@@ -188,6 +188,8 @@ def serve(channel: _socket.socket) -> None:
 
 if __name__ == "__main__":
     try:
+        # No child may have it: it would be its host's, and would keep the host's end open.
+        os.set_inheritable(int(sys.argv[1]), False)
         serve(_socket.socket(fileno=int(sys.argv[1])))
     finally:
         # Nothing is left to tidy up, and the host waits for the exit.

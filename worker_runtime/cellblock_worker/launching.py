@@ -22,11 +22,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cellblock_worker import launcher, lifetime
+from cellblock_worker.lifetime import HAS_PIDFD
 
 logger = logging.getLogger("cellblock.host")
-
-HAS_PIDFD: Final = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-"""Not every Python has them, whatever the kernel: those built against old headers do not."""
 
 HELLO_BOUND_SECONDS: Final = 10.0
 """For the launcher's first child; Python starts in about 15 ms."""

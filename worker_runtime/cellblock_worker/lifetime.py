@@ -19,6 +19,9 @@ from typing import Final
 
 LINUX: Final = sys.platform.startswith("linux")
 
+HAS_PIDFD: Final = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
+"""Not every Python has them, whatever the kernel: those built against old headers do not."""
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 

@@ -1,39 +1,62 @@
-"""Ends what a killed host has left behind of a worker that was only just starting.
+"""Ends what a killed host has left behind of its workers, where no cgroup and no launcher of its own has.
 
-bubblewrap's child waits, before it does anything else, for its parent to write down the namespace's users. A parent
-that is killed within the microseconds after it has asked to die with the host and before it has written that leaves a
-child that waits for ever: it has run nothing of ours, holds 232 KB, and nothing but a signal ends it.
+One kind has only just been starting: bubblewrap's child waits, before it does anything else, for its parent to write
+down the namespace's users. A parent that is killed within the microseconds after it has asked to die with the host and
+before it has written that leaves a child that waits for ever: it has run nothing of ours, holds 232 KB, and nothing but
+a signal ends it. The other kind is a worker that was taken over, and has taken back its wish to die with bubblewrap.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker import bubblewrap
+from cellblock_worker import bubblewrap, lifetime
+from cellblock_worker.lifetime import HAS_PIDFD
 
 _OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
 
 
+_FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:.*\t1\n")
+_PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")
+_USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
+
+
 def end_orphans() -> list[int]:
-    """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes about 1 ms.
+    """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
 
     A process counts when it is bubblewrap with our arguments, has not yet made a session of its own, and the leader
-    of the session it was born into, bubblewrap's first process, is gone. A living worker never looks like that.
+    of the session it was born into, bubblewrap's first process, is gone; or when it is the first of its namespace, in a
+    root like a worker's, and its parent is not bubblewrap. A living worker never looks like that, and one that was
+    taken over cannot change any of it.
 
     Returns:
         The pids, for the log.
     """
-    ended: list[int] = []
-    for pid in _pids():
-        with contextlib.suppress(OSError, ValueError):
+    return [pid for pid in _pids() if _end_if(pid)] if lifetime.LINUX else []
+
+
+def _end_if(pid: int) -> bool:
+    """Kills a process if it is an orphan: the one that was looked at, not what has its pid by then."""
+    with contextlib.suppress(OSError, ValueError):
+        if not _is_orphan(pid):
+            return False
+        if not HAS_PIDFD:
+            os.kill(pid, signal.SIGKILL)
+            return True
+        pidfd = os.pidfd_open(pid)
+        try:
+            # Once more, now that the pid cannot become another's unseen.
             if _is_orphan(pid):
-                os.kill(pid, signal.SIGKILL)
-                ended.append(pid)
-    return ended
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
 
 
 def _pids() -> list[int]:
@@ -44,6 +67,10 @@ def _pids() -> list[int]:
 
 
 def _is_orphan(pid: int) -> bool:
+    return _is_half_started(pid) or _is_left_alone(pid)
+
+
+def _is_half_started(pid: int) -> bool:
     folder = Path(f"/proc/{pid}")
     if (folder / "comm").read_bytes() != b"bwrap\n" or folder.stat().st_uid != os.getuid():
         return False
@@ -52,3 +79,18 @@ def _is_orphan(pid: int) -> bool:
     session = os.getsid(pid)
     # The kernel gives nobody a pid that is still the name of a session.
     return session != pid and not Path(f"/proc/{session}").exists()
+
+
+def _is_left_alone(pid: int) -> bool:
+    folder = Path(f"/proc/{pid}")
+    status = (folder / "status").read_bytes()
+    if _FIRST_OF_A_NAMESPACE.search(status) is None:
+        return False
+    user, parent = _USER.search(status), _PARENT.search(status)
+    if user is None or int(user[1]) != os.getuid() or parent is None:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        if Path(f"/proc/{int(parent[1])}/comm").read_bytes() == b"bwrap\n":
+            return False
+    points = {line.split()[4] for line in (folder / "mountinfo").read_text().splitlines()}
+    return {bubblewrap.DENO_INSIDE, bubblewrap.BUNDLE_INSIDE} <= points

@@ -110,8 +110,9 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
 
 
 def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
-    """The same program with other arguments, in someone's session, is not ours to end."""
-    with start([part for part in argv if part != "--new-session"]) as outer:
+    """The same program with other arguments and another root, in someone's session, is not ours to end."""
+    others = [part.replace(bubblewrap.BUNDLE_INSIDE, "/other") for part in argv if part != "--new-session"]
+    with start(others) as outer:
         child = first_child(outer.pid)
         outer.kill()
         outer.wait()
