@@ -10,7 +10,9 @@ import pytest
 
 from cellblock import Broker, Observer, RunResponse
 from cellblock_worker.cgroup_workers import MIB, RUN_ROOM_BYTES
+from cellblock_worker.confinement import ADDRESS_ROOM_BYTES
 from security.native.harness import Native, steps
+from security.native.harness import attack as attack_here
 from support import error_of, settings, succeeded, within
 
 BUDGET_MIB = 64
@@ -110,3 +112,10 @@ async def test_what_is_in_pipes_counts_and_a_group_that_is_used_again_bills_only
     for _ in range(4):
         again = await attacked(broker, [("getpid",)])
         assert again.usage.peak_memory_bytes < 32 * MIB, again.usage
+
+
+@pytest.mark.parametrize("attack", ["shared pages", "pages made read-only"])
+async def test_without_a_group_its_address_space_ends_it(attack: str, native_workers: Native) -> None:
+    """This very process is in no group of Cellblock's."""
+    [had] = await attack_here(*ATTACKS[attack], memory_bytes=BUDGET_MIB * MIB)
+    assert had <= BUDGET_MIB * MIB + ADDRESS_ROOM_BYTES

@@ -47,6 +47,13 @@ HOST_TASKS: Final = 64
 ENTER_ATTEMPTS: Final = 5
 """A process may be born in a group while the others are moved out of it."""
 
+WITHOUT: Final = {
+    "memory": "what a worker that was taken over maps besides its data is bounded only as far as its address space and "
+    "the seccomp filter go, and all workers together by nothing",
+    "pids": "the number of its processes only as far as the filter goes",
+}
+"""What a machine lacks that has no such group."""
+
 HOW_TO_GET: Final = (
     "start Cellblock as `systemd-run --user --scope -p Delegate=yes cellblock …`, "
     "or in a systemd service with Delegate=yes"
@@ -219,7 +226,13 @@ class Membership:
         kept = {name for group in groups for name in group.controllers}
         lacking = [name for name in CONTROLLERS if name not in kept]
         why = "; ".join(reasons) or "this process's cgroup offers no such controller"
-        self.missing = [f"cgroup ({', '.join(lacking)}): {why}; {HOW_TO_GET}"] if lacking else []
+        self.missing = (
+            [
+                f"cgroup ({', '.join(lacking)}): {why}; {' and '.join(WITHOUT[name] for name in lacking)}; {HOW_TO_GET}"
+            ]
+            if lacking
+            else []
+        )
         parents = [(group.home.version, group.path, group.controllers) for group in groups]
         self.workers = WorkerGroups(parents) if groups else None
 

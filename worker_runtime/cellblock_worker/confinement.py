@@ -65,6 +65,10 @@ MAX_OPEN_FILES: Final = 128
 CPU_BACKSTOP_SECONDS: Final = 1
 """RLIMIT_CPU counts whole seconds; sampling ends the run earlier, this catches a host that cannot sample."""
 
+ADDRESS_ROOM_BYTES: Final = 64 * 1024 * 1024
+"""Of address space, beyond a run's memory: for stacks of threads and for files that are mapped. Scripts at their limit
+were seen to need none of it, as a script has no WebAssembly, which reserves gigabytes."""
+
 OOM_SCORE_ADJ: Final = 1000
 """When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
 
@@ -303,11 +307,12 @@ def limit_at_boot(pid: int) -> None:
             file.write(str(OOM_SCORE_ADJ).encode())
 
 
-def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
+def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float, address_bytes: int | None = None) -> bool:
     """Puts the run's limits on a live worker.
 
     `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
     would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
+    `address_bytes`, for a worker without a cgroup of its own, is the same as `data_bytes` for all that it maps.
 
     Returns:
         Whether the kernel keeps the memory limit; if not, the caller must sample.
@@ -318,6 +323,9 @@ def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float) -> bool:
     if not _LINUX:
         return False
     _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
+    if address_bytes is not None:
+        most = address_bytes + ADDRESS_ROOM_BYTES
+        _lower(pid, resource.RLIMIT_AS, most, most)
     seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
     # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why. The first process of a
     # namespace gets only that one.

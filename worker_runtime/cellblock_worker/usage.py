@@ -19,11 +19,12 @@ _LINUX: Final = sys.platform.startswith("linux")
 
 
 class Usage(NamedTuple):
-    """CPU time of all threads in seconds, the peak resident set size, and VmData now (0 where there is none)."""
+    """CPU time of all threads in seconds, the peak resident set size, VmData now and VmSize now (0: there is none)."""
 
     cpu_seconds: float
     peak_bytes: int
     data_bytes: int = 0
+    address_bytes: int = 0
 
 
 def cpu_clock(pid: int) -> int:
@@ -76,7 +77,8 @@ class UsageReader:
         if self._status < 0:
             raise ProcessLookupError("no longer watched")
         status = os.pread(self._status, FILE_BYTES, 0)
-        return Usage(self.cpu_seconds(), _field(status, b"VmHWM:"), _field(status, b"VmData:"))
+        memory = (_field(status, name) for name in (b"VmHWM:", b"VmData:", b"VmSize:"))
+        return Usage(self.cpu_seconds(), *memory)
 
     def is_runnable(self) -> bool:
         """Whether its main thread runs or waits for a core; False where that cannot be seen, or it is gone."""

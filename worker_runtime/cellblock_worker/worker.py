@@ -134,7 +134,10 @@ class Worker:
             if self._group is not None:
                 self._group.limit_run(run.memory_bytes)
             kernel_limits = confinement.limit_at_lease(
-                self.pid, before.data_bytes + run.memory_bytes, before.cpu_seconds + run.cpu_ms / 1000
+                self.pid,
+                before.data_bytes + run.memory_bytes,
+                before.cpu_seconds + run.cpu_ms / 1000,
+                before.address_bytes + run.memory_bytes if self._group is None else None,
             )
         except OSError as error:
             if not is_gone(error):
