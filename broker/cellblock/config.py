@@ -22,6 +22,7 @@ from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_v
 from cellblock.config_file.references import Resolver
 from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config_http import HttpSettings
+from cellblock.config_isolation import Isolation, IsolationSettings
 from cellblock.config_observe import (
     AuditSettings,
     DashboardSettings,
@@ -66,6 +67,7 @@ __all__ = [
     "Grant",
     "HostSettings",
     "HttpSettings",
+    "IsolationSettings",
     "LimitRange",
     "LimitSettings",
     "LogSettings",
@@ -116,10 +118,7 @@ class CellblockSettings(Section):
     traces: TraceSettings = TraceSettings()
     dashboard: DashboardSettings = DashboardSettings()
     schemas: SchemaSettings = SchemaSettings()
-    isolation: Literal["required", "auto", "off"] = "auto"
-    """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
-    start without. A cgroup around all workers together is used with both where there is one, and demanded by neither:
-    what one worker may take is kept without it. `off` uses neither namespaces nor cgroup."""
+    isolation: Isolation = IsolationSettings()
 
     policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"

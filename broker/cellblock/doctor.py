@@ -115,7 +115,7 @@ async def examine(
     """
     settings = broker.settings
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
-    report = Report(versions, str(settings.state_dir), settings.cellblock.isolation)
+    report = Report(versions, str(settings.state_dir), settings.cellblock.isolation.mode)
     report.typecheck = _typecheck(settings.cellblock.typecheck)
     report.warnings += warnings
     if address is not None:

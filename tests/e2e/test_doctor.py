@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,20 @@ def test_a_machine_that_forbids_namespaces(tmp_path: Path) -> None:
         told = done.stdout.partition(section)[2]
         assert "Allow user namespaces" in told or "forbids user namespaces. " in told, done.stdout
         assert "cellblock doctor" not in done.stdout
+
+
+@pytest.mark.skipif(find_binary() is None, reason="there is no bubblewrap to put a filter in")
+def test_a_deno_that_was_not_traced(tmp_path: Path) -> None:
+    """Another version of the wheel, as `deno>=2.9.8,<3` allows: what it needs is on no list yet."""
+    info = tmp_path / "packages" / "deno-2.9.99.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deno\nVersion: 2.9.99\n", encoding="utf-8")
+    config = tmp_path / "config.json"
+    for isolation, section in (("auto", "missing   seccomp: "), ("required", "Problems\n")):
+        config.write_text(json.dumps({"cellblock": {"isolation": isolation}}), encoding="utf-8")
+        words = [str(CELLBLOCK), "doctor", "--config", config, "--state-dir", tmp_path / "state"]
+        environment = {**os.environ, "PYTHONPATH": str(info.parent)}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=environment)
+        assert done.returncode == (isolation == "required"), done.stdout
+        told = done.stdout.partition(section)[2]
+        assert "deno 2.9.99 needs is not known" in told and "install deno 2.9.8" in told, done.stdout

@@ -16,7 +16,7 @@ import pytest
 
 from cellblock import Broker, HostUnavailable
 from cellblock.config import parse_settings
-from cellblock_worker import bubblewrap, confinement, deno_process, selftest
+from cellblock_worker import bubblewrap, confinement, deno_process, selftest, syscall_lists
 from cellblock_worker.confinement import IsolationUnavailable
 from cellblock_worker.once import Outcome
 from cellblock_worker.use_watch import UseWatch
@@ -211,39 +211,50 @@ def test_a_self_test_that_did_not_run_is_a_failure(output: bytes) -> None:
 
 
 TRY_CALLS = """
-import errno, os, socket
+import ctypes, errno, fcntl, mmap, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+
+def told(call):
+    try:
+        call()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "allowed"
+
+def returned(result):
+    if result == -1:
+        raise OSError(ctypes.get_errno(), "")
+
 made = socket.socketpair()
-for kind in (socket.AF_INET, socket.AF_UNIX, socket.AF_NETLINK):
-    try:
-        socket.socket(kind, socket.SOCK_DGRAM)
-    except PermissionError:
-        print("refused")
-try:
-    os.unshare if hasattr(os, "unshare") else None
-    import ctypes
-    libc = ctypes.CDLL(None, use_errno=True)
-    print("refused" if libc.unshare(0x10000000) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
-    print("refused" if libc.ptrace(0, 0, 0, 0) == -1 and ctypes.get_errno() == errno.EPERM else "allowed")
-    try:
-        os.sched_setaffinity(0, os.sched_getaffinity(0))
-    except PermissionError:
-        print("refused")
-    try:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    except PermissionError:
-        print("refused")
-except OSError:
-    print("error")
+own = open(__import__("sys").executable, "rb")
+for call in (
+    lambda: socket.socket(socket.AF_INET),
+    lambda: socket.socket(socket.AF_UNIX),
+    lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM),
+    lambda: returned(libc.unshare(0x10000000)),
+    lambda: returned(libc.syscall(56, 0x10000000 | 17, 0, 0, 0, 0) if os.uname().machine == "x86_64" else -1),
+    lambda: returned(libc.ptrace(0, 0, 0, 0)),
+    lambda: returned(libc.prctl(1, 0)),
+    lambda: fcntl.fcntl(own, fcntl.F_SETLEASE, fcntl.F_WRLCK),
+    lambda: returned(libc.inotify_init1(0)),
+    lambda: mmap.mmap(-1, 4096),
+    lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+    lambda: os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0)),
+    os.fork,
+):
+    print(told(call))
 """
 
 
-def test_the_filter_refuses_sockets_and_leaves_socket_pairs() -> None:
-    binary, filter_fd = bubblewrap.find_binary(), bubblewrap.open_filter()
-    assert binary is not None and filter_fd is not None
+def test_the_filter_for_a_deno_that_was_not_traced_refuses_what_no_worker_needs() -> None:
+    program = syscall_lists.filter_program("deno", None)
+    binary = bubblewrap.find_binary()
+    assert binary is not None and program is not None
+    filter_fd = bubblewrap.open_filter(program)
     command = [binary, "--ro-bind", "/", "/", "--dev", "/dev", "--seccomp", str(filter_fd)]
     try:
         done = subprocess.run(
-            [*command, sys.executable, "-c", TRY_CALLS],
+            [*command, sys.executable, "-IS", "-c", TRY_CALLS],
             capture_output=True,
             text=True,
             pass_fds=[filter_fd],
@@ -251,7 +262,7 @@ def test_the_filter_refuses_sockets_and_leaves_socket_pairs() -> None:
         )
     finally:
         os.close(filter_fd)
-    assert done.stdout.split() == ["refused"] * 7, done.stderr
+    assert done.stdout.split() == ["EPERM"] * 13, done.stderr
     # The same calls are fine outside, so it is the filter that refuses.
     socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close()
 

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import logging
 import os
+import platform
 import resource
 import signal
 import sys
@@ -109,7 +110,8 @@ def main() -> int:
     membership = _enter_cgroup(config) if config.isolation != "off" else None
     try:
         use_cgroup(membership)
-        use_isolation(config.isolation, has_network=not _leave_network(config))
+        has_network = not _leave_network(config)
+        use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
         if orphans := end_orphans():
             logger.info("ended %d half-started workers of a host that was killed", len(orphans))
         asyncio.run(serve(config))
@@ -132,7 +134,7 @@ def main() -> int:
 
 def _leave_network(config: HostConfig) -> bool:
     """Whether this host has no network any more."""
-    if config.isolation == "off" or seccomp.filter_program() is None:
+    if config.isolation == "off" or platform.machine() not in seccomp.ARCHITECTURES:
         # Workers that can make sockets would find each other in a namespace that they share.
         return False
     return network.leave(config.connect, works_without_network)

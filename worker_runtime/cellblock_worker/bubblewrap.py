@@ -19,8 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cellblock_worker import seccomp
-
 TRIAL_BOUND_SECONDS: Final = 10.0
 """The trial start of Deno inside; it takes about 30 ms."""
 
@@ -139,13 +137,10 @@ def sources(prefix: Sequence[str]) -> list[Path]:
     return [Path(prefix[at + 1]) for at, word in enumerate(prefix) if word == "--ro-bind"]
 
 
-def open_filter() -> int | None:
-    """A fresh descriptor that bwrap reads the seccomp filter from (`--seccomp FD`), or None where there is none."""
-    program = seccomp.filter_program()
-    if program is None:
-        return None
+def open_filter(program: bytes) -> int:
+    """A fresh descriptor that bwrap reads a seccomp filter from (`--seccomp FD`)."""
     reader, writer = os.pipe()
-    # A pipe holds 64 KiB and the filter is under 1 KiB, so this cannot block.
+    # A pipe holds 64 KiB, and the kernel takes no filter over 32 KiB, so this cannot block.
     os.write(writer, program)
     os.close(writer)
     return reader

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
 import os
-import platform
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 import deno
 
-from cellblock_worker import bubblewrap, lifetime
+from cellblock_worker import bubblewrap, lifetime, syscall_lists
 from cellblock_worker.cgroup import Membership
 from cellblock_worker.cgroup_workers import WorkerGroup
 from cellblock_worker.held_files import HeldFiles
@@ -81,6 +81,15 @@ def deno_binary() -> str:
     return deno.find_deno_bin()
 
 
+@functools.cache
+def deno_version() -> str | None:
+    """Version of the `deno` wheel, which is that of its Deno."""
+    try:
+        return importlib.metadata.version("deno")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 class IsolationUnavailable(RuntimeError):
     """`isolation = "required"`, and this machine does not offer it; the text says why."""
 
@@ -135,7 +144,8 @@ class Launch:
 @dataclass(slots=True)
 class _Choice:
     wrapper: tuple[str, ...] | None = None
-    filtered: bool = False
+    filter: bytes | None = None
+    filter_layer: str = ""
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
     deno_dir: str | None = None
@@ -156,11 +166,14 @@ def works_without_network() -> bool:
     return found.prefix is not None
 
 
-def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
+def use_isolation(
+    isolation: Isolation, *, seccomp: syscall_lists.Mode = "enforce", has_network: bool = True
+) -> None:
     """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
 
     Args:
         isolation: What is asked for.
+        seccomp: Whether a call that is not on the list is refused, or only logged.
         has_network: False: this process is in an empty network namespace, from which workers have been tried.
 
     Raises:
@@ -183,12 +196,11 @@ def use_isolation(isolation: Isolation, *, has_network: bool = True) -> None:
         return
     _choice.wrapper = found.prefix
     _choice.held.hold(bubblewrap.sources(found.prefix))
-    filter_fd = bubblewrap.open_filter()
-    _choice.filtered = filter_fd is not None
-    if filter_fd is None:
-        _choice.missing = (f"seccomp: no filter for {platform.machine()}",)
-    else:
-        os.close(filter_fd)
+    _choice.filter = syscall_lists.filter_program("deno", deno_version(), seccomp)
+    _choice.filter_layer, lacks = syscall_lists.in_force("deno", deno_version(), seccomp)
+    if lacks and isolation == "required" and seccomp == "enforce":
+        raise IsolationUnavailable(lacks)
+    _choice.missing = (lacks,) if lacks else ()
 
 
 def use_cgroup(membership: Membership | None) -> None:
@@ -260,8 +272,11 @@ def _wrapped(
         arguments = bubblewrap.with_folder(arguments, deno_dir, DENO_DIR_INSIDE, writable=filling)
         arguments += ["--setenv", "DENO_DIR", DENO_DIR_INSIDE]
     fds: tuple[int, ...] = ()
-    if (filter_fd := bubblewrap.open_filter()) is not None:
-        fds, arguments = (filter_fd,), ["--seccomp", str(filter_fd), *arguments]
+    # What fills a folder writes, which is on no list; it sees no script.
+    program = syscall_lists.filter_program("deno", None) if filling else _choice.filter
+    if program is not None:
+        fds = (bubblewrap.open_filter(program),)
+        arguments = ["--seccomp", str(fds[0]), *arguments]
     # --die-with-parent is enough: a host that is gone before it was asked for leases nothing, and Deno ends with its
     # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (orphans.py).
     return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
@@ -365,8 +380,8 @@ def layers_in_force() -> list[str]:
             layers.append(
                 "network: the worker host has none either; all its workers are in its empty namespace"
             )
-        if _choice.filtered:
-            layers.append("seccomp: no sockets, tracing, mounting, keys, BPF, io_uring, modules")
+        if _choice.filter_layer:
+            layers.append(_choice.filter_layer)
     if _choice.cgroup is not None:
         layers += _choice.cgroup.in_force
     return layers

@@ -167,6 +167,12 @@ def make_parser() -> argparse.ArgumentParser:
         "--isolation", choices=("required", "auto", "off"), default="auto", help="bubblewrap (default auto)"
     )
     parser.add_argument(
+        "--seccomp",
+        choices=("enforce", "log"),
+        default="enforce",
+        help="what becomes of system calls that Deno was not seen to need (default enforce: they are refused)",
+    )
+    parser.add_argument(
         "--max-message-bytes",
         type=int,
         default=16 * 1024 * 1024,
@@ -216,6 +222,7 @@ def read_arguments(arguments: Sequence[str]) -> tuple[HostConfig, DialKeys]:
         max_message_bytes=parsed.max_message_bytes,
         max_old_space_mb=parsed.max_memory_mb,
         isolation=parsed.isolation,
+        seccomp=parsed.seccomp,
         realtime=parsed.realtime,
         log_level=parsed.log_level,
     )
@@ -253,7 +260,7 @@ def main(arguments: Sequence[str]) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        use_isolation(config.isolation)
+        use_isolation(config.isolation, seccomp=config.seccomp)
         end_orphans()
         asyncio.run(serve(config, keys))
     except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:

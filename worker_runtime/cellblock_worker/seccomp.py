@@ -1,122 +1,157 @@
-"""A seccomp filter for workers: system calls that a script's process never needs are refused with EPERM.
+"""Compiles seccomp filters: for each system call what is done with it, by its arguments where they matter.
 
-A deny-list: Deno, V8 and tokio change what they use from release to release, and a worker that dies of a new harmless
-call helps nobody. What is refused is the kernel's attack surface for a process that has taken over its V8: making
-sockets, tracing, mounting, namespaces, keys, BPF, io_uring, modules; and other scheduling policies. `socketpair`
-stays, tokio needs it.
+A filter is a classic BPF program (seccomp(2)) that the kernel runs at a call. It looks at the number of the call in a
+binary search, then at the low words of some arguments: they are ints wherever one is looked at here, or flags below
+2**32, and the kernel does not look further either. A call that is decided by its number alone costs next to nothing:
+since Linux 5.11 the kernel keeps such decisions in a bitmap. What the filters say is in `syscall_lists`.
 """
 
 from __future__ import annotations
 
-import errno
-import platform
 import struct
-from functools import lru_cache
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-_LD_WORD: Final = 0x20
-_JEQ: Final = 0x15
-_JGE: Final = 0x35
-_RET: Final = 0x06
+ALLOW: Final = 0x7FFF0000
+LOG: Final = 0x7FFC0000
+ASK: Final = 0x7FC00000
+"""Ask the process that holds the listener (SECCOMP_RET_USER_NOTIF): for `scripts/trace_syscalls`."""
 
-_ALLOW: Final = 0x7FFF0000
-_ERRNO: Final = 0x00050000
-_KILL_PROCESS: Final = 0x80000000
+ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""Names as of `platform.machine`, in the order of the columns of `syscalls.NUMBERS`."""
+
+MAX_INSTRUCTIONS: Final = 4096
+"""BPF_MAXINSNS: the kernel takes no longer program."""
+
+_LOAD: Final = 0x20
+_AND: Final = 0x54
+_JUMP: Final = 0x05
+_IF_EQUAL: Final = 0x15
+_IF_AT_LEAST: Final = 0x35
+_RETURN: Final = 0x06
 
 _OFFSET_NUMBER: Final = 0
-_OFFSET_ARCH: Final = 4
+_OFFSET_ARCHITECTURE: Final = 4
+_OFFSET_ARGUMENTS: Final = 16
 
-_X32_BIT: Final = 0x40000000
+_LEAVES: Final = 3
+"""So many numbers are compared one by one at the end of a search."""
 
-_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-
-# Name to number on x86_64 and aarch64 (asm/unistd_64.h and asm-generic/unistd.h); -1: not there.
-_REFUSED: Final[dict[str, tuple[int, int]]] = {
-    "socket": (41, 198),
-    "connect": (42, 203),
-    "accept": (43, 202),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept4": (288, 242),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "open_by_handle_at": (304, 265),
-    "name_to_handle_at": (303, 264),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "reboot": (169, 142),
-    "syslog": (103, 116),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "personality": (135, 92),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "fanotify_init": (300, 262),
-    "mknod": (133, -1),
-    "mknodat": (259, 33),
-    "setuid": (105, 146),
-    "setgid": (106, 144),
-    "setresuid": (117, 147),
-    "setresgid": (119, 149),
-    "iopl": (172, -1),
-    "ioperm": (173, -1),
-    "modify_ldt": (154, -1),
-}
+_FARTHEST: Final = 255
+"""A conditional jump's distance is a byte."""
 
 
-@lru_cache(maxsize=1)
-def filter_program() -> bytes | None:
-    """The filter as an array of `struct sock_filter`, or None on a machine whose calls are not known here."""
-    machine = platform.machine()
-    arch = _ARCH.get(machine)
-    if arch is None:
-        return None
-    column = 0 if machine == "x86_64" else 1
-    numbers = sorted({row[column] for row in _REFUSED.values() if row[column] >= 0})
-    program = [_op(_LD_WORD, 0, 0, _OFFSET_ARCH), _op(_JEQ, 1, 0, arch), _op(_RET, 0, 0, _KILL_PROCESS)]
-    program.append(_op(_LD_WORD, 0, 0, _OFFSET_NUMBER))
-    if column == 0:
-        # The x32 calls are the same kernel functions under other numbers.
-        program.append(_op(_JGE, len(numbers) + 1, 0, _X32_BIT))
-    # Jumps are relative to the next instruction: from the n-th test to the refusal behind "allow".
-    for index, number in enumerate(numbers):
-        program.append(_op(_JEQ, len(numbers) - index, 0, number))
-    program.append(_op(_RET, 0, 0, _ALLOW))
-    program.append(_op(_RET, 0, 0, _ERRNO | errno.EPERM))
-    return b"".join(program)
+def refuse(errno: int) -> int:
+    """The action that lets a call fail with an errno."""
+    return 0x00050000 | errno
 
 
-def _op(code: int, jump_true: int, jump_false: int, value: int) -> bytes:
-    return struct.pack("=HBBI", code, jump_true, jump_false, value)
+class Check(NamedTuple):
+    """Whether an argument, under a mask, is one of these values. Both words are compared where it is a pointer."""
+
+    argument: int
+    among: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+    pointer: bool = False
+
+
+class Branch(NamedTuple):
+    """What is done with a call if all checks hold."""
+
+    checks: tuple[Check, ...]
+    action: int
+
+
+class Op(NamedTuple):
+    """One instruction (`struct sock_filter`)."""
+
+    code: int
+    if_true: int
+    if_false: int
+    value: int
+
+
+def assemble(
+    machine: str, calls: Mapping[int, Sequence[Branch]], *, otherwise: int, above: int, unknown: int
+) -> list[Op]:
+    """Makes a filter.
+
+    Args:
+        machine: A name of `ARCHITECTURES`.
+        calls: By number; the first branch whose checks hold decides, and without one `otherwise`.
+        otherwise: For calls that are not there.
+        above: The newest number that was known when the list was made.
+        unknown: For numbers above that, which has x32's too, and for calls of another architecture.
+
+    Raises:
+        ValueError: The program would be too long for the kernel.
+    """
+    numbers = sorted(calls)
+    program = [
+        Op(_LOAD, 0, 0, _OFFSET_ARCHITECTURE),
+        Op(_IF_EQUAL, 1, 0, ARCHITECTURES[machine]),
+        Op(_RETURN, 0, 0, unknown),
+        Op(_LOAD, 0, 0, _OFFSET_NUMBER),
+        Op(_IF_AT_LEAST, 0, 1, above + 1),
+        Op(_RETURN, 0, 0, unknown),
+        *_search(numbers, calls, otherwise),
+    ]
+    if len(program) > MAX_INSTRUCTIONS:
+        raise ValueError(f"a filter of {len(program)} instructions")
+    return program
+
+
+def packed(program: Sequence[Op]) -> bytes:
+    """The program as the kernel and bubblewrap read it."""
+    return b"".join(struct.pack("=HBBI", *op) for op in program)
+
+
+def _search(numbers: Sequence[int], calls: Mapping[int, Sequence[Branch]], otherwise: int) -> list[Op]:
+    if len(numbers) <= _LEAVES:
+        ops: list[Op] = []
+        for number in numbers:
+            leaf = _leaf(calls[number], otherwise)
+            ops += [*_unless_equal(number, len(leaf)), *leaf]
+        return [*ops, Op(_RETURN, 0, 0, otherwise)]
+    half = len(numbers) // 2
+    low = _search(numbers[:half], calls, otherwise)
+    high = _search(numbers[half:], calls, otherwise)
+    if len(low) <= _FARTHEST:
+        return [Op(_IF_AT_LEAST, len(low), 0, numbers[half]), *low, *high]
+    return [Op(_IF_AT_LEAST, 0, 1, numbers[half]), Op(_JUMP, 0, 0, len(low)), *low, *high]
+
+
+def _unless_equal(value: int, distance: int) -> list[Op]:
+    """Jumps so far, but goes on at the next instruction if the accumulator has this value."""
+    if distance <= _FARTHEST:
+        return [Op(_IF_EQUAL, 0, distance, value)]
+    return [Op(_IF_EQUAL, 1, 0, value), Op(_JUMP, 0, 0, distance)]
+
+
+def _leaf(branches: Sequence[Branch], otherwise: int) -> list[Op]:
+    """Always returns; the accumulator may be lost."""
+    ops: list[Op] = []
+    for checks, action in branches:
+        branch = [Op(_RETURN, 0, 0, action)]
+        for check in reversed(checks):
+            branch = [*_check(check, len(branch)), *branch]
+        ops += branch
+        if not checks:
+            return ops
+    return [*ops, Op(_RETURN, 0, 0, otherwise)]
+
+
+def _check(check: Check, distance: int) -> list[Op]:
+    """Goes on behind itself if the check holds, else jumps `distance` further."""
+    low = _OFFSET_ARGUMENTS + 8 * check.argument
+    if check.pointer:
+        [value] = check.among
+        second = [Op(_LOAD, 0, 0, low), *_unless_equal(value & 0xFFFFFFFF, distance)]
+        return [Op(_LOAD, 0, 0, low + 4), *_unless_equal(value >> 32, distance + len(second)), *second]
+    ops = [Op(_LOAD, 0, 0, low)]
+    if check.mask != 0xFFFFFFFF:
+        ops.append(Op(_AND, 0, 0, check.mask))
+    # Each comparison jumps over those behind it and over the jump that leaves.
+    count = len(check.among)
+    ops += [Op(_IF_EQUAL, count - index, 0, value) for index, value in enumerate(check.among)]
+    return [*ops, Op(_JUMP, 0, 0, distance)]

@@ -16,6 +16,7 @@ from cellblock_worker.keys import KeyFileError, read_key_file
 
 MIB: Final = 1024 * 1024
 NAMESPACES: Final = "namespaces"
+SECCOMP: Final = "seccomp"
 """How a host's `missing` begins when it has no bubblewrap."""
 
 
@@ -64,6 +65,10 @@ def refusal(hello: protocol.Hello, section: CellblockSettings) -> str | None:
             f"its workers have {hello.heap_mb} MiB, scripts here may have {heap_mb}: "
             f"start it with --max-memory-mb {heap_mb}"
         )
-    if section.isolation == "required" and any(layer.startswith(NAMESPACES) for layer in hello.missing):
-        return 'it has no namespaces around its workers, and this broker\'s isolation is "required"'
+    if section.isolation.mode == "required":
+        for layer in hello.missing:
+            if layer.startswith(NAMESPACES):
+                return 'it has no namespaces around its workers, and this broker\'s isolation is "required"'
+            if layer.startswith(SECCOMP):
+                return f'its workers lack {layer}; this broker\'s isolation is "required"'
     return None

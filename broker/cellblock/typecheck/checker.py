@@ -66,6 +66,7 @@ class TypeChecker:
 
     Args:
         isolation: Whether bubblewrap must, may or must not be around it.
+        seccomp: Whether system calls that it was not seen to need are refused there, or only logged.
         folder: Where the build has put the compiler.
         outputs: What is known of the tools' outputs; scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
@@ -75,11 +76,13 @@ class TypeChecker:
         self,
         isolation: Literal["required", "auto", "off"] = "auto",
         *,
+        seccomp: Literal["enforce", "log"] = "enforce",
         folder: Path = compiler.FOLDER,
         outputs: OutputLookup = stated_output,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
         self._isolation = isolation
+        self._seccomp: Literal["enforce", "log"] = seccomp
         self._folder = folder
         self._declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
@@ -275,7 +278,9 @@ class TypeChecker:
 
     async def _started_session(self, *, wrapped: bool) -> WarmSession:
         try:
-            session = CompilerSession(compiler.launch(wrapped=wrapped, folder=self._folder))
+            session = CompilerSession(
+                compiler.launch(wrapped=wrapped, seccomp=self._seccomp, folder=self._folder)
+            )
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
         ready = False

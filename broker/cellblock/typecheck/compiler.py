@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker import bubblewrap, confinement, lifetime
+from cellblock_worker import bubblewrap, confinement, lifetime, syscall_lists
 
 FOLDER: Final = Path(__file__).parent / "_typescript"
 """Filled by the build (`scripts/fetch_typescript.py`)."""
@@ -83,7 +83,7 @@ def can_wrap() -> bool:
     return sys.platform.startswith("linux") and bubblewrap.find_binary() is not None
 
 
-def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
+def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Path = FOLDER) -> Launch:
     """How to start the compiler as a language server on its standard streams. Raises OSError."""
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
@@ -100,9 +100,10 @@ def launch(*, wrapped: bool, folder: Path = FOLDER) -> Launch:
         *("--symlink", inside, "/proc/self/exe"),
         *("--remount-ro", "/", inside, "--lsp", "--stdio"),
     ]
-    filter_fd = bubblewrap.open_filter()
-    if filter_fd is None:
+    program = syscall_lists.filter_program("tsc", version(folder), seccomp)
+    if program is None:
         return Launch([binary, *arguments], f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
+    filter_fd = bubblewrap.open_filter(program)
     argv = [binary, "--seccomp", str(filter_fd), *arguments]
     return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, (filter_fd,), wrapped=True)
 

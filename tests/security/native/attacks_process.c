@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -31,7 +32,7 @@ static long effective_capabilities(void) {
 static long clone_child(const struct step *step) {
     int ends[2];
     long said = -EIO;
-    if (pipe(ends) == -1) return -errno;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == -1) return -errno;
     long child = syscall(SYS_clone, step->value[0] | SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
         said = effective_capabilities();
@@ -50,7 +51,7 @@ static long clone3_child(const struct step *step) {
     unsigned long args[11] = {(unsigned long)step->value[0], 0, 0, 0, SIGCHLD};
     int ends[2];
     long said = -EIO;
-    if (pipe(ends) == -1) return -errno;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == -1) return -errno;
     long child = syscall(SYS_clone3, args, 64);
     if (child == 0) {
         said = effective_capabilities();
@@ -63,6 +64,12 @@ static long clone3_child(const struct step *step) {
     return failed ? failed : said;
 }
 
+static void *idle(void *nothing) {
+    struct timespec hour = {3600, 0};
+    for (;;) nanosleep(&hour, NULL);
+    return nothing;
+}
+
 /* forks N: so many children that stay; gives how many there are, or the errno of the first that failed. */
 static long forks(const struct step *step) {
     long made = 0;
@@ -70,14 +77,9 @@ static long forks(const struct step *step) {
         long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (child == -1) return made ? made : -errno;
         if (child == 0)
-            for (;;) pause();
+            idle(NULL);
     }
     return made;
-}
-
-static void *idle(void *nothing) {
-    for (;;) pause();
-    return nothing;
 }
 
 /* threads N: as `forks`, but threads. */

@@ -37,6 +37,10 @@ sys.path.remove({tests!r})
 """A `sitecustomize` for the worker host, which runs it before anything of its own; nothing else changes there."""
 
 
+Step = str | tuple[object, ...]
+"""A line for the attacker: its words, as one text or as a tuple of them."""
+
+
 class NoCompiler(RuntimeError):
     """The attacker cannot be built on this machine; the text says why."""
 
@@ -96,8 +100,8 @@ def in_this_process(native: Native) -> Iterator[None]:
         confinement.use_isolation("off")
 
 
-def steps(*lines: str | tuple[object, ...]) -> str:
-    """A script for the attacker; each line is a step: its words, or a tuple of them. Deno would give "deno"."""
+def steps(*lines: Step) -> str:
+    """A script for the attacker; each line is a step. Deno would give "deno"."""
     text = "\n".join(line if isinstance(line, str) else " ".join(map(word, line)) for line in lines)
     return f'/* @native\n{text}\n*/\nglobalThis.__codemode_result__ = "deno";'
 
@@ -113,7 +117,7 @@ def outcome(owner: Owner) -> list[Any]:
     return json.loads(body)
 
 
-async def attack(*lines: str | tuple[object, ...], **changes: int) -> list[Any]:
+async def attack(*lines: Step, **changes: int) -> list[Any]:
     """One attacker's outcome, from this process (`in_this_process`)."""
     made, owner = await booted()
     made.lease(b"token", make_run(**changes), script(steps(*lines)))
@@ -122,7 +126,7 @@ async def attack(*lines: str | tuple[object, ...], **changes: int) -> list[Any]:
     return outcome(owner)
 
 
-async def let_loose(*lines: str | tuple[object, ...], **changes: int) -> tuple[Worker, Owner]:
+async def let_loose(*lines: Step, **changes: int) -> tuple[Worker, Owner]:
     """An attacker that has begun; the caller ends it."""
     made, owner = await booted()
     made.lease(b"token", make_run(**changes), script(steps(*lines)))

@@ -197,3 +197,17 @@ def test_pins_that_make_no_sense_are_refused(pins: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_settings({"mcpServers": {"a": {"command": "x"}}, "cellblock": {"pins": pins}})
     assert "pins" in caught.value.message
+
+
+def test_isolation_is_a_word_or_an_object() -> None:
+    def isolation(value: object) -> tuple[str, str]:
+        found = parse_settings({"cellblock": {"isolation": value}}).cellblock.isolation
+        return found.mode, found.seccomp
+
+    assert isolation("required") == ("required", "enforce")
+    assert isolation({"seccomp": "log"}) == ("auto", "log")
+    assert isolation({"mode": "off", "seccomp": "enforce"}) == ("off", "enforce")
+    with pytest.raises(ConfigError, match=r"cellblock\.isolation: .*'required', 'auto' or 'off'"):
+        isolation("perhaps")
+    with pytest.raises(ConfigError, match=r"cellblock\.isolation\.seccomp"):
+        isolation({"seccomp": "off"})

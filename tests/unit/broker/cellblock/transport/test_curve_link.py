@@ -253,7 +253,7 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
 
 
 def test_required_isolation_is_required_of_every_host() -> None:
-    section = CellblockSettings(isolation="required")
+    section = CellblockSettings.model_validate({"isolation": "required"})
     bare = HELLO.model_copy(update={"missing": ["namespaces: the kernel refuses"]})
     assert "isolation" in (refusal(bare, section) or "")
     assert refusal(HELLO, section) is None and refusal(bare, CellblockSettings()) is None

@@ -1,0 +1,94 @@
+"""What the pinned Deno and compiler call, traced while they do what scripts make them do, is on their lists."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.model import Catalog
+from cellblock.typecheck import compiler
+from cellblock.typecheck.checker import TypeChecker
+from cellblock_worker import bubblewrap, confinement, syscall_lists
+from worker_owner import BOUND, MIB, run_one
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="only Linux's root can trace a worker"
+)
+
+ALL_SORTS = """
+console.log(new Date().toLocaleString("de"), Intl.DateTimeFormat().resolvedOptions().timeZone, [{ a: 1 }]);
+const random = crypto.getRandomValues(new Uint8Array(16));
+const kept = [];
+for (let i = 0; i < 40; i++) kept.push(new Float64Array(50_000).fill(i), { i, text: "x".repeat(10_000) + i });
+function hot(n) { let sum = 0; for (let i = 0; i < n; i++) sum = (sum * 31 + i) % 1000003; return sum; }
+await Promise.all([1, 2, 3].map(async (n) => { await null; return hot(n * 300_000); }));
+await new Promise((resolve) => setTimeout(resolve, 3));
+globalThis.__codemode_result__ = structuredClone({ sum: hot(1e6), size: random.length, kept: kept.length });
+"""
+TOO_MUCH = "const kept = []; for (let i = 0; ; i++) kept.push({ i, list: [i] });"
+CRASH = "const deep = () => [deep()]; deep();"
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A tracer of what this process starts in bubblewrap from now on."""
+    path = str(SCRIPTS / "trace_syscalls.py")
+    spec = importlib.util.spec_from_loader("trace_syscalls", SourceFileLoader("trace_syscalls", path))
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    with tool.tracing() as (tracer, environment):
+        monkeypatch.setenv("PATH", environment["PATH"])
+        bubblewrap.try_out.cache_clear()
+        yield tracer
+    bubblewrap.try_out.cache_clear()
+    confinement.use_isolation("off")
+
+
+async def test_what_deno_calls_is_on_its_list(traced: Any) -> None:
+    assert syscall_lists.is_traced("deno", confinement.deno_version()), (
+        "trace this Deno: scripts/trace_syscalls"
+    )
+    confinement.use_isolation("required")
+    reasons = [
+        (await run_one(code, memory_bytes=32 * MIB))[0].reason for code in (ALL_SORTS, TOO_MUCH, CRASH)
+    ]
+    assert reasons == ["finished", "memory", "finished"]
+    assert dict(traced.seen) == {}
+    assert traced.started >= 3
+
+
+async def test_a_call_that_is_on_no_list_is_seen(traced: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"epoll_wait", "epoll_pwait"}
+    monkeypatch.setattr(syscall_lists, "_DENO", tuple({*syscall_lists._DENO} - missing))
+    confinement.use_isolation("required")
+    assert (await run_one("globalThis.__codemode_result__ = 1;"))[0].reason == "finished"
+    assert {seen.call for seen in traced.seen} & missing and {seen.call for seen in traced.seen} <= missing
+
+
+@pytest.mark.skipif(compiler.why_absent() is not None, reason="the build has brought no TypeScript compiler")
+async def test_what_the_compiler_calls_is_on_its_list(traced: Any) -> None:
+    assert syscall_lists.is_traced("tsc", compiler.version()), "trace this compiler: scripts/trace_syscalls"
+    checker = TypeChecker("required")
+    try:
+        checked = await checker.check(
+            "notThere(1); globalThis.__codemode_result__ = 1;",
+            typescript=True,
+            catalog=Catalog(),
+            imports=(),
+            bound_seconds=BOUND,
+            wait_for_start=True,
+        )
+    finally:
+        await checker.close()
+    assert len(checked.faults) == 1
+    assert dict(traced.seen) == {} and traced.started == 1
