@@ -15,7 +15,7 @@ import pytest
 from cellblock import Broker, Observer
 from cellblock_worker import confinement
 from security.native.harness import Native, Step, attack, let_loose, steps
-from support import error_of, gone, settings, within, workers_of
+from support import error_of, gone, settings, succeeded, within, workers_of
 from worker_owner import booted
 
 MIB = 1024 * 1024
@@ -173,3 +173,15 @@ async def test_a_worker_cannot_outlive_its_host(native_hosts: Native, tmp_path: 
             for worker in workers:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     worker.kill()
+
+
+async def test_log_lets_go_on_what_is_on_no_list_and_nothing_worse(
+    native_hosts: Native, tmp_path: Path
+) -> None:
+    isolation = {"mode": "required", "seccomp": "log"}
+    async with Broker(settings(tmp_path / "state", isolation=isolation, pool={"warm": 1})) as broker:
+        tried = [("setsid",), ("socket", 1, 1, 0), ("prctl", 1, 0), ("clone", NEW_USER), ("pipe2", "&8", 0)]
+        given = succeeded(await broker.run(steps(*tried)))
+        # It leads a session already: the kernel's own answer.
+        assert given == [-errno.EPERM, NO, NO, NO, 0]
+        assert any("isolation.seccomp is log" in missing for missing in broker.hosts[0].missing)
