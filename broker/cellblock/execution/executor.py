@@ -127,11 +127,12 @@ class Executor:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
-        self._analyst.close()
+        self._analyst.refuse_all()
         for run in self._live.values():
             run.abort()
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
+        await self._analyst.close()
 
     async def run(
         self,

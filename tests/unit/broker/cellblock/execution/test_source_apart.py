@@ -10,10 +10,12 @@ from collections.abc import Callable
 import psutil
 import pytest
 
+from cellblock.apart import pool
+from cellblock.apart.pool import AT_ONCE, RESERVED, Answer, Apart, Task
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution import source_apart
 from cellblock.execution.imports import Imports, TooComplex, TooSlow, find_imports
-from cellblock.execution.source_apart import AT_ONCE, INLINE_BYTES, RESERVED, Analyst
+from cellblock.execution.source_apart import INLINE_BYTES, Analyst
 from cellblock.pool.admission import Admission
 from memory_host import World, codes, succeed, turns
 from support import gone, until, within
@@ -22,6 +24,15 @@ MIXED = (
     'import { a } from "@codemode/servers/é";\nconst s = "\U0001f4a5"; await import("@codemode/x"); '
     "await import(s);\n"
 ).encode()
+
+
+async def found(source: bytes) -> Imports:
+    """What an analyst of its own finds."""
+    analyst = Analyst()
+    try:
+        return await analyst.find(source)
+    finally:
+        await analyst.close()
 
 
 @pytest.fixture
@@ -48,25 +59,25 @@ async def test_a_large_script_is_parsed_apart_with_the_same_answer(
     ending: bytes, parsed_here: list[int]
 ) -> None:
     source = MIXED + b"f(1);\n" * (INLINE_BYTES // 6) + ending
-    found = await within(Analyst().find(source))
+    imports = await within(found(source))
     assert parsed_here == []
-    assert found == find_imports(source, 20)
+    assert imports == find_imports(source, 20)
 
 
 async def test_a_small_script_that_is_slow_goes_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_apart, "INLINE_SECONDS", 0.0)
     source = MIXED * 100
-    assert await within(Analyst().find(source)) == find_imports(source, 20)
+    assert await within(found(source)) == find_imports(source, 20)
 
 
 async def test_a_refusal_comes_from_apart(parsed_here: list[int]) -> None:
     with pytest.raises(TooComplex, match="nested too deeply"):
-        await within(Analyst().find(b"[" * 200_000))
+        await within(found(b"[" * 200_000))
     assert parsed_here == []
 
 
 async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
-    work = asyncio.ensure_future(Analyst().find(b"function f(a) { return a.map((x) => x + 1); }\n" * 10_000))
+    work = asyncio.ensure_future(found(b"function f(a) { return a.map((x) => x + 1); }\n" * 10_000))
     turns = 0
     while not work.done():
         turns += 1
@@ -79,17 +90,17 @@ async def test_the_loop_goes_on_while_a_large_script_is_parsed() -> None:
 async def test_a_parser_that_dies_or_hangs_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     large = b"f();\n" * INLINE_BYTES
     with monkeypatch.context() as patch:
-        patch.setattr(source_apart, "PROCESS_BOUND_SECONDS", 0.0)
+        patch.setattr(pool, "WALL_SECONDS", 0.0)
         with pytest.raises(TooSlow):
-            await within(Analyst().find(large))
+            await within(found(large))
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(TooComplex, match="ran out"):
-        await within(Analyst().find(large))
+        await within(found(large))
 
 
 async def test_a_cancelled_caller_leaves_no_process() -> None:
     before = {child.pid for child in psutil.Process().children()}
-    work = asyncio.ensure_future(Analyst().find(b"1 + " * 250_000 + b"1"))
+    work = asyncio.ensure_future(found(b"1 + " * 250_000 + b"1"))
 
     def started() -> list[psutil.Process]:
         return [child for child in psutil.Process(os.getpid()).children() if child.pid not in before]
@@ -112,13 +123,14 @@ class Parsers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sources: list[bytes] = []
         self._ends: dict[bytes, asyncio.Event] = {}
-        monkeypatch.setattr(source_apart, "_find_apart", self._find)
+        monkeypatch.setattr(Apart, "_done", self._done)
 
-    async def _find(self, source: bytes) -> Imports:
+    async def _done(self, task: Task, told: object, parts: tuple[bytes], subject: str) -> Answer:
+        (source,) = parts
         self.sources.append(source)
         ends = self._ends[source] = asyncio.Event()
         await ends.wait()
-        return find_imports(b"1", 20)
+        return Answer(*source_apart.parse({}, b"1"))
 
     @property
     def names(self) -> list[str]:
@@ -215,7 +227,8 @@ async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert analyst._free == AT_ONCE and analyst._queue.clients == analyst._queue.waiting == 0
+    held = analyst._apart  # pyright: ignore[reportPrivateUsage]
+    assert held.free == AT_ONCE and held.waiting == 0
 
 
 async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Parsers) -> None:
@@ -227,7 +240,7 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Pars
     analyst = Analyst()
     tasks += [begin(analyst, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
-    analyst.close()
+    await analyst.close()
     with pytest.raises(HostUnavailable, match="stopping"):
         await within(tasks[-1])
     for task in tasks:

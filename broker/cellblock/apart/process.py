@@ -1,0 +1,105 @@
+"""The process apart: takes tasks on stdin and answers on stdout, one after the other, each within bounds of its own.
+
+It has no credential and an empty environment, and its death costs one task. What it imports for a task it keeps.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import math
+import os
+import resource
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, Final
+
+from cellblock_worker.lifetime import LINUX, die_with_parent
+
+HEAD: Final = struct.Struct(">I")
+"""Before each message: the length of its JSON, which says how many parts follow, and how long they are."""
+
+RETIRE_BYTES: Final = 192 * 1024 * 1024
+"""A process that was ever so large ends after its answer: not all of that would go back to the machine."""
+
+NICENESS: Final = 5
+"""Beside the loop and the workers, which are waited for, this work takes what is left."""
+
+ERROR_CHARS: Final = 300
+
+Work = Callable[..., tuple[Mapping[str, Any], Sequence[bytes]]]
+"""What a task names: takes what it is told, and parts; gives the same."""
+
+
+def message(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> bytes:
+    """The beginning of a message, which its parts follow."""
+    text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
+    return HEAD.pack(len(text)) + text
+
+
+def _read(stdin: BinaryIO, size: int) -> bytes:
+    data = stdin.read(size)
+    if len(data) < size:
+        os._exit(0)  # The broker has closed it.
+    return data
+
+
+def _bound(kind: int, soft: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * 1024 if LINUX else peak
+
+
+def _work(name: str) -> Work:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def main() -> None:
+    """Until stdin ends, or the process has grown too large."""
+    die_with_parent()
+    if os.getppid() != int(sys.argv[1]):
+        return
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What is decoded has no cycles, and a collection would look through all of it.
+    gc.disable()
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    # What a module prints must not get between the answers.
+    sys.stdout = sys.stderr
+    while True:
+        head: dict[str, Any] = json.loads(_read(stdin, HEAD.unpack(_read(stdin, HEAD.size))[0]))
+        parts = [_read(stdin, size) for size in head["sizes"]]
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _bound(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + head["cpu_seconds"])
+        if LINUX:
+            _bound(resource.RLIMIT_DATA, head["memory_bytes"])
+        answer: dict[str, Any]
+        out: Sequence[bytes]
+        try:
+            told, out = _work(head["work"])(head["told"], *parts)
+            answer = {"told": told}
+        except MemoryError:
+            os._exit(1)
+        except Exception as error:  # noqa: BLE001 - a fault of Cellblock's own: the broker logs it
+            answer, out = {"error": f"{type(error).__name__}: {error}"[:ERROR_CHARS]}, ()
+        del parts
+        answer["last"] = last = _peak_bytes() > RETIRE_BYTES
+        stdout.write(message(answer, out))
+        for part in out:
+            stdout.write(part)
+        stdout.flush()
+        if last:
+            # What it holds need not be freed piece by piece.
+            os._exit(0)
+        del out
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Work apart: done in a process within bounds, and whatever becomes of that process costs one piece of work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock.apart import pool
+from cellblock.apart.pool import Apart, ApartFailed, Task, TookTooLong
+from cellblock.errors import HostUnavailable
+from cellblock_worker.spawning import kill, reaped, spawn
+from support import gone, until, within
+
+WORK = Path(__file__).parents[4] / "fixtures" / "apart_work"
+
+MIB = 1024 * 1024
+
+
+def task(name: str, **bounds: Any) -> Task:
+    return Task(f"apart_work:{name}", "This body", **bounds)
+
+
+@pytest.fixture
+async def apart(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Apart]:
+    monkeypatch.setenv("PYTHONPATH", str(WORK))
+    made = Apart()
+    yield made
+    await within(made.close())
+
+
+async def test_what_is_told_and_large_parts_come_back_from_one_process(apart: Apart) -> None:
+    parts = (os.urandom(3 * MIB), b"", b"[1]")
+    first = await within(apart.do(task("echo"), {"a": "\ud800é"}, *parts, key="k"))
+    assert first.parts == list(parts)
+    assert first.told["a"] == "\ud800é"
+    second = await within(apart.do(task("echo"), {}, key="k"))
+    assert second.told["pid"] == first.told["pid"] != os.getpid(), "what it has imported is kept"
+    assert set(first.told["environment"]) <= {*pool.ENVIRONMENT, "LC_CTYPE"}, "and no credential"
+
+
+async def test_too_much_memory_ends_one_piece_of_work(apart: Apart) -> None:
+    with pytest.raises(ApartFailed, match=r"This body could not be read.*memory"):
+        await within(apart.do(task("grow", memory_bytes=256 * MIB), {}, key="k"))
+    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).told["b"] == 1
+
+
+async def test_too_much_computing_ends_one_piece_of_work(apart: Apart) -> None:
+    with pytest.raises(ApartFailed, match="1 s of computing"):
+        await within(apart.do(task("spin", cpu_seconds=1), {}, key="k"))
+
+
+async def test_an_answer_that_does_not_come_ends_one_piece_of_work(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "WALL_SECONDS", 0.5)
+    with pytest.raises(TookTooLong, match=r"within 0\.5 s"):
+        await within(apart.do(task("sleep"), {}, key="k"))
+    assert not children()
+
+
+@pytest.mark.parametrize(("name", "why"), [("fail", "Cellblock failed"), ("chatter", "could not be read")])
+async def test_a_fault_ends_one_piece_of_work(apart: Apart, name: str, why: str) -> None:
+    with pytest.raises(ApartFailed, match=why):
+        await within(apart.do(task(name), {}, key="k"))
+
+
+async def test_a_killed_process_ends_only_what_it_had(apart: Apart) -> None:
+    works = [
+        asyncio.ensure_future(apart.do(task("sleep"), {}, key=key, subject=f"That of {key}"))
+        for key in ("a", "b")
+    ]
+    await until(lambda: len(children()) == 2, "two processes")
+    children()[0].kill()
+    done, pending = await within(asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED))
+    with pytest.raises(ApartFailed, match=r"That of [ab] could not be read.*was killed"):
+        await done.pop()
+    assert len(pending) == 1
+    pending.pop().cancel()
+    await asyncio.gather(*works, return_exceptions=True)
+    assert not children()
+
+
+async def test_a_process_that_dies_while_it_is_idle_is_replaced(apart: Apart) -> None:
+    pid = (await within(apart.do(task("echo"), {}, key="k"))).told["pid"]
+    (held,) = apart._idle  # pyright: ignore[reportPrivateUsage]
+    psutil.Process(pid).kill()
+    await until(lambda: not held.alive, "its end")
+    assert (await within(apart.do(task("echo"), {}, key="k"))).told["pid"] != pid
+
+
+async def test_a_process_that_was_large_or_is_idle_ends(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = (await within(apart.do(task("large"), {}, key="k"))).told["pid"]
+    assert not psutil.pid_exists(pid)
+    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.01)
+    await within(apart.do(task("echo"), {}, key="k"))
+    await until(lambda: not children(), "its end")
+
+
+async def test_cancelled_work_and_a_closed_pool_leave_no_process(apart: Apart) -> None:
+    work = asyncio.ensure_future(apart.do(task("spin"), {}, key="k"))
+    await until(children, "a process")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert not children()
+    await within(apart.do(task("echo"), {}, key="k"))
+    await within(apart.close())
+    assert not children()
+    with pytest.raises(HostUnavailable, match="stopping"):
+        await apart.do(task("echo"), {}, key="k")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PDEATHSIG")
+async def test_a_process_dies_with_a_broker_that_is_killed() -> None:
+    program = (
+        "import asyncio\nfrom cellblock.apart.pool import Apart, Task\n"
+        "asyncio.run(Apart().do(Task('apart_work:spin', ''), {}, key='k'))"
+    )
+    broker = await spawn(sys.executable, "-c", program, env={**os.environ, "PYTHONPATH": str(WORK)})
+    try:
+        mine = psutil.Process(broker.pid)
+        await until(mine.children, "a process")
+        spinning = mine.children()
+        await until(lambda: spinning[0].cpu_times().user > 0.3, "its work")
+    finally:
+        kill(broker, group=False)
+        await reaped(broker)
+    await gone(spinning)
+
+
+def children() -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and "cellblock.apart.process" in child.cmdline()
+    ]
