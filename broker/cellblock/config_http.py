@@ -38,11 +38,17 @@ class HttpSettings(BaseModel):
     max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
     """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""
 
+    max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
+    """What all requests that are read, wait or run take of the broker's memory, in bytes; a client may have a quarter,
+    and under `oauth` a principal half. More is refused with 429."""
+
     max_connections: Positive = 256
-    """Open connections; one more is closed at once. A client holds two or three."""
+    """Open connections. For one more, an idle one is closed: of those that have shown no token first, for which a
+    quarter of the places is kept. Under `oauth` a principal has half of the places. A client holds two or three."""
 
     max_sessions: Positive = 128
-    """MCP sessions at the same time; one more is refused with 503. An editor holds one."""
+    """MCP sessions at the same time, under `oauth` half of them for one principal; one more is refused with 503. An
+    editor holds one."""
 
     requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200
     """HTTP requests of one client in the long run, over twice what two processors can run; more get 429. A client is

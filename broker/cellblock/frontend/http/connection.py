@@ -7,20 +7,28 @@ from typing import Any, Final, cast
 
 import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from cellblock.config_http import HttpSettings
+from cellblock.frontend.http.head import MAX_HEADER_BYTES, StrictConnection
+from cellblock.frontend.http.places import Places
 
-MAX_HEADER_BYTES: Final = 32 * 1024
-"""All headers of a request; tokens of authorization servers take a few KiB."""
+STRANGER_KEEP_ALIVE_SECONDS: Final = 5
+"""An idle connection that has shown no token: for the next request of a client that asks again at once."""
 
 
-def connections_bounded_by(settings: HttpSettings) -> type[asyncio.Protocol]:
-    """The protocol class for uvicorn's `http` setting."""
+def connections_bounded_by(settings: HttpSettings, shared: Places) -> type[asyncio.Protocol]:
+    """The protocol class for uvicorn's `http` setting.
+
+    Args:
+        settings: The bounds of a connection.
+        shared: The places that all connections take.
+    """
 
     class Bounded(BoundedConnection):
         bounds = settings
+        places = shared
 
     return Bounded
 
@@ -59,9 +67,11 @@ class _Gathering:
 
 
 class BoundedConnection(H11Protocol):
-    """Is aborted when headers take too long, or when its peer takes nothing of an answer for too long."""
+    """Is aborted when headers take too long, when its peer takes nothing of an answer for too long, or when its place
+    goes to another; a `Place`."""
 
     bounds: HttpSettings
+    places: Places
 
     def __init__(
         self,
@@ -71,16 +81,30 @@ class BoundedConnection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = StrictConnection(h11.SERVER, MAX_HEADER_BYTES)
+        self.timeout_keep_alive = min(config.timeout_keep_alive, STRANGER_KEEP_ALIVE_SECONDS)
         self._headers_due: asyncio.TimerHandle | None = None
         self._stall_check: asyncio.TimerHandle | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def welcome(self) -> None:
+        """It has shown a token: it may be idle for longer."""
+        self.timeout_keep_alive = self.config.timeout_keep_alive
+
+    def give_up(self) -> None:
+        """Hangs up."""
+        self.transport.abort()
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the time for the first headers; over the maximum of connections, hangs up."""
+        """Takes a place, and starts the time for the first headers."""
         super().connection_made(cast("asyncio.Transport", _Gathering(transport, self.loop)))
-        if len(self.connections) > self.bounds.max_connections:
-            self.transport.abort()
-            return
         self._await_headers()
+        self.places.enter(self)
 
     def data_received(self, data: bytes) -> None:
         """As uvicorn, which stops its keep-alive timer at the first byte of the next request's headers."""
@@ -91,13 +115,17 @@ class BoundedConnection(H11Protocol):
             self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops all timers."""
+        """Stops all timers, and gives the place back."""
+        self.places.leave(self)
         self._stop_awaiting_headers()
         self._stop_stall_check()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is refused as the gate refuses: a bare status."""
+        """What is no HTTP is refused as the gate refuses: a bare status, or nothing behind an answer that has begun."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.abort()
+            return
         headers = [(b"content-length", b"0"), (b"connection", b"close")]
         response = h11.Response(status_code=400, headers=headers, reason=b"Bad Request")
         self.transport.write(self.conn.send(response) or b"")

@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Collection, MutableMapping
 from typing import Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.config_http import HttpSettings
 from cellblock.config_policy import PROVEN
 from cellblock.frontend.http.address import MCP_PATH
+from cellblock.frontend.http.bodies import body_of, giving
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
+from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
+from cellblock.frontend.http.refusal import Refused, busy, refuse, respond
+from cellblock.frontend.http.sessions import NotOwner, Owner, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
+from cellblock.frontend.memory import Memory
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -56,32 +60,31 @@ READ: Final = frozenset(
     )
 )
 
-DISCARD_BYTES: Final = 64 * 1024
-DISCARD_SECONDS: Final = 1.0
-"""What is read of a refused request's body, so that a client that is still sending it gets to read the refusal."""
-
-DISCARD_LARGE_BYTES: Final = 32 * 1024 * 1024
-"""The same of a body that is too large, from somebody with a token; most clients read nothing before all is sent."""
-
 DRAIN_RETRY_SECONDS: Final = 5
 """When to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
 
 FAREWELL_SECONDS: Final = 2.0
 """For the answers to calls that draining has ended."""
 
+SESSION_RETRY_SECONDS: Final = 30
+"""When to ask again for a session; those that nobody uses end by themselves."""
+
+CONNECTION_RETRY_SECONDS: Final = 1
+"""When to ask again on another connection; most are in use for milliseconds."""
+
+TOO_MANY_SESSIONS: Final = (
+    "You have as many MCP sessions open as one may have here. End those that you do not use with DELETE, or wait until "
+    "they have been idle for long enough."
+)
+TOO_MANY_CONNECTIONS: Final = (
+    "All connections that you may have here have requests under way. Wait for an answer, then ask again."
+)
+
 NO_ONE: Final = "anybody"
 """The subject where no token is asked for."""
 
-Header = tuple[bytes, bytes]
-
-
-class Refused(Exception):
-    """The request ends with this status and nothing else."""
-
-    def __init__(self, status: int, *headers: Header) -> None:
-        super().__init__(status)
-        self.status = status
-        self.headers = headers
+SESSION_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
+"""With these, or none, a request without a session opens one."""
 
 
 class Gate:
@@ -90,6 +93,9 @@ class Gate:
     Args:
         app: The SDK's session manager.
         settings: The bounds.
+        places: What connections take.
+        sessions: Those that are open.
+        memory: For what requests hold.
         hosts: `Host` headers that are right.
         origins: `Origin` headers that are right; a request without one comes from no web page.
         verifier: Knows the tokens; None where none is asked for.
@@ -104,6 +110,9 @@ class Gate:
         app: ASGIApp,
         settings: HttpSettings,
         *,
+        places: Places,
+        sessions: Sessions,
+        memory: Memory,
         hosts: Collection[str],
         origins: Collection[str],
         verifier: TokenVerifier | None,
@@ -114,6 +123,9 @@ class Gate:
     ) -> None:
         self._app = app
         self._settings = settings
+        self._places = places
+        self._sessions = sessions
+        self._memory = memory
         self._hosts = frozenset(name.encode("latin-1") for name in hosts)
         self._origins = frozenset(name.encode("latin-1") for name in origins)
         self._verifier = verifier
@@ -122,7 +134,6 @@ class Gate:
         self._public = public or {}
         self._pages = pages
         self._rates = Rates(settings.requests_per_second, settings.burst)
-        self._sessions: OrderedDict[bytes, str] = OrderedDict()
         self._posts: set[Exchange] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -190,7 +201,7 @@ class Gate:
             if self._pages is not None and self._pages.has(path):
                 page = await self._page(self._pages, scope, headers)
                 body = b"" if scope["method"] == "HEAD" else page.body
-                await _respond(send, page.status, body, *page.headers)
+                await respond(send, page.status, body, *page.headers)
                 return
             access = await self._authenticate(headers)
             if path != MCP_PATH:
@@ -199,20 +210,21 @@ class Gate:
                 raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
             await self._admit(scope, headers, access, receive, send)
         except Refused as refused:
-            await _refuse(refused, _headers_of(scope), receive, send)
+            await refuse(refused, _headers_of(scope), receive, send)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
     async def _answer_public(self, scope: Scope, send: Send) -> None:
         path, method = scope["path"], scope["method"]
+        self._take(f"stranger {network_of(scope.get('client'))}")
         if method not in ("GET", "HEAD"):
             raise Refused(405, (b"allow", b"GET, HEAD"))
         if path == READY_PATH and (self._draining or not (self.busy or self._ready())):
-            raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
+            raise busy(503, DRAIN_RETRY_SECONDS)
         body, kind = self._public.get(path, b"ok\n"), b"text/plain"
         if path in self._public:
             kind = b"application/json"
-        await _respond(send, 200, body, (b"content-type", kind), (b"cache-control", b"no-store"))
+        await respond(send, 200, body, (b"content-type", kind), (b"cache-control", b"no-store"))
 
     async def _page(self, pages: Pages, scope: Scope, headers: dict[bytes, bytes]) -> Page:
         path, method = scope["path"], scope["method"]
@@ -223,9 +235,11 @@ class Gate:
             if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
                 return sign_in_page()
             access = await self._authenticate(headers)
-        wait = self._rates.take(self._client(scope, None, access), asyncio.get_running_loop().time())
-        if wait:
-            raise Refused(429, (b"retry-after", b"%d" % wait))
+        if pages.is_open(path):
+            self._take(f"stranger {network_of(scope.get('client'))}")
+        else:
+            self._prove(scope, access)
+            self._take(self._client(scope, access))
         return pages.answer(method, path, scope["query_string"])
 
     async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
@@ -246,83 +260,115 @@ class Gate:
         receive: Receive,
         send: Send,
     ) -> None:
-        session = headers.get(SESSION_HEADER)
-        client = self._client(scope, session, access)
-        wait = self._rates.take(client, asyncio.get_running_loop().time())
-        if wait:
-            raise Refused(429, (b"retry-after", b"%d" % wait))
-        # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
-        if self._draining and session is None and VERSION_HEADER not in headers:
-            raise Refused(503, (b"retry-after", b"%d" % DRAIN_RETRY_SECONDS))
-        if access is not None:
-            scope["user"] = AuthenticatedUser(access)
-        exchange = scope[SCOPE_KEY] = Exchange(client, _principal(access))
-        is_post = scope["method"] == "POST"
-        if is_post:
-            receive = await self._with_body(headers, receive)
-            self._posts.add(exchange)
-            self._quiet.clear()
+        session, version = headers.get(SESSION_HEADER), headers.get(VERSION_HEADER)
+        if b"," in (session or b"") + (version or b""):
+            # The SDK would take the first of two.
+            raise Refused(400)
+        self._prove(scope, access)
+        owner = Owner(_principal(access), "" if access is None else access.client_id)
         try:
-            await self._app(scope, receive, self._remembering(send) if session is None else send)
+            name = None if session is None else self._sessions.begin(session, owner)
+        except NotOwner:
+            raise Refused(404) from None
+        try:
+            client = name or self._client(scope, access)
+            self._take(client)
+            # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
+            if self._draining and session is None and version is None:
+                raise busy(503, DRAIN_RETRY_SECONDS)
+            if access is not None:
+                scope["user"] = AuthenticatedUser(access)
+            exchange = scope[SCOPE_KEY] = Exchange(client, owner.principal)
+            if session is None and (version is None or version.decode("latin-1") in SESSION_VERSIONS):
+                await self._open(scope, headers, exchange, owner, receive, send)
+            else:
+                await self._carry(
+                    scope, headers, exchange, receive, self._noticing_the_end(scope, session, send)
+                )
         finally:
-            exchange.end("The client has hung up.")
-            if is_post:
-                self.no_longer_awaits(exchange)
+            if session is not None and name is not None:
+                self._sessions.end(session, asyncio.get_running_loop().time())
 
-    def _client(self, scope: Scope, session: bytes | None, access: AccessToken | None) -> str:
-        # Only a session that we have opened is a client of its own: another name could be made up for each request.
-        if session is not None and session in self._sessions:
-            self._sessions.move_to_end(session)
-            return self._sessions[session]
-        who = NO_ONE if access is None else access.subject or access.client_id
-        address = scope.get("client")
-        return f"http {who} {address[0] if address else ''}"
-
-    def _remembering(self, send: Send) -> Send:
-        """Sends, and takes down the session that a response opens."""
+    async def _open(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        exchange: Exchange,
+        owner: Owner,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """A request that opens a session, if the SDK finds that it does."""
+        now = asyncio.get_running_loop().time
+        if not self._sessions.reserve(owner.principal, now()):
+            raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
+        opened = False
 
         async def watch(message: Message) -> None:
+            nonlocal opened
             if message["type"] == "http.response.start" and message["status"] < 400:
                 for name, value in message.get("headers", ()):
-                    if name.lower() == SESSION_HEADER:
-                        # The id lets its holder into the session: logs and the dashboard get another name for it.
-                        self._sessions[value] = f"http session {hashlib.sha256(value).hexdigest()[:16]}"
-                        if len(self._sessions) > self._settings.max_sessions:
-                            self._sessions.popitem(last=False)
+                    if name.lower() == SESSION_HEADER and not opened:
+                        opened = True
+                        self._sessions.opened(value, owner, now())
+            await send(message)
+
+        try:
+            await self._carry(scope, headers, exchange, receive, watch)
+        finally:
+            if not opened:
+                self._sessions.release(owner.principal)
+
+    def _noticing_the_end(self, scope: Scope, session: bytes | None, send: Send) -> Send:
+        """Sends, and forgets a session that the SDK has forgotten."""
+
+        async def watch(message: Message) -> None:
+            if session is not None and message["type"] == "http.response.start":
+                ended = scope["method"] == "DELETE" and message["status"] < 400
+                if ended or message["status"] == 404:
+                    self._sessions.forget(session)
             await send(message)
 
         return watch
 
-    async def _with_body(self, headers: dict[bytes, bytes], receive: Receive) -> Receive:
-        """Reads the whole body within its bounds; then a `receive` that gives it, and goes on."""
-        bound = self._settings.max_body_bytes
-        declared = headers.get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared[:20]) > bound:
-            raise Refused(413)
-        body = bytearray()
-        more = True
+    async def _carry(
+        self, scope: Scope, headers: dict[bytes, bytes], exchange: Exchange, receive: Receive, send: Send
+    ) -> None:
+        is_post = scope["method"] == "POST"
+        charge = self._memory.charge(exchange.client, exchange.principal)
         try:
-            async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
-                while more:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise Refused(400)
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > bound:
-                        raise Refused(413)
-        except TimeoutError:
-            raise Refused(408) from None
-        first: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
+            if is_post:
+                receive = giving(await body_of(headers, self._settings, charge, receive), receive)
+                self._posts.add(exchange)
+                self._quiet.clear()
+            await self._app(scope, receive, send)
+        finally:
+            exchange.end("The client has hung up.")
+            charge.end()
+            if is_post:
+                self.no_longer_awaits(exchange)
 
-        async def replay() -> Message:
-            nonlocal first
-            if first is not None:
-                message, first = first, None
-                return message
-            return await receive()
+    def _prove(self, scope: Scope, access: AccessToken | None) -> None:
+        """The connection of a request is no stranger's any more."""
+        client: Client | None = scope.get("client")
+        holder = _principal(access)
+        if access is None or access.subject is None:
+            # One token, or none, for everybody: then addresses are who there is.
+            holder = f"{holder} {network_of(client)}"
+        if not self._places.prove(client, holder):
+            raise busy(503, CONNECTION_RETRY_SECONDS, TOO_MANY_CONNECTIONS)
 
-        return replay
+    def _take(self, client: str) -> None:
+        """Counts a request of a client."""
+        wait = self._rates.take(client, asyncio.get_running_loop().time())
+        if wait:
+            raise busy(429, wait)
+
+    def _client(self, scope: Scope, access: AccessToken | None) -> str:
+        # Only a session that we have opened is a client of its own: another name could be made up for each request.
+        who = NO_ONE if access is None else access.subject or access.client_id
+        address = scope.get("client")
+        return f"http {who} {address[0] if address else ''}"
 
 
 def _principal(access: AccessToken | None) -> str:
@@ -339,27 +385,3 @@ def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
         if name in READ:
             found[name] = b"%b, %b" % (found[name], value) if name in found else value
     return found
-
-
-async def _refuse(refused: Refused, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
-    left = DISCARD_LARGE_BYTES if refused.status == 413 else DISCARD_BYTES
-    if b"expect" in headers:
-        # It asks before it sends the body, and looking for that would be our yes.
-        left = 0
-    try:
-        async with asyncio.timeout(DISCARD_SECONDS):
-            while left > 0:
-                message = await receive()
-                if not message.get("more_body", False):
-                    break
-                left -= len(message.get("body", b""))
-    except TimeoutError:
-        pass
-    # Whoever is refused may still be sending: the connection is not used again.
-    await _respond(send, refused.status, b"", *refused.headers, (b"connection", b"close"))
-
-
-async def _respond(send: Send, status: int, body: bytes, *headers: Header) -> None:
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
-    await send({"type": "http.response.body", "body": body})

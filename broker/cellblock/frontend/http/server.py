@@ -28,21 +28,30 @@ from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.http.address import MCP_PATH, Address
 from cellblock.frontend.http.certificate import check_certificate
-from cellblock.frontend.http.connection import MAX_HEADER_BYTES, connections_bounded_by
+from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
 from cellblock.frontend.http.pages import Pages
+from cellblock.frontend.http.places import Places
+from cellblock.frontend.http.sessions import Sessions
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.list_changes import LISTEN
 from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.memory import Memory
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
 
 KEEP_ALIVE_SECONDS: Final = 75
 """A connection without a request; clients keep theirs for 5 to 60 s."""
+
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections taken in one turn of the loop: few, so that the requests of those which came before are read between."""
+
+LISTEN_BACKLOG: Final = 1024
+"""Connections that wait in the kernel for their turn."""
 
 CLOSE_SECONDS: Final = 2
 """For the last bytes of connections after everything in flight has ended."""
@@ -68,6 +77,9 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listening in sockets or ():
+            # What asyncio takes at once is also what it has asked the kernel to keep.
+            listening.listen(LISTEN_BACKLOG)
         self._on_serving()
 
     @contextlib.contextmanager
@@ -104,6 +116,7 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
+        self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
             self.port: int = self._socket.getsockname()[1]
@@ -255,6 +268,10 @@ class HttpFrontend:
             return None
         return FileToken(ensure_token(self._options.token_file))
 
+    def _share_of(self, total: int) -> int:
+        """What one principal may have where there are several: half, so that others have the rest."""
+        return total if self._settings.oauth is None else max(1, total // 2)
+
     def _make_gate(
         self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool], pages: Pages | None
     ) -> Gate:
@@ -265,6 +282,13 @@ class HttpFrontend:
         return Gate(
             manager.handle_request,
             self._settings,
+            places=self._places,
+            sessions=Sessions(
+                self._share_of(self._settings.max_sessions),
+                self._settings.max_sessions,
+                self._settings.session_idle_ms / 1000,
+            ),
+            memory=Memory(self._settings.max_held_bytes, self._share_of(self._settings.max_held_bytes)),
             hosts=self._hosts,
             origins=self._origins,
             verifier=self._verifier,
@@ -278,7 +302,7 @@ class HttpFrontend:
         options = self._options
         config = uvicorn.Config(
             gate,
-            http=connections_bounded_by(self._settings),
+            http=connections_bounded_by(self._settings, self._places),
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -288,7 +312,7 @@ class HttpFrontend:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=CLOSE_SECONDS,
             ssl_certfile=options.tls_cert,

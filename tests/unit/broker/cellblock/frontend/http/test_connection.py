@@ -10,8 +10,10 @@ import uvicorn
 
 from cellblock.config_http import HttpSettings
 from cellblock.frontend.http.connection import BoundedConnection, connections_bounded_by
+from cellblock.frontend.http.places import Places
 
 BOUND = 20.0
+PROTOCOL = connections_bounded_by(HttpSettings(), Places(8, 8))
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -47,12 +49,12 @@ class _Wire(asyncio.Transport):
 async def _answered(request: bytes, pieces: int) -> _Wire:
     config = uvicorn.Config(
         _app,  # pyright: ignore[reportArgumentType]
-        http=connections_bounded_by(HttpSettings()), log_config=None, lifespan="off", interface="asgi3",
+        http=PROTOCOL, log_config=None, lifespan="off", interface="asgi3",
         server_header=False, date_header=False,
     )  # fmt: skip
     config.load()
     wire = _Wire()
-    connection = connections_bounded_by(HttpSettings())(config, uvicorn.Server(config).server_state, {})  # pyright: ignore[reportCallIssue]
+    connection = PROTOCOL(config, uvicorn.Server(config).server_state, {})  # pyright: ignore[reportCallIssue]
     assert isinstance(connection, BoundedConnection)
     connection.connection_made(wire)
     connection.data_received(request)

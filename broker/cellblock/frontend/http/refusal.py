@@ -1,0 +1,80 @@
+"""Answers that the gate gives by itself. To strangers a refusal is a bare status; who has shown a token may be told
+what to do, as the JSON-RPC error that MCP clients look for in such an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection
+from typing import Final
+
+import mcp_types as types
+from starlette.types import Receive, Send
+
+DISCARD_BYTES: Final = 64 * 1024
+DISCARD_SECONDS: Final = 1.0
+"""What is read of a refused request's body, so that a client that is still sending it gets to read the refusal."""
+
+DISCARD_LARGE_BYTES: Final = 32 * 1024 * 1024
+"""The same of a body that is too large, from somebody with a token; most clients read nothing before all is sent."""
+
+Header = tuple[bytes, bytes]
+
+
+class Refused(Exception):
+    """The request ends with this status and nothing else.
+
+    Args:
+        status: Of HTTP.
+        headers: Beside the length.
+        why: What a client with a token is told.
+    """
+
+    def __init__(self, status: int, *headers: Header, why: str | None = None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.why = why
+
+
+def busy(status: int, seconds: int, why: str | None = None) -> Refused:
+    """A refusal of what may be asked again after some seconds."""
+    return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
+
+
+async def refuse(refused: Refused, headers: Collection[bytes], receive: Receive, send: Send) -> None:
+    """Answers with a refusal; the connection is closed behind it.
+
+    Args:
+        refused: The refusal.
+        headers: Names of the request's headers.
+        receive: Gives what its client still sends.
+        send: To the client.
+    """
+    left = DISCARD_LARGE_BYTES if refused.status == 413 else DISCARD_BYTES
+    if b"expect" in headers:
+        # It asks before it sends the body, and looking for that would be our yes.
+        left = 0
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while left > 0:
+                message = await receive()
+                if not message.get("more_body", False):
+                    break
+                left -= len(message.get("body", b""))
+    except TimeoutError:
+        pass
+    body, kind = b"", ()
+    if refused.why is not None:
+        error = {"code": types.INVALID_REQUEST, "message": refused.why}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+        kind = ((b"content-type", b"application/json"),)
+    # Whoever is refused may still be sending: the connection is not used again.
+    await respond(send, refused.status, body, *kind, *refused.headers, (b"connection", b"close"))
+
+
+async def respond(send: Send, status: int, body: bytes, *headers: Header) -> None:
+    """A whole answer."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,56 @@
+"""Whose sessions are open, as the gate follows the SDK."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock.frontend.http.sessions import NotOwner, Owner, Sessions
+
+ADA = Owner("ada", "editor")
+EVE = Owner("eve", "editor")
+
+
+def opened(sessions: Sessions, owner: Owner, key: bytes, now: float = 0.0) -> bool:
+    if not sessions.reserve(owner.principal, now):
+        return False
+    sessions.opened(key, owner, now)
+    return True
+
+
+def test_a_principal_has_its_share_and_others_have_theirs() -> None:
+    sessions = Sessions(2, 8, 60)
+    assert [opened(sessions, ADA, b"%d" % number) for number in range(3)] == [True, True, False]
+    assert not opened(sessions, Owner("ada", "another"), b"x"), "another program is the same principal"
+    assert opened(sessions, EVE, b"e")
+    sessions.forget(b"0")
+    assert opened(sessions, ADA, b"9")
+
+
+def test_requests_that_are_opening_count() -> None:
+    sessions = Sessions(2, 8, 60)
+    assert sessions.reserve("ada", 0) and sessions.reserve("ada", 0)
+    assert not sessions.reserve("ada", 0)
+    sessions.release("ada")
+    assert sessions.reserve("ada", 0)
+
+
+def test_a_session_is_its_owners() -> None:
+    sessions = Sessions(2, 8, 60)
+    opened(sessions, ADA, b"key")
+    name = sessions.begin(b"key", ADA)
+    assert name is not None and "key" not in name
+    for other in (EVE, Owner("ada", "another")):
+        with pytest.raises(NotOwner):
+            sessions.begin(b"key", other)
+    assert sessions.begin(b"unknown", ADA) is None
+
+
+def test_an_idle_session_ends_as_the_sdks_does() -> None:
+    sessions = Sessions(1, 8, 60)
+    opened(sessions, ADA, b"key", 0)
+    sessions.begin(b"key", ADA)
+    assert not sessions.reserve("ada", 100), "a request is under way"
+    sessions.end(b"key", 100)
+    assert not sessions.reserve("ada", 150)
+    assert sessions.reserve("ada", 161)
+    assert sessions.begin(b"key", ADA) is None
