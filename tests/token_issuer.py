@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -23,17 +24,23 @@ class Issuer:
     def __init__(self) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.fetches = 0
+        self.answers = threading.Event()
+        """While it is cleared, the keys are asked for and do not come."""
+        self.answers.set()
         issuer = self
 
         class Keys(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.fetches += 1
+                issuer.answers.wait(30)
                 jwk = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(issuer.key.public_key()))
                 body = json.dumps({"keys": [{**jwk, "kid": "k1", "use": "sig", "alg": "ES256"}]}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                # Who does not wait for them any more has hung up.
+                with contextlib.suppress(ConnectionError):
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -50,6 +57,7 @@ class Issuer:
         return f"http://127.0.0.1:{self.server.server_address[1]}/jwks"
 
     def close(self) -> None:
+        self.answers.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()

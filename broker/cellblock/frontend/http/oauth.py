@@ -5,6 +5,7 @@ by its published keys. Nothing here issues tokens, and no token is passed on to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,13 +24,64 @@ CLOCK_LEEWAY_SECONDS: Final = 30
 """Between the issuer's clock and ours."""
 
 FETCH_SECONDS: Final = 5.0
-"""For the issuer's keys; a request waits for them."""
+"""For the issuer's keys; only tokens with a key that is not known wait for them."""
 
 KEYS_FOR_SECONDS: Final = 300
-"""How long the issuer's keys are used before they are asked for again."""
+"""Between two fetches of the issuer's keys: for so long a key that it has withdrawn may still be good."""
 
 REFETCH_SECONDS: Final = 10.0
 """Between two fetches for keys that are not known: tokens with made-up key ids must not become a flood."""
+
+
+class Keys:
+    """An issuer's public keys by their ids. A key that is known is there at once, whoever asks for others meanwhile.
+
+    Args:
+        settings: Where they are.
+    """
+
+    def __init__(self, settings: OAuthSettings) -> None:
+        self._issuer = settings.issuer
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._tried_at = float("-inf")
+        self._fetch: asyncio.Task[None] | None = None
+        self._client = jwt.PyJWKClient(settings.jwks_url, cache_jwk_set=False, timeout=FETCH_SECONDS)
+
+    async def keep_fresh(self) -> None:
+        """Fetches them now, and again and again until it is cancelled."""
+        while True:
+            await self._fetched()
+            await asyncio.sleep(KEYS_FOR_SECONDS)
+
+    async def key(self, key_id: object) -> jwt.PyJWK | None:
+        """A key; None: the issuer has none with this id, as far as is known."""
+        if not isinstance(key_id, str):
+            return None
+        if key_id not in self._keys:
+            now = asyncio.get_running_loop().time()
+            if self._fetch is None and now - self._tried_at <= REFETCH_SECONDS:
+                return None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FETCH_SECONDS):
+                    await self._fetched()
+        return self._keys.get(key_id)
+
+    async def _fetched(self) -> None:
+        """Waits for one fetch, which all who wait share; it goes on when one of them gives up."""
+        if self._fetch is None:
+            self._tried_at = asyncio.get_running_loop().time()
+            self._fetch = asyncio.create_task(self._fetch_once())
+        await asyncio.shield(self._fetch)
+
+    async def _fetch_once(self) -> None:
+        try:
+            keys = await asyncio.to_thread(self._client.get_signing_keys)
+        except Exception as error:  # noqa: BLE001 - whatever the issuer sends, the keys that are known stay
+            logger.warning("the keys of %s cannot be read: %s", self._issuer, error)
+        else:
+            self._keys = {key.key_id: key for key in keys if key.key_id}
+        finally:
+            self._fetch = None
 
 
 class JwtVerifier:
@@ -37,16 +89,12 @@ class JwtVerifier:
 
     def __init__(self, settings: OAuthSettings) -> None:
         self._settings = settings
-        self._keys: dict[str, jwt.PyJWK] = {}
-        self._fetched_at = float("-inf")
-        self._tried_at = float("-inf")
-        self._fetching = asyncio.Lock()
-        self._client = jwt.PyJWKClient(settings.jwks_url, cache_jwk_set=False, timeout=FETCH_SECONDS)
+        self.keys: Final = Keys(settings)
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Who the token is for, or None when it is not good for us."""
         try:
-            key = await self._key_of(jwt.get_unverified_header(token).get("kid"))
+            key = await self.keys.key(jwt.get_unverified_header(token).get("kid"))
             if key is None:
                 return None
             claims: dict[str, Any] = jwt.decode(
@@ -74,24 +122,6 @@ class JwtVerifier:
             subject=str(claims["sub"]),
             claims={"iss": claims["iss"]},
         )
-
-    async def _key_of(self, key_id: object) -> jwt.PyJWK | None:
-        if not isinstance(key_id, str):
-            return None
-        loop = asyncio.get_running_loop()
-        async with self._fetching:
-            now = loop.time()
-            stale = now - self._fetched_at > KEYS_FOR_SECONDS or key_id not in self._keys
-            if stale and now - self._tried_at > REFETCH_SECONDS:
-                self._tried_at = now
-                try:
-                    keys = await asyncio.to_thread(self._client.get_signing_keys)
-                except (jwt.PyJWTError, OSError, ValueError) as error:
-                    logger.warning("the keys of %s cannot be read: %s", self._settings.issuer, error)
-                else:
-                    self._keys = {key.key_id: key for key in keys if key.key_id}
-                    self._fetched_at = now
-        return self._keys.get(key_id)
 
 
 def metadata_path(resource: str) -> str:

@@ -235,6 +235,7 @@ class HttpFrontend:
         cancellations = CancellationsUnsaid()
         said.addFilter(cancellations)
         serving = asyncio.create_task(web.serve(sockets=[self._socket]))
+        fresh = asyncio.create_task(self._keep_keys_fresh())
         try:
             async with manager.run():
                 stopping = asyncio.create_task(self._stopping.wait())
@@ -253,7 +254,8 @@ class HttpFrontend:
         finally:
             web.should_exit = web.force_exit = True
             serving.cancel()
-            await asyncio.wait({serving})
+            fresh.cancel()
+            await asyncio.wait({serving, fresh})
             await _cancelled(web.server_state.tasks)
             said.removeFilter(cancellations)
             self._socket.close()
@@ -267,6 +269,10 @@ class HttpFrontend:
         if self._options.no_auth:
             return None
         return FileToken(ensure_token(self._options.token_file))
+
+    async def _keep_keys_fresh(self) -> None:
+        if isinstance(self._verifier, JwtVerifier):
+            await self._verifier.keys.keep_fresh()
 
     def _share_of(self, total: int) -> int:
         """What one principal may have where there are several: half, so that others have the rest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from cellblock.frontend.http import oauth
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from support import until, within
 from token_issuer import AUDIENCE, ISSUER, Issuer
 
 
@@ -71,6 +74,54 @@ async def test_made_up_key_ids_do_not_flood_the_issuer(issuer: Issuer) -> None:
     for number in range(20):
         assert await verifier.verify_token(issuer.token(kid=f"made up {number}")) is None
     assert issuer.fetches - before == 1
+
+
+async def test_a_key_that_is_known_waits_for_no_fetch(issuer: Issuer) -> None:
+    """Made-up key ids, while the issuer is slow: they wait, the others do not."""
+    verifier = JwtVerifier(issuer.settings())
+    assert await verifier.verify_token(issuer.token()) is not None
+    issuer.answers.clear()
+    try:
+        fetching = asyncio.create_task(verifier.keys.keep_fresh())
+        made_up = [asyncio.create_task(verifier.verify_token(issuer.token(kid=f"x{n}"))) for n in range(20)]
+        before = issuer.fetches
+        await until(lambda: issuer.fetches > before or made_up[0].done(), "the issuer is asked")
+        assert await verifier.verify_token(issuer.token()) is not None
+        assert not any(one.done() for one in made_up), "the fetch they wait for is still under way"
+    finally:
+        issuer.answers.set()
+    assert await within(asyncio.gather(*made_up)) == [None] * 20
+    assert issuer.fetches == before + 1
+    fetching.cancel()
+
+
+async def test_a_withdrawn_key_is_good_no_longer(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys are fetched again without anybody asking."""
+    monkeypatch.setattr(oauth, "KEYS_FOR_SECONDS", 0.01)
+    verifier = JwtVerifier(issuer.settings())
+    fetching = asyncio.create_task(verifier.keys.keep_fresh())
+    old = issuer.token()
+    try:
+        assert await verifier.verify_token(old) is not None
+        issuer.key = ec.generate_private_key(ec.SECP256R1())
+        before = issuer.fetches
+        await until(lambda: issuer.fetches >= before + 2, "the keys are fetched again")
+        assert await verifier.verify_token(old) is None
+        assert await verifier.verify_token(issuer.token()) is not None
+    finally:
+        fetching.cancel()
+
+
+async def test_an_issuer_that_sends_nonsense_costs_nobody_a_known_key(issuer: Issuer) -> None:
+    verifier = JwtVerifier(issuer.settings())
+    assert await verifier.verify_token(issuer.token()) is not None
+    verifier.keys._client.uri = issuer.jwks_url.replace("http://", "nonsense://")  # pyright: ignore[reportPrivateUsage]
+    fetching = asyncio.create_task(verifier.keys.keep_fresh())
+    await asyncio.sleep(0)
+    assert await verifier.verify_token(issuer.token(kid="k2")) is None
+    assert await verifier.verify_token(issuer.token()) is not None
+    assert not fetching.done(), "it asks again later"
+    fetching.cancel()
 
 
 async def test_an_issuer_out_of_reach_refuses_everybody(issuer: Issuer) -> None:
