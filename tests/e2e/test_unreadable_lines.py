@@ -22,6 +22,14 @@ LINES = (
 )
 TOLD = [(None, -32700), (11, -32602), (12, -32600)]
 
+TOO_MUCH = {
+    "jsonrpc": "2.0",
+    "id": 21,
+    "method": "tools/call",
+    "params": {"name": "a", "arguments": {"b": [0] * 200_000}},
+}
+"""Over what the loop may decode; the relay passes it on."""
+
 
 @asynccontextmanager
 async def started(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -52,6 +60,10 @@ async def check(process: asyncio.subprocess.Process) -> None:
     process.stdin.write(b"".join(LINES))
     answers = [await said(process) for _ in TOLD]
     assert [(answer["id"], answer["error"]["code"]) for answer in answers] == TOLD
+    process.stdin.write(json.dumps(TOO_MUCH).encode() + b"\n")
+    refused = await said(process)
+    assert (refused["id"], refused["error"]["code"]) == (21, -32600)
+    assert "over 50000 values" in refused["error"]["message"]
     process.stdin.write(b'{"jsonrpc":"2.0","id":13,"method":"ping"}\n')
     assert await said(process) == {"jsonrpc": "2.0", "id": 13, "result": {}}
 

@@ -15,6 +15,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
+from cellblock.apart.pool import Apart
 from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
@@ -28,7 +29,7 @@ from cellblock.frontend.manual import TOOL_NAME, instructions
 from cellblock.frontend.run_output import tool_result
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
-from cellblock.frontend.stdin import StdinLines
+from cellblock.frontend.stdin import CLIENT, StdinLines
 from cellblock.frontend.stdout import StdoutLines
 from cellblock.frontend.unreadable import AnsweringStream
 
@@ -78,9 +79,6 @@ CLIENT_MARKS: Final = {
 """In the tool's `_meta`: Claude Code shows its model a tool with the first at once, any other when the model searches,
 where it is found by the second (docs/clients.md)."""
 
-STDIO_CLIENT: Final = "stdio"
-"""Over stdio, a process serves one client."""
-
 Context = ServerRequestContext[dict[str, Any]]
 
 
@@ -88,7 +86,7 @@ def make_server(
     service: RunService,
     *,
     version: str,
-    client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
+    client_of: Callable[[Context], str] = lambda _: CLIENT,
     principal_of: Callable[[Context], str] = stdio_principal,
     kept: KeptOutputs | None = None,
 ) -> TellingServer:
@@ -229,7 +227,8 @@ async def serve_stdio(service: RunService, *, version: str) -> None:
 
 
 async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
-    lines = await StdinLines.open()
+    apart = Apart()
+    lines = await StdinLines.open(apart)
     # Who cannot be answered any more need not be listened to.
     output = await StdoutLines.open(on_lost=lines.close if lines else lambda: None)
     try:
@@ -237,6 +236,8 @@ async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
             stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
         ) as (read, write):
             incoming = AnsweringStream(read, write)
+            if lines is not None:
+                lines.refuse_by(incoming.answer)
             await server.run(incoming, write, server.create_initialization_options())
             if output is not None:
                 output.say_farewell()
@@ -245,3 +246,4 @@ async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
             output.close()
         if lines is not None:
             lines.close()
+        await apart.close()

@@ -9,19 +9,6 @@ from typing import Final
 CLIENT_PART: Final = 4
 """A client may hold one in so many of all bytes: an honest one sends kilobytes, and at times a large script."""
 
-CONTAINER_BYTES: Final = 256
-"""What an object or an array of JSON takes beside its text: an object with one key has 184 to 232 bytes in Python."""
-
-
-def weight_of(body: bytes) -> int:
-    """About how many bytes a body takes with what it is decoded to."""
-    return 2 * len(body) + CONTAINER_BYTES * containers_in(body)
-
-
-def containers_in(body: bytes) -> int:
-    """Objects and arrays in a JSON text, at most: brackets in its strings count, too. Takes linear, native time."""
-    return body.count(b"{") + body.count(b"[")
-
 
 class Memory:
     """What all requests hold.
@@ -68,6 +55,11 @@ class Charge:
         self._client = client
         self._principal = principal
         self._bytes = 0
+
+    @property
+    def most(self) -> int:
+        """What there is at all for one client."""
+        return self._memory.of_client
 
     def to(self, size: int) -> bool:
         """Makes it so many bytes; False: there are not so many for this client now, and it stays as it was."""

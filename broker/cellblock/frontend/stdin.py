@@ -11,30 +11,49 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, cast
 
 import anyio
+import mcp_types as types
+
+from cellblock.apart.pool import Apart
+from cellblock.frontend.intake import NotTaken, take
 
 logger = logging.getLogger("cellblock.frontend")
 
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-"""Longest message of a client; a script is at most 1 MiB, and six times that when every character is escaped."""
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""Longest message of a client; a script is at most 1 MiB, and six times that when every character is escaped. An answer
+to a server's question may have an image."""
+
+CLIENT: Final = "stdio"
+"""Over stdio, a process serves one client."""
+
+Refuse = Callable[[types.JSONRPCError], Awaitable[None]]
 
 
 class StdinLines:
-    """An async iterator of lines as text. Owns the transport on fd 0; `close` ends it.
+    """An async iterator of lines as text, of which a large one is looked at apart first. Owns the transport on fd 0;
+    `close` ends it.
 
     Use `open`. Implements as much of `anyio.AsyncFile[str]` as `mcp.server.stdio.stdio_server` uses.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, transport: asyncio.ReadTransport, apart: Apart | None
+    ) -> None:
         self._reader = reader
         self._transport = transport
+        self._apart = apart
+        self._refuse: asyncio.Future[Refuse] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def open(cls) -> StdinLines | None:
-        """Takes over stdin, or gives None for a file or a device, whose reads never wait."""
+    async def open(cls, apart: Apart | None = None) -> StdinLines | None:
+        """Takes over stdin, or gives None for a file or a device, whose reads never wait.
+
+        Args:
+            apart: Where large lines are looked at; None: nowhere, by a relay that serves nobody else.
+        """
         mode = os.fstat(sys.stdin.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
             return None
@@ -42,7 +61,11 @@ class StdinLines:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
         )
-        return cls(reader, transport)
+        return cls(reader, transport, apart)
+
+    def refuse_by(self, refuse: Refuse) -> None:
+        """From now on `refuse` answers what is not taken; until then that waits."""
+        self._refuse.set_result(refuse)
 
     def as_file(self) -> anyio.AsyncFile[str]:
         """Itself, as the type that the SDK asks for."""
@@ -58,10 +81,21 @@ class StdinLines:
     async def __anext__(self) -> str:
         while True:
             try:
-                line = await self._reader.readline()
-            except ValueError:
-                logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
-                continue
-            if not line:
-                raise StopAsyncIteration
-            return line.decode("utf-8", "replace")
+                return await self._line()
+            except NotTaken as refused:
+                if self._apart is not None:
+                    error = types.ErrorData(code=refused.code, message=refused.why)
+                    refuse = await self._refuse
+                    await refuse(types.JSONRPCError(jsonrpc="2.0", id=refused.request_id, error=error))
+
+    async def _line(self) -> str:
+        try:
+            line = await self._reader.readline()
+        except ValueError:
+            logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
+            raise NotTaken(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.") from None
+        if not line:
+            raise StopAsyncIteration
+        if self._apart is not None:
+            line = (await take(line, self._apart, CLIENT)).body
+        return line.decode("utf-8", "replace")

@@ -55,6 +55,12 @@ class AnsweringStream:
         """The sender's context variables, where the inner stream keeps them (read by the SDK)."""
         return getattr(self._inner, "last_context", None)
 
+    async def answer(self, error: types.JSONRPCError) -> None:
+        """Sends an answer to the client."""
+        # Closed: nobody is there to be told.
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._answers.send(SessionMessage(error))
+
     async def receive(self) -> Incoming:
         """The next message."""
         while await self._is_answered(item := await self._inner.receive()):
@@ -88,12 +94,10 @@ class AnsweringStream:
     async def _is_answered(self, item: Incoming) -> bool:
         if not isinstance(item, Exception):
             return False
-        answer = answer_to(item)
-        if answer is None:
+        error = answer_to(item)
+        if error is None:
             return False
-        # Closed: nobody is there to be told.
-        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._answers.send(SessionMessage(answer))
+        await self.answer(error)
         return True
 
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cellblock.config_http import HttpSettings
 from cellblock.config_policy import PROVEN
 from cellblock.frontend.http.address import MCP_PATH
-from cellblock.frontend.http.bodies import body_of, giving
+from cellblock.frontend.http.bodies import Bodies, giving
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
 from cellblock.frontend.http.places import Client, Places, network_of
@@ -95,6 +95,7 @@ class Gate:
         settings: The bounds.
         places: What connections take.
         sessions: Those that are open.
+        bodies: Reads what is posted.
         memory: For what requests hold.
         hosts: `Host` headers that are right.
         origins: `Origin` headers that are right; a request without one comes from no web page.
@@ -112,6 +113,7 @@ class Gate:
         *,
         places: Places,
         sessions: Sessions,
+        bodies: Bodies,
         memory: Memory,
         hosts: Collection[str],
         origins: Collection[str],
@@ -122,9 +124,9 @@ class Gate:
         pages: Pages | None = None,
     ) -> None:
         self._app = app
-        self._settings = settings
         self._places = places
         self._sessions = sessions
+        self._bodies = bodies
         self._memory = memory
         self._hosts = frozenset(name.encode("latin-1") for name in hosts)
         self._origins = frozenset(name.encode("latin-1") for name in origins)
@@ -338,7 +340,7 @@ class Gate:
         charge = self._memory.charge(exchange.client, exchange.principal)
         try:
             if is_post:
-                receive = giving(await body_of(headers, self._settings, charge, receive), receive)
+                receive = giving(await self._bodies.body(headers, charge, receive, exchange.client), receive)
                 self._posts.add(exchange)
                 self._quiet.clear()
             await self._app(scope, receive, send)

@@ -24,9 +24,11 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
+from cellblock.apart.pool import Apart
 from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.http.address import MCP_PATH, Address
+from cellblock.frontend.http.bodies import Bodies
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
@@ -116,6 +118,7 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
+        self._apart = Apart()
         self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
@@ -258,6 +261,7 @@ class HttpFrontend:
             await asyncio.wait({serving, fresh})
             await _cancelled(web.server_state.tasks)
             said.removeFilter(cancellations)
+            await self._apart.close()
             self._socket.close()
         return drained
 
@@ -294,6 +298,7 @@ class HttpFrontend:
                 self._settings.max_sessions,
                 self._settings.session_idle_ms / 1000,
             ),
+            bodies=Bodies(self._settings, self._apart),
             memory=Memory(self._settings.max_held_bytes, self._share_of(self._settings.max_held_bytes)),
             hosts=self._hosts,
             origins=self._origins,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.frontend.memory import Memory, weight_of
+from cellblock.frontend.memory import Memory
 
 
 def test_a_client_a_principal_and_all_together_have_bounds() -> None:
@@ -28,7 +28,3 @@ def test_a_client_named_like_a_principal_is_not_one() -> None:
     memory = Memory(1000, 500)
     assert memory.charge("same", "same").to(250)
     assert memory.held == 250
-
-
-def test_containers_weigh_more_than_their_text() -> None:
-    assert weight_of(b"[]" * 1000) > 100 * weight_of(b"x" * 2000) / 4

@@ -1,0 +1,93 @@
+"""Cuts off a message what nobody here needs of it. Runs on the loop for small messages, and in a process apart for the
+others, so it imports next to nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+MAX_VALUES: Final = 50_000
+"""Of a message, counted one by one: so many the loop decodes in some milliseconds, however long the texts among them
+are. A request has a dozen; an answer of a client to a server's question has few, and at times an image."""
+
+MAX_ID_CHARS: Final = 1_000
+"""Of the id of a message that is refused."""
+
+_MESSAGE: Final = ("jsonrpc", "id", "method", "params", "result", "error")
+_CALL: Final = ("name", "arguments", "_meta", "task", "inputResponses", "requestState")
+_META: Final = ("progressToken", "traceparent", "tracestate")
+_PROTOCOL: Final = "io.modelcontextprotocol/"
+
+
+def cut(body: bytes) -> tuple[bytes, Any]:
+    """A message without what nobody needs of it: unknown members, and all of `_meta` that is neither the protocol's
+    nor about progress and traces.
+
+    Returns:
+        The message, and what it is as Python data.
+
+    Raises:
+        ValueError: It is no JSON.
+        RecursionError: It is nested too deep.
+    """
+    message: Any = json.loads(body)
+    if isinstance(message, dict):
+        message = _picked(cast("dict[str, Any]", message), _MESSAGE)
+        params: Any = message.get("params")
+        if isinstance(params, dict):
+            params = cast("dict[str, Any]", params)
+            if message.get("method") == "tools/call":
+                params = _picked(params, _CALL)
+            meta: Any = params.get("_meta")
+            if isinstance(meta, dict):
+                params["_meta"] = {
+                    key: value
+                    for key, value in cast("dict[str, Any]", meta).items()
+                    if key in _META or key.startswith(_PROTOCOL)
+                }
+            message["params"] = params
+    return _encoded(message), message
+
+
+def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """The same as a task (`cellblock.apart`): tells of a message what is wrong with it, and how many values it has."""
+    try:
+        short, message = cut(body)
+    except (ValueError, RecursionError) as error:
+        return {"wrong": f"{type(error).__name__}: {error}"[:MAX_ID_CHARS]}, ()
+    known = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
+    values = values_in(cast("object", message), MAX_VALUES)
+    told = {"id": known if _is_id(known) else None, "values": values}
+    return told, () if values > MAX_VALUES else (short,)
+
+
+def values_in(data: object, bound: int) -> int:
+    """How many values there are in JSON data; over `bound`, some number that is over it."""
+    count, waiting = 0, [data]
+    while waiting and count <= bound:
+        item = waiting.pop()
+        count += 1
+        if isinstance(item, dict):
+            waiting.extend(cast("dict[str, object]", item).values())
+        elif isinstance(item, list):
+            waiting.extend(cast("list[object]", item))
+    return count
+
+
+def _picked(given: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: given[key] for key in keys if key in given}
+
+
+def _is_id(value: object) -> bool:
+    return (isinstance(value, str) and len(value) <= MAX_ID_CHARS) or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    )
+
+
+def _encoded(message: Any) -> bytes:
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # Half an emoji has no UTF-8, but an escape.
+        return json.dumps(message, separators=(",", ":")).encode()

@@ -1,0 +1,115 @@
+"""Messages of clients before the SDK decodes them: what is too large for the loop is looked at in a process apart, and
+what nobody needs of a message is cut off before anything waits with it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Final, NamedTuple
+
+import mcp_types as types
+
+from cellblock.apart.light import containers_in, is_light
+from cellblock.apart.pool import Apart, ApartFailed, Task
+from cellblock.errors import CellblockError
+from cellblock.frontend.cut import MAX_VALUES, cut
+
+logger = logging.getLogger("cellblock.frontend")
+
+AS_IT_IS_BYTES: Final = 16 * 1024
+"""A message of this size is taken as it is, as nearly all are."""
+
+CONTAINER_BYTES: Final = 256
+"""What an object or an array takes beside its text: an object with one key has 184 to 232 bytes in Python."""
+
+COPIES: Final = 3
+"""Of a message's text, in the web server, the SDK and the run."""
+
+CUT: Final = Task(
+    work="cellblock.frontend.cut:cut_apart",
+    subject="This message",
+    cpu_seconds=5,
+    # 8 MiB of empty arrays take 250 MiB.
+    memory_bytes=1024 * 1024 * 1024,
+)
+
+
+class Taken(NamedTuple):
+    """A message that the loop may decode."""
+
+    body: bytes
+    weight: int
+    """About how many bytes it takes with what it is decoded to."""
+
+
+class NotTaken(Exception):
+    """A message that is not decoded.
+
+    Args:
+        why: What its sender is told.
+        code: Of JSON-RPC.
+        request_id: What it answers, if that is known.
+        later: Whether the same message may be taken another time.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        code: int = types.INVALID_REQUEST,
+        request_id: types.RequestId | None = None,
+        later: bool = False,
+    ) -> None:
+        super().__init__(why)
+        self.why = why
+        self.code = code
+        self.request_id = request_id
+        self.later = later
+
+
+async def take(raw: bytes, apart: Apart, client: str) -> Taken:
+    """What is to be decoded of a message.
+
+    Args:
+        raw: The message.
+        apart: Where large ones are read.
+        client: Whose it is; clients share the processes fairly.
+
+    Raises:
+        NotTaken: It is too large or no JSON, or there is no room to read it.
+    """
+    if not is_light(raw):
+        return await _take_apart(raw, apart, client)
+    if len(raw) > AS_IT_IS_BYTES:
+        # What is no JSON is not cut: whoever decodes it says what is wrong.
+        with contextlib.suppress(ValueError, RecursionError):
+            raw, _ = cut(raw)
+    return Taken(raw, _weight(raw, containers_in(raw)))
+
+
+async def _take_apart(raw: bytes, apart: Apart, client: str) -> Taken:
+    try:
+        told, parts = await apart.do(CUT, {}, raw, key=f"client:{client}")
+    except ApartFailed as error:
+        raise NotTaken(str(error)) from None
+    except CellblockError as error:
+        raise NotTaken(str(error), code=types.INTERNAL_ERROR, later=True) from None
+    except OSError as error:
+        logger.warning("a large message could not be read: %s", error)
+        raise NotTaken(
+            "This message is large, and the machine has no process left to read it. Try again in a moment.",
+            code=types.INTERNAL_ERROR,
+            later=True,
+        ) from None
+    if "wrong" in told:
+        raise NotTaken(f"This message is no JSON that can be read: {told['wrong']}.", code=types.PARSE_ERROR)
+    if not parts:
+        raise NotTaken(
+            f"This message has over {MAX_VALUES} values. Send fewer: let the script get its data through tools.",
+            request_id=told["id"],
+        )
+    return Taken(parts[0], _weight(parts[0], told["values"]))
+
+
+def _weight(body: bytes, containers: int) -> int:
+    return COPIES * len(body) + CONTAINER_BYTES * containers

@@ -1,0 +1,140 @@
+"""What clients can make the daemon hold: bodies full of what no run needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psutil
+import pytest
+
+from http_daemon import MCP_HEADERS, TOOL, Answer, Daemon, daemon
+from support import within
+
+MIB = 1024 * 1024
+
+JUNK_BYTES = 3_000_000
+"""Of one body. It was tried with ten of 7.4 MB, too: they took 1,921 MiB before, and 74 MiB since."""
+
+REQUESTS = 5
+
+HELD_BYTES = 20 * MIB
+"""What all requests may take here, of which one client may have a quarter."""
+
+BOUND_BYTES = 150 * MIB
+"""What the daemon may grow by; on the code before it was over 400 MiB."""
+
+SLEEP = "await new Promise((end) => setTimeout(end, 50_000));"
+"""A script that goes on until it is ended."""
+
+
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    async with daemon(tmp_path_factory.mktemp("memory"), http={"max_held_bytes": HELD_BYTES}) as running:
+        yield running
+
+
+async def session_of(served: Daemon) -> dict[str, str]:
+    opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+    told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+    assert (await served.ask(headers=headers, body=told)).status == 202
+    return headers
+
+
+def call(code: str, junk: str = "", **arguments: object) -> bytes:
+    params = {"name": TOOL, "arguments": {"code": code, **arguments}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
+    return body.replace('"name"', f'"_meta": {{"junk": {junk}}}, "name"').encode() if junk else body.encode()
+
+
+async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
+    """The answer, and the first message of its stream or its body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        writer.write(request)
+        head = (await within(reader.readuntil(b"\r\n\r\n"))).decode()
+        status = int(head.split()[1])
+        if "text/event-stream" in head:
+            while not (line := await within(reader.readline(), 60)).startswith(b"data: {"):
+                assert line, "the stream ended"
+            return Answer(status, {}, line), json.loads(line[6:])
+        size = int(head.lower().partition("content-length:")[2].split()[0])
+        body = await within(reader.readexactly(size))
+        return Answer(status, {}, body), json.loads(body) if body else {}
+    finally:
+        writer.close()
+
+
+async def live(served: Daemon, number: int) -> None:
+    """Waits until there are so many runs."""
+    async with asyncio.timeout(60):
+        while True:
+            state = await served.ask("GET", "/dashboard/state", headers=served.auth)
+            if len(json.loads(state.body)["live"]) == number:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:
+    """Some clients, each with megabytes beside its script: they run, and the daemon has forgotten the rest."""
+    process = psutil.Process(served.process.pid)
+    before = process.memory_info().rss
+    junk = "[" + "{}," * (JUNK_BYTES // 3) + "0]"
+    body = call(SLEEP, junk)
+    writers: list[asyncio.StreamWriter] = []
+    try:
+        for _ in range(REQUESTS):
+            _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            writers.append(writer)
+            writer.write(served.request("POST", "/mcp", headers=await session_of(served), body=body))
+            await writer.drain()
+        await live(served, REQUESTS)
+        grown = process.memory_info().rss - before
+        assert grown < BOUND_BYTES, f"{grown / MIB:.0f} MiB"
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+    await live(served, 0)
+
+
+async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> None:
+    """A script of the largest size runs; one request of many values, or no JSON, is told so, and the session lives."""
+    headers = await session_of(served)
+    code = "globalThis.__codemode_result__ = 1; /*" + "[{\\" * 250_000 + "*/"
+    _, answer = await said(served, served.request("POST", "/mcp", headers=headers, body=call(code)))
+    assert answer["result"]["structuredContent"]["result"] == 1, answer
+    many = call("1", limits=[0] * 1_000_000)
+    for body, status, told in ((many, 413, "over 50000 values"), (b"[" * 1_000_000, 400, "no JSON")):
+        head, answer = await said(served, served.request("POST", "/mcp", headers=headers, body=body))
+        assert (head.status, answer["id"]) == (status, None)
+        assert told in answer["error"]["message"]
+    ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+    assert (await said(served, served.request("POST", "/mcp", headers=headers, body=ping)))[0].status == 200
+
+
+async def test_one_client_takes_its_part_of_memory_and_no_more(served: Daemon) -> None:
+    """What comes slowly is held for one client to its bound; others are served meanwhile, and so is what is small."""
+    mine, other = await session_of(served), await session_of(served)
+    part = HELD_BYTES // 4
+    slow = served.request("POST", "/mcp", headers={**mine, "Content-Length": str(part)})
+    ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+    large = served.request("POST", "/mcp", headers=mine, body=ping + b" " * 200_000)
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        writer.write(slow + b" " * (part - 100_000))
+        await writer.drain()
+        async with asyncio.timeout(60):
+            while True:
+                head, answer = await said(served, large)
+                if head.status == 429:
+                    break
+                await asyncio.sleep(0.05)
+        assert "Wait for their answers" in answer["error"]["message"]
+        for headers in (other, mine):
+            small = served.request("POST", "/mcp", headers=headers, body=ping)
+            assert (await said(served, small))[0].status == 200
+    finally:
+        writer.transport.abort()
