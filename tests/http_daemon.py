@@ -127,6 +127,45 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer | None:
     return Answer(int(lines[0].split()[1]), headers, body)
 
 
+async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
+    """The answer, and the first message of its stream or of its body; then the connection is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        writer.write(request)
+        return await first_message(reader)
+    finally:
+        writer.close()
+
+
+async def first_message(reader: asyncio.StreamReader) -> tuple[Answer, dict[str, Any]]:
+    """The same on a connection that goes on."""
+    head = (await within(reader.readuntil(b"\r\n\r\n"))).decode()
+    status = int(head.split()[1])
+    if "text/event-stream" in head:
+        return Answer(status, {}, b""), await next_message(reader)
+    size = int(head.lower().partition("content-length:")[2].split()[0])
+    body = await within(reader.readexactly(size))
+    return Answer(status, {}, body), json.loads(body) if body else {}
+
+
+async def next_message(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The next message of a stream."""
+    while not (line := await within(reader.readline(), 60)).startswith(b"data: {"):
+        assert line, "the stream ended"
+    return json.loads(line[6:])
+
+
+async def opened(served: Daemon, **capabilities: Any) -> dict[str, str]:
+    """The headers of a new session."""
+    hello = {**INITIALIZE, "params": {**INITIALIZE["params"], "capabilities": capabilities}}
+    answer = await served.ask(headers={**MCP_HEADERS, **served.auth}, body=json.dumps(hello).encode())
+    assert answer.status == 200
+    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
+    told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
+    assert (await served.ask(headers=headers, body=told)).status == 202
+    return headers
+
+
 @contextlib.asynccontextmanager
 async def daemon(
     folder: Path,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import psutil
 import pytest
 
-from http_daemon import MCP_HEADERS, TOOL, Answer, Daemon, daemon
-from support import within
+from http_daemon import TOOL, Daemon, daemon, opened, said
 
 MIB = 1024 * 1024
 
@@ -36,36 +34,10 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
         yield running
 
 
-async def session_of(served: Daemon) -> dict[str, str]:
-    opened = await served.ask(headers={**MCP_HEADERS, **served.auth})
-    headers = {**MCP_HEADERS, **served.auth, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
-    told = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
-    assert (await served.ask(headers=headers, body=told)).status == 202
-    return headers
-
-
 def call(code: str, junk: str = "", **arguments: object) -> bytes:
     params = {"name": TOOL, "arguments": {"code": code, **arguments}}
     body = json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params})
     return body.replace('"name"', f'"_meta": {{"junk": {junk}}}, "name"').encode() if junk else body.encode()
-
-
-async def said(served: Daemon, request: bytes) -> tuple[Answer, dict[str, Any]]:
-    """The answer, and the first message of its stream or its body."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    try:
-        writer.write(request)
-        head = (await within(reader.readuntil(b"\r\n\r\n"))).decode()
-        status = int(head.split()[1])
-        if "text/event-stream" in head:
-            while not (line := await within(reader.readline(), 60)).startswith(b"data: {"):
-                assert line, "the stream ended"
-            return Answer(status, {}, line), json.loads(line[6:])
-        size = int(head.lower().partition("content-length:")[2].split()[0])
-        body = await within(reader.readexactly(size))
-        return Answer(status, {}, body), json.loads(body) if body else {}
-    finally:
-        writer.close()
 
 
 async def live(served: Daemon, number: int) -> None:
@@ -89,7 +61,7 @@ async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:
         for _ in range(REQUESTS):
             _, writer = await asyncio.open_connection("127.0.0.1", served.port)
             writers.append(writer)
-            writer.write(served.request("POST", "/mcp", headers=await session_of(served), body=body))
+            writer.write(served.request("POST", "/mcp", headers=await opened(served), body=body))
             await writer.drain()
         await live(served, REQUESTS)
         grown = process.memory_info().rss - before
@@ -102,7 +74,7 @@ async def test_what_a_run_does_not_need_is_not_held(served: Daemon) -> None:
 
 async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> None:
     """A script of the largest size runs; one request of many values, or no JSON, is told so, and the session lives."""
-    headers = await session_of(served)
+    headers = await opened(served)
     code = "globalThis.__codemode_result__ = 1; /*" + "[{\\" * 250_000 + "*/"
     _, answer = await said(served, served.request("POST", "/mcp", headers=headers, body=call(code)))
     assert answer["result"]["structuredContent"]["result"] == 1, answer
@@ -117,7 +89,7 @@ async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> Non
 
 async def test_one_client_takes_its_part_of_memory_and_no_more(served: Daemon) -> None:
     """What comes slowly is held for one client to its bound; others are served meanwhile, and so is what is small."""
-    mine, other = await session_of(served), await session_of(served)
+    mine, other = await opened(served), await opened(served)
     part = HELD_BYTES // 4
     slow = served.request("POST", "/mcp", headers={**mine, "Content-Length": str(part)})
     ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()

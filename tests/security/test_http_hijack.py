@@ -1,0 +1,202 @@
+"""Tokens of one principal against the sessions, streams, runs and questions of another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, opened, said
+from support import ledger, within
+from token_issuer import AUDIENCE, ISSUER, Issuer
+
+GIVE = """
+import { give } from "@codemode/servers/plain";
+let got;
+try { got = await give({ path: "a" }); } catch (error) { got = error.code; }
+globalThis.__codemode_result__ = got;
+"""
+
+VERSION = "2026-07-28"
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+    yield made
+    made.close()
+
+
+@dataclass
+class Team:
+    """A daemon as its members reach it."""
+
+    served: Daemon
+    issuer: Issuer
+
+    def member(self, **claims: Any) -> Daemon:
+        return replace(self.served, token=self.issuer.token(**claims))
+
+    def gives(self) -> int:
+        return sum(event.get("tool") == "give" for event in ledger(self.served.ledger))
+
+
+@pytest.fixture(scope="module")
+async def team(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> AsyncIterator[Team]:
+    oauth = {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": issuer.jwks_url}
+    http = {"oauth": oauth, "max_sessions": 12}
+    policy = {"default": {"approve": ["plain.give"]}}
+    folder = tmp_path_factory.mktemp("team")
+    async with daemon(folder, http=http, token=issuer.token(), policy=policy) as running:
+        yield Team(running, issuer)
+
+
+def message(method: str, request_id: int | None = None, **params: Any) -> bytes:
+    whole: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(whole if request_id is None else {**whole, "id": request_id}).encode()
+
+
+def give(request_id: int) -> bytes:
+    return message("tools/call", request_id, name=TOOL, arguments={"code": GIVE})
+
+
+def says(request_id: object, action: str) -> bytes:
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": request_id, "result": {"action": action, "content": {}}}
+    ).encode()
+
+
+@contextlib.asynccontextmanager
+async def streaming(
+    served: Daemon, method: str, headers: dict[str, str], body: bytes = b""
+) -> AsyncIterator[asyncio.StreamReader]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    try:
+        writer.write(served.request(method, "/mcp", headers=headers, body=body))
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def end(served: Daemon, headers: dict[str, str]) -> None:
+    assert (await served.ask("DELETE", headers=headers)).status == 200
+
+
+async def test_a_session_is_for_its_owner_alone(team: Team) -> None:
+    """Nobody else may post to it, listen to it or end it, and nobody is told that it exists."""
+    ada = team.member()
+    mine = await opened(ada)
+    old = int(time.time()) - 3600
+    intruders = {
+        "another principal": (team.member(sub="eve"), 404),
+        "another program of the same": (team.member(client_id="another"), 404),
+        "her token, expired": (team.member(exp=old), 401),
+        "her token for another server": (team.member(aud="https://another.example/mcp"), 401),
+        "no token": (replace(team.served, token=None), 401),
+    }
+    async with streaming(ada, "GET", mine) as listening:
+        assert b" 200 " in await within(listening.readline())
+        for who, (intruder, status) in intruders.items():
+            theirs = {**mine, **intruder.auth}
+            if not intruder.auth:
+                del theirs["Authorization"]
+            for method, body in (
+                ("POST", message("ping", 5)),
+                ("POST", give(6)),
+                ("POST", message("initialize", 7)),
+                ("POST", message("notifications/cancelled", requestId=5)),
+                ("POST", says(1, "accept")),
+                ("GET", b""),
+                ("DELETE", b""),
+            ):
+                answer = await intruder.ask(method, headers=theirs, body=body)
+                assert answer.status == status, (who, method, body)
+                assert "mcp-session-id" not in answer.headers
+        assert not listening.at_eof()
+        assert (await ada.ask(headers=mine, body=message("ping", 8))).status == 200
+    assert team.gives() == 0
+    await end(ada, mine)
+    for method in ("POST", "GET", "DELETE"):
+        assert (await ada.ask(method, headers=mine, body=message("ping", 9))).status == 404
+
+
+async def test_an_answer_counts_only_in_the_session_that_was_asked(team: Team) -> None:
+    """Questions are numbered in each session, so that the numbers of others are easily guessed."""
+    ada, eve = team.member(), team.member(sub="eve")
+    asked, second = await opened(ada, elicitation={}), await opened(ada, elicitation={})
+    eves = await opened(eve, elicitation={})
+    seen: list[object] = []
+    for number in (10, 11):
+        async with streaming(ada, "POST", asked, give(number)) as stream:
+            _, question = await first_message(stream)
+            assert question["method"] == "elicitation/create"
+            guesses = {question["id"], *seen, *range(5), *(str(guess) for guess in range(5))}
+            for guess in guesses:
+                for served, headers in ((ada, second), (eve, eves)):
+                    assert (await served.ask(headers=headers, body=says(guess, "accept"))).status == 202
+                assert (
+                    await eve.ask(headers={**asked, **eve.auth}, body=says(guess, "accept"))
+                ).status == 404
+            for old in seen:
+                # An answer that was good for the last question.
+                assert (await ada.ask(headers=asked, body=says(old, "accept"))).status == 202
+            cancel = message("notifications/cancelled", requestId=number)
+            for served, headers in ((ada, second), (eve, eves)):
+                assert (await served.ask(headers=headers, body=cancel)).status == 202
+            assert (await ada.ask(headers=asked, body=says(question["id"], "decline"))).status == 202
+            answer = await next_message(stream)
+            assert answer["result"]["structuredContent"]["result"] == "APPROVAL_DECLINED", answer
+            seen.append(question["id"])
+    assert team.gives() == 0
+    for served, headers in ((ada, asked), (ada, second), (eve, eves)):
+        await end(served, headers)
+
+
+async def test_a_run_that_waits_goes_on_for_its_principal_once(team: Team) -> None:
+    """2026-07-28: the word that a client comes back with is of no use to another principal, and of none twice."""
+    ada, eve = team.member(), team.member(sub="eve")
+    routing = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": TOOL}
+    prefix = "io.modelcontextprotocol/"
+    meta = {f"{prefix}protocolVersion": VERSION, f"{prefix}clientCapabilities": {"elicitation": {"form": {}}}}
+
+    async def call(member: Daemon, **more: Any) -> dict[str, Any]:
+        body = message("tools/call", 1, name=TOOL, arguments={"code": GIVE}, _meta=meta, **more)
+        headers = {**MCP_HEADERS, **member.auth, **routing}
+        return (await said(member, member.request("POST", "/mcp", headers=headers, body=body)))[1]
+
+    first = await call(ada)
+    word, key = first["result"]["requestState"], next(iter(first["result"]["inputRequests"]))
+
+    async def back(member: Daemon, action: str, word: str) -> dict[str, Any]:
+        return await call(member, requestState=word, inputResponses={key: {"action": action, "content": {}}})
+
+    for member, state in ((eve, word), (ada, "x" * 43), (ada, word[:-1]), (ada, "")):
+        refused = await back(member, "accept", state)
+        assert "no run that waits" in refused["error"]["message"], refused
+    done = await back(ada, "decline", word)
+    assert done["result"]["structuredContent"]["result"] == "APPROVAL_DECLINED", done
+    for member in (ada, eve):
+        assert "no run that waits" in (await back(member, "accept", word))["error"]["message"]
+    assert team.gives() == 0
+
+
+async def test_one_principal_does_not_take_all_sessions(team: Team) -> None:
+    """Nor do more sessions of one leave none for another."""
+    ada, eve = team.member(), team.member(sub="eve")
+    mine = [await opened(ada) for _ in range(6)]
+    refused = await ada.ask(headers={**MCP_HEADERS, **ada.auth})
+    assert refused.status == 503
+    assert "End those that you do not use" in json.loads(refused.body)["error"]["message"]
+    another = team.member(client_id="another")
+    assert (await another.ask(headers={**MCP_HEADERS, **another.auth})).status == 503
+    eves = await opened(eve)
+    await end(ada, mine.pop())
+    mine.append(await opened(ada))
+    for served, headers in ((eve, eves), *((ada, one) for one in mine)):
+        await end(served, headers)
