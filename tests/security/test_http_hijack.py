@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, opened, said
-from support import ledger, within
+from support import ledger, until, within
 from token_issuer import AUDIENCE, ISSUER, Issuer
 
 GIVE = """
@@ -53,7 +53,8 @@ async def team(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Asyn
     http = {"oauth": oauth, "max_sessions": 12}
     policy = {"default": {"approve": ["plain.give"]}}
     folder = tmp_path_factory.mktemp("team")
-    async with daemon(folder, http=http, token=issuer.token(), policy=policy) as running:
+    log = {"level": "debug", "file": str(folder / "log")}
+    async with daemon(folder, http=http, token=issuer.token(), policy=policy, log=log) as running:
         yield Team(running, issuer)
 
 
@@ -200,3 +201,20 @@ async def test_one_principal_does_not_take_all_sessions(team: Team) -> None:
     mine.append(await opened(ada))
     for served, headers in ((eve, eves), *((ada, one) for one in mine)):
         await end(served, headers)
+
+
+async def test_no_log_lets_its_reader_into_a_session(team: Team) -> None:
+    """Not at its most curious, and whatever happens to the session."""
+    ada, eve = team.member(), team.member(sub="eve")
+    mine = await opened(ada)
+    assert (await eve.ask(headers={**mine, **eve.auth}, body=message("ping", 5))).status == 404
+    made_up = {**MCP_HEADERS, **ada.auth, "Mcp-Session-Id": "f" * 32}
+    assert (await ada.ask(headers=made_up, body=message("ping", 5))).status == 404
+    await end(ada, mine)
+    log = team.served.folder / "log"
+    await until(
+        lambda: log.read_text().count("expired session ID: [redacted]"), "the end of it is in the log"
+    )
+    text = log.read_text()
+    assert mine["Mcp-Session-Id"] not in text and "f" * 32 not in text
+    assert "Terminating session: [redacted]" in text

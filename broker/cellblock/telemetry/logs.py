@@ -16,6 +16,7 @@ from typing import Any, Final
 from cellblock.config import LogSettings, ServerConfig
 from cellblock.execution.events import RunFacts, Watcher
 from cellblock.telemetry.files import LineSink, LineWriter, PrivateFile, StderrSink
+from cellblock.telemetry.libraries import restore, set_level
 from cellblock.upstream.redaction import Redactor
 
 LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
@@ -76,6 +77,7 @@ class LogHandler(logging.Handler):
         super().__init__()
         self._writer = writer
         self.before: tuple[list[logging.Handler], int] = ([], logging.WARNING)
+        self.libraries: dict[str, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues one entry."""
@@ -138,6 +140,7 @@ def start_logging(
         root.removeHandler(known)
     root.addHandler(handler)
     root.setLevel(level_of(settings))
+    handler.libraries = set_level(root.level)
     return handler
 
 
@@ -150,6 +153,7 @@ def stop_logging(handler: LogHandler) -> None:
     for known in handlers:
         root.addHandler(known)
     root.setLevel(level)
+    restore(handler.libraries)
 
 
 class RunLog(Watcher):

@@ -1,4 +1,5 @@
-"""Adds what the configuration asks for: a line for each run, the audit log, traces. What is off is not imported."""
+"""Adds what the configuration asks for: a line for each run, the audit log, traces. What is off is not imported. And
+what libraries may log is bounded, in an embedder's process, too."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import logging
 
 from cellblock.config import Settings
 from cellblock.execution.events import RunEvents
+from cellblock.telemetry.libraries import tame_libraries
 
 ENDS_LOGGER = "cellblock.run"
 
@@ -20,6 +22,7 @@ def start_watchers(
     Raises:
         ConfigError: A file cannot be written, or a package is missing.
     """
+    tame_libraries()
     section = settings.cellblock
     if logging.getLogger(ENDS_LOGGER).isEnabledFor(logging.INFO):
         from cellblock.telemetry.logs import RunLog
