@@ -11,6 +11,15 @@ MAX_VALUES: Final = 50_000
 """Of a message, counted one by one: so many the loop decodes in some milliseconds, however long the texts among them
 are. A request has a dozen; an answer of a client to a server's question has few, and at times an image."""
 
+MAX_REST_BYTES: Final = 256 * 1024
+"""Of a message beside its long texts."""
+
+LONG_CHARS: Final = 16 * 1024
+"""A text from that on is long: a script, or an image. The loop decodes it in one piece."""
+
+MAX_ESCAPES: Final = 1024 * 1024
+"""Of a message: one for each character of the largest script. They take most of the time of a long text."""
+
 MAX_ID_CHARS: Final = 1_000
 """Of the id of a message that is refused."""
 
@@ -51,20 +60,29 @@ def cut(body: bytes) -> tuple[bytes, Any]:
 
 
 def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """The same as a task (`cellblock.apart`): tells of a message what is wrong with it, and how many values it has."""
+    """The same as a task (`cellblock.apart`): tells of a message what is wrong with it or too much in it, and gives it
+    back if the loop may decode it."""
     try:
         short, message = cut(body)
     except (ValueError, RecursionError) as error:
         return {"wrong": f"{type(error).__name__}: {error}"[:MAX_ID_CHARS]}, ()
     known = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
-    values = values_in(cast("object", message), MAX_VALUES)
-    told = {"id": known if _is_id(known) else None, "values": values}
-    return told, () if values > MAX_VALUES else (short,)
+    told: dict[str, Any] = {"id": known if _is_id(known) else None}
+    values, long = measured(cast("object", message), MAX_VALUES)
+    escapes = short.count(b"\\")
+    if values > MAX_VALUES:
+        return {**told, "much": f"over {MAX_VALUES} values"}, ()
+    if len(short) - escapes - long > MAX_REST_BYTES:
+        return {**told, "much": f"over {MAX_REST_BYTES} bytes beside its long texts"}, ()
+    if escapes > MAX_ESCAPES:
+        return {**told, "much": f"over {MAX_ESCAPES} escaped characters"}, ()
+    return {**told, "values": values}, (short,)
 
 
-def values_in(data: object, bound: int) -> int:
-    """How many values there are in JSON data; over `bound`, some number that is over it."""
-    count, waiting = 0, [data]
+def measured(data: object, bound: int) -> tuple[int, int]:
+    """How many values there are in JSON data, and how many bytes their long texts have; over `bound` values, some
+    number that is over it."""
+    count, long, waiting = 0, 0, [data]
     while waiting and count <= bound:
         item = waiting.pop()
         count += 1
@@ -72,7 +90,9 @@ def values_in(data: object, bound: int) -> int:
             waiting.extend(cast("dict[str, object]", item).values())
         elif isinstance(item, list):
             waiting.extend(cast("list[object]", item))
-    return count
+        elif isinstance(item, str) and len(item) >= LONG_CHARS:
+            long += len(item.encode("utf-8", "surrogatepass"))
+    return count, long
 
 
 def _picked(given: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

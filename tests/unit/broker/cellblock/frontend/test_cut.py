@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.frontend.cut import MAX_VALUES, cut, cut_apart, values_in
+from cellblock.frontend.cut import MAX_VALUES, cut, cut_apart, measured
 
 CALL: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -69,18 +69,36 @@ def test_a_message_of_many_values_is_not_given_back() -> None:
     many = {**CALL, "params": {**CALL["params"], "arguments": {"code": "", "limits": [0] * MAX_VALUES}}}
     told, parts = cut_apart({}, json.dumps(many).encode())
     assert (told["id"], list(parts)) == (1, [])
-    assert told["values"] > MAX_VALUES
+    assert told["much"] == "over 50000 values"
     told, parts = cut_apart({}, json.dumps(CALL).encode())
     assert told == {"id": 1, "values": 23}
     assert json.loads(parts[0]) == CALL
+
+
+@pytest.mark.parametrize(
+    ("code", "much"),
+    [
+        ("ä" * 1024 * 1024, None),
+        ('"' * 1024 * 1024, None),
+        ("let a = 1;\n" * 95_000, None),
+        ("\x01" * 1_100_000, "bytes beside"),
+        ('"' * 1_100_000, "escaped"),
+        (["y" * 155] * 2_000, "bytes beside"),
+        (["y" * 20_000] * 50, None),
+    ],
+)
+def test_a_long_text_is_given_back_and_many_short_ones_are_not(code: Any, much: str | None) -> None:
+    message = {**CALL, "params": {**CALL["params"], "arguments": {"code": code}}}
+    told, parts = cut_apart({}, json.dumps(message).encode())
+    assert much in told["much"] if much else json.loads(parts[0]) == message, told
 
 
 def test_values_are_counted_to_the_bound_and_not_on() -> None:
     data: Any = []
     for _ in range(10):
         data = [data, data]
-    assert values_in(data, 100_000) == 2**11 - 1
-    assert 100 < values_in(data, 100) <= 103
+    assert measured(data, 100_000) == (2**11 - 1, 0)
+    assert 100 < measured(data, 100)[0] <= 103
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"[" * 100_000, b"\xff\xfe", b"9" * 10_000])
