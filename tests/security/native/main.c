@@ -35,7 +35,7 @@ static const struct {
 #include "calls.h"
 };
 
-static const struct named_attack *const tables[] = {process_attacks, memory_attacks, NULL};
+static const struct named_attack *const tables[] = {process_attacks, memory_attacks, stream_attacks, NULL};
 
 long result_of(long returned) { return returned == -1 ? -errno : returned; }
 

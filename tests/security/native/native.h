@@ -22,6 +22,7 @@ struct named_attack {
 /* Each file of attacks ends with such a table, which ends with {0, 0}; main.c lists the tables. */
 extern const struct named_attack process_attacks[];
 extern const struct named_attack memory_attacks[];
+extern const struct named_attack stream_attacks[];
 
 long result_of(long returned);                              /* of a libc call: -errno in place of -1 */
 void send_frame(const char *header, size_t size, const char *body, size_t body_size);

@@ -1,0 +1,1 @@
+"""Hostile workloads beside honest neighbours. See `scripts/bench`."""
