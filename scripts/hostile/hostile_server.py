@@ -62,13 +62,13 @@ class Server:
 
     def flood(self, say: Say) -> None:
         """Sends the notifications; returns when all are sent, or never."""
-        file = self._options.flood_while
+        file: str | None = self._options.flood_while
         notification = (
             '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":'
             f"{self._large}}}}}"
         ).encode()
-        left = self._options.most if file is not None else 0
-        while left > 0:
+        left: int = self._options.most
+        while file is not None and left > 0:
             if Path(file).exists():
                 say(notification)
                 left -= 1

@@ -27,7 +27,8 @@ def role_of(process: psutil.Process, broker: int) -> str:
     line = process.cmdline()
     if name == "bwrap":
         return "bubblewrap"
-    if name == "deno" or (line and line[0] == "/deno"):
+    # Where native attackers are among the workers, Deno itself has the second name.
+    if name in ("deno", "native.deno"):
         return "worker"
     if "cellblock_worker" in line:
         return "host"

@@ -162,7 +162,7 @@ def stage(folder: Path, servers: Mapping[str, Any], go: Path, native: Native | N
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
         )
     try:
-        port = _port(process, log)
+        port = port_told_in(log, START_BOUND_SECONDS)
         token = (folder / "s" / "token").read_text("ascii").strip()
         yield Stage(process.pid, port, token, folder, go, watch)
     finally:
@@ -174,9 +174,10 @@ def stage(folder: Path, servers: Mapping[str, Any], go: Path, native: Native | N
             process.wait()
 
 
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + START_BOUND_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+def port_told_in(log: Path, bound: float) -> int:
+    """Waits until a daemon has said where it serves. Raises RuntimeError."""
+    deadline = time.monotonic() + bound
+    while time.monotonic() < deadline:
         if (found := _SERVING.search(log.read_bytes())) is not None:
             return int(found[1])
         time.sleep(0.05)

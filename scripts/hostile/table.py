@@ -55,7 +55,8 @@ def _row(row: Row) -> str:
         both("p50_ms"),
         both("p99_ms"),
         both("max_ms"),
-        f"{beside['failed']} ({alone['failed']})",
+        f"{beside['failed']} ({alone['failed']})"
+        + (f", {beside['unsent']} unsent" if beside["unsent"] else ""),
         stall,
         f"{peak(beside)} ({peak(alone)})",
         both("broker_cpu_s"),

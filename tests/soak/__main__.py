@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from soak import report
-from soak.campaign import Campaign
+from soak.campaign import PARTS, Campaign
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="of load (default 1)")
     parser.add_argument("--seed", type=int, help="fixes the load and the order of deaths (default: chance)")
     parser.add_argument("--clients", type=int, default=9, help="runs at once (default 9)")
+    parser.add_argument(
+        "--without", action="append", choices=PARTS, default=[], help="leave out a hostile part"
+    )
     parser.add_argument("--out", type=Path, help="folder of the report (default: a new temporary one)")
     parser.add_argument("--name", default="soak", help="name of the report's files (default soak)")
     parsed = parser.parse_args(arguments)
@@ -34,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out.mkdir(parents=True, exist_ok=True)
     # Short, so that the broker's socket fits under it.
     work = Path(tempfile.mkdtemp(prefix="soak-"))
-    campaign = Campaign(work, seed=seed, seconds=parsed.minutes * 60, clients=parsed.clients)
+    campaign = Campaign(
+        work, seed=seed, seconds=parsed.minutes * 60, clients=parsed.clients, without=parsed.without
+    )
     started = time.monotonic()
     try:
         asyncio.run(campaign.run())
@@ -45,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "minutes": parsed.minutes,
             "seed": seed,
             "clients": parsed.clients,
+            "without": parsed.without,
             "load_average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
             "machine": report.machine(),
         }

@@ -13,6 +13,9 @@ from soak.load import Planned
 NEVER_SENT: Final = "never sent"
 """How a trace entry begins whose call had not left the broker when its run ended."""
 
+NO_PROGRAM: Final = ["no program"]
+GIVEN_TO_THE_ATTACKER: Final = "given to a native worker"
+
 _COUNTS: Final = re.compile(
     r"Tool calls: (\d+) completed, (\d+) in flight \(may have run\), (\d+) not started"
 )
@@ -90,6 +93,11 @@ class Books:
         if not {"logs", "result", "diagnostics"} <= set(response):
             if not record.cancelled:
                 self.breach("structured response", f"{name}: {str(message)[:500]}")
+            return
+        if response["result"] == NO_PROGRAM:
+            # The run's worker is the attacker, which has answered a script that was not meant for it: no lie of
+            # Cellblock's, and no figure of an honest run's.
+            record.kind, record.ok = GIVEN_TO_THE_ATTACKER, True
             return
         errors: list[Any] = [found for found in response["diagnostics"] if found["severity"] == "error"]
         record.codes = tuple(found["code"] for found in errors)
@@ -203,6 +211,8 @@ INVARIANTS: Final = {
     "no leaked file": "nothing in TMPDIR, HOME and the working directory, and no socket, after the end",
     "memory does not grow": "resident memory of broker and host does not rise steadily, and stays under 512 MiB",
     "clean logs": "no traceback in the logs of broker and host, nothing on stdout that is no message",
+    "neighbours are served": "a quiet client's trivial runs end well, but for those whose worker or host was killed",
+    "hostile requests are refused": "what is no request, or has no right to be one, is answered with 4xx or hung up on",
     "alive to the end": "the broker never dies, exits with 0 when its client leaves, and hosts come back",
 }
 """Everything that is checked, by name."""

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
+from hostile.loop_watch import Stall, stalls
+from hostile.stage import SCRIPTS, Stage, upstream
+from security.native.harness import Native, NoCompiler, build
 from soak import figures
+from soak.actors import Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
-from soak.load import SERVERS, Load, Planned, call_numbers
+from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
+from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
 from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under
 from soak.wire import Cellblock
 from support import plain_server, write_config
@@ -32,6 +41,16 @@ HOSTLESS_SAMPLES: Final = 20
 
 _LOG_ENTRY: Final = re.compile(r"^\d{4}-\d\d-\d\d ", re.MULTILINE)
 
+PARTS: Final = ("native", "large", "floods", "clients")
+"""Native attackers; scripts that send or fetch what is too large; servers that flood; hostile HTTP clients."""
+
+NATIVE_PERCENT: Final = 10
+"""Of the workers; an honest script that one of them gets is not counted as one."""
+
+EVIL_TOOLS: Final = 300
+FLOOD_MOST: Final = 2_000
+"""Tools of a hostile server, and notifications that it sends on one connection at most."""
+
 SETTINGS: Final[dict[str, Any]] = {
     "pool": {"warm": 3, "capacity": 6, "queue_size": 64},
     "upstream": {"call_timeout_ms": 1500, "retry_first_ms": 100, "retry_max_ms": 2000},
@@ -47,12 +66,19 @@ class Campaign:
         seed: Of the load and the faults.
         seconds: Duration of the load.
         clients: Runs at once.
+        without: Of `PARTS`, what is left out of the hostile part of the mix.
     """
 
-    def __init__(self, work: Path, *, seed: int, seconds: float, clients: int) -> None:
+    def __init__(
+        self, work: Path, *, seed: int, seconds: float, clients: int, without: Collection[str] = ()
+    ) -> None:
         self._work, self._seconds, self._clients = work, seconds, clients
-        self._load = Load(seed)
         self._seed = seed
+        self._without = without
+        self._native = None if "native" in without else _built(work / "native")
+        native = (NATIVE_KIND,) if self._native else ()
+        large = () if "large" in without else LARGE_KINDS
+        self._load = Load(seed, (*KINDS, *native, *large))
         self._requests: dict[int, Record] = {1: Record(0, "initialize", 0.0, cancelled=False)}
         self._began = 0.0
         self._before: Rest | None = None
@@ -64,15 +90,18 @@ class Campaign:
         self._ledgers = [work / f"{name}.jsonl" for name in SERVERS]
         self._log = work / "broker.log"
         self.books = Books()
-        servers = {
-            name: plain_server("--ledger", ledger)
-            for name, ledger in zip(SERVERS, self._ledgers, strict=True)
+        path = [str(SCRIPTS), *([self._native.environment()] if self._native else [])]
+        environment = {
+            "PATH": os.environ["PATH"],
+            "TMPDIR": str(work / "tmp"),
+            "HOME": str(work / "home"),
+            "PYTHONPATH": os.pathsep.join(path),
         }
-        config = write_config(
-            work, {**servers, "plain": plain_server(), "hostile": plain_server()}, **SETTINGS
+        self._stalls, self._go = work / "stalls", work / "go"
+        self._cellblock = Cellblock(
+            work / "cellblock.json", work / "s", self._log, self._stalls, environment, work / "cwd"
         )
-        environment = {"PATH": os.environ["PATH"], "TMPDIR": str(work / "tmp"), "HOME": str(work / "home")}
-        self._cellblock = Cellblock(config, work / "s", self._log, environment, work / "cwd")
+        self._actors: Actors | None = None
         for folder in self._private:
             folder.mkdir()
 
@@ -84,8 +113,21 @@ class Campaign:
     async def run(self) -> None:
         """The whole course. Breaches are in `books`."""
         adopt_orphans()
+        with contextlib.ExitStack() as stack:
+            evil = {
+                name: stack.enter_context(
+                    upstream(transport, self._go, "--tools", str(EVIL_TOOLS), "--most", str(FLOOD_MOST))
+                )
+                for name, transport in (("evil", "stdio"), ("evil_http", "http"), ("evil_sse", "sse"))
+            }
+            self._configure(evil)
+            await self._course()
+
+    async def _course(self) -> None:
+        ours = [child.pid for child in psutil.Process().children()]
         await self._cellblock.start()
-        watch = self._watch = Watch(self._cellblock.pid, self._private)
+        ours.append(self._cellblock.connect_pid)
+        watch = self._watch = Watch(self._cellblock.pid, ours, self._private)
         await self._warm_up(watch)
         self._before = await watch.rest(REST_BOUND_SECONDS)
         self._say(f"at rest: {dict(self._before.processes)}")
@@ -139,10 +181,21 @@ class Campaign:
             "processes_left": len(self._survivors),
             "series": figures.series(loaded, self._began, self._seconds),
             "samples": figures.columns(samples),
+            "native": self._native is not None,
+            "hostile": self._actors.figures() if self._actors else {},
+            "stalls": self._stalled(),
             "deaths": [vars(fault) for fault in self.faults],
         }
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _configure(self, evil: Mapping[str, Any]) -> None:
+        honest = {
+            name: plain_server("--ledger", ledger)
+            for name, ledger in zip(SERVERS, self._ledgers, strict=True)
+        }
+        others = {"plain": plain_server(), "hostile": plain_server()}
+        write_config(self._work, {**honest, **others, **evil}, **SETTINGS)
 
     async def _warm_up(self, watch: Watch) -> None:
         """Every kind of run once, a killed host and killed servers: whatever is made at first use is there."""
@@ -160,8 +213,14 @@ class Campaign:
             watch.broker, self._seed, self._began, until=self._seconds * HOST_SHARE
         )
         watching = [asyncio.create_task(work) for work in (faults.run(), watch.run(), self._progress())]
+        stage = Stage(
+            watch.broker.pid, self._cellblock.port, self._cellblock.token, self._work, self._go, self._stalls
+        )
+        actors = self._actors = Actors(stage, self.books, self._seed, self._without)
         try:
-            await asyncio.gather(*(self._client(until) for _ in range(self._clients)))
+            await asyncio.gather(
+                actors.run(self._seconds), *(self._client(until) for _ in range(self._clients))
+            )
         finally:
             for task in watching:
                 task.cancel()
@@ -190,6 +249,16 @@ class Campaign:
         elif self._cellblock.exit_code is not None:
             self.books.breach("alive to the end", f"the broker ended with code {self._cellblock.exit_code}")
 
+    def _stalled(self) -> dict[str, float]:
+        """How late the broker's loop was under load: the longest in ms, and how often it was over 100 ms."""
+        found = stalls(self._stalls, self._began, self._began + self._seconds) if self._began else []
+        longest = max(found, key=lambda one: one.seconds, default=Stall(0, 0, 0))
+        return {
+            "longest_ms": round(longest.seconds * 1000, 1),
+            "its_cpu_ms": round(longest.cpu_seconds * 1000, 1),
+            "over_100_ms": sum(one.seconds > 0.1 for one in found),
+        }
+
     async def _rest_again(self, watch: Watch, before: Rest) -> Rest:
         deadline = time.monotonic() + REST_BOUND_SECONDS
         after = await watch.rest(REST_BOUND_SECONDS)
@@ -207,7 +276,7 @@ class Campaign:
                 self.books.breach("no leaked descriptor", f"{who}: {_difference(was, now)}")
 
     def _read_logs(self) -> None:
-        for file in (self._log, self._work / "s" / "logs" / "host.log"):
+        for file in (self._log, self._cellblock.connect_log, self._work / "s" / "logs" / "host.log"):
             text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
             for entry in tracebacks(text):
                 self.books.breach("clean logs", f"{file.name}: {entry[:1500]}")
@@ -232,6 +301,17 @@ class Campaign:
     @staticmethod
     def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def _built(folder: Path) -> Native | None:
+    folder.mkdir()
+    try:
+        native = build(folder)
+    except NoCompiler as error:
+        print(f"no native attacker: {error}", file=sys.stderr)
+        return None
+    native.takes(NATIVE_PERCENT)
+    return native
 
 
 def tracebacks(log: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -249,6 +249,7 @@ class Load:
     """Runs in a random order that a seed fixes; `one_of_each` comes first and is the same every time."""
 
     seed: int
+    kinds: Sequence[Kind] = KINDS
     made: int = 0
     _chance: random.Random = field(init=False)
 
@@ -257,14 +258,14 @@ class Load:
 
     def next(self) -> tuple[int, Planned]:
         """The next run and its number."""
-        kind = self._chance.choices(KINDS, [kind.weight for kind in KINDS])[0]
+        kind = self._chance.choices(self.kinds, [kind.weight for kind in self.kinds])[0]
         self.made += 1
         return self.made, kind.make(self.made, self._chance)
 
     def one_of_each(self) -> list[tuple[int, Planned]]:
         """A run of every kind."""
         made: list[tuple[int, Planned]] = []
-        for kind in KINDS:
+        for kind in self.kinds:
             self.made += 1
             made.append((self.made, kind.make(self.made, self._chance)))
         return made

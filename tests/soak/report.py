@@ -72,10 +72,11 @@ def _markdown(name: str, report: dict[str, Any]) -> str:
     verdict = (
         "every invariant held" if not broken else f"{broken} breaches of {len(report['broken'])} invariants"
     )
+    left_out = "".join(f" --without {part}" for part in report["without"])
     lines = [
         f"# Soak of {report['date']}",
         "",
-        f"`bash scripts/soak --minutes {report['minutes']:g} --seed {report['seed']}`: {verdict}.",
+        f"`bash scripts/soak --minutes {report['minutes']:g} --seed {report['seed']}{left_out}`: {verdict}.",
         "",
         f"![Runs, latency, memory and descriptors over time]({name}.svg)",
         "",
@@ -137,8 +138,30 @@ def _summary(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("from a host's SIGKILL to the next good answer", again),
         ("resident memory early → late, broker", memory["broker"]),
         ("resident memory early → late, longest-lived host", memory["host"]),
+        *_hostile(report),
         ("descriptors at rest before → after, broker", report["descriptors"]["broker"]),
         ("descriptors at rest before → after, host", report["descriptors"]["host"]),
         ("processes seen, left at the end", f"{report['processes_seen']:,}, {report['processes_left']}"),
         ("load average at the end", report["load_average"]),
+    ]
+
+
+def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
+    met, stalled = report["hostile"].get("neighbours"), report["stalls"]
+    if not met:
+        return []
+    peak = max(report["samples"]["broker_rss"], default=0) / MIB
+    stall = f"{stalled['longest_ms']} ms, of which {stalled['its_cpu_ms']} ms computing"
+    deeds = {
+        **report["hostile"]["deeds"],
+        "native attackers": "among the workers" if report["native"] else "none",
+    }
+    return [
+        (
+            "a quiet neighbour's trivial run, p50, p99, longest",
+            f"{met['p50_ms']}, {met['p99_ms']}, {met['max_ms']} ms; of {met['runs']}, {met['failed']} failed and {met['unsent']} could not be sent",
+        ),
+        ("longest stall of the broker's loop", f"{stall}; {stalled['over_100_ms']} over 100 ms"),
+        ("most resident memory of the broker", f"{peak:.0f} MiB"),
+        ("hostile actors", ", ".join(f"{what} {count}" for what, count in deeds.items())),
     ]

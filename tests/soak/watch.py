@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -61,14 +62,15 @@ def adopt_orphans() -> None:
 def role_of(process: psutil.Process) -> str:
     """host, worker, bubblewrap, upstream or another name. Raises psutil.Error."""
     name = process.name()
-    if name == "deno":
+    # Where native attackers are among the workers, Deno itself has the second name.
+    if name in ("deno", "native.deno"):
         return "worker"
     if name == "bwrap":
         return "bubblewrap"
     line = process.cmdline()
     if "cellblock_worker" in line:
         return "host"
-    return "upstream" if any(part.endswith("plain_server.py") for part in line) else name
+    return "upstream" if any(part.endswith("_server.py") for part in line) else name
 
 
 def by_role(broker: psutil.Process) -> dict[str, list[psutil.Process]]:
@@ -102,11 +104,13 @@ class Watch:
 
     Args:
         broker_pid: The broker, a child of this process.
+        others: Further children of this process that are not to end.
         temporary: Folders that must stay empty.
     """
 
-    def __init__(self, broker_pid: int, temporary: list[Path]) -> None:
+    def __init__(self, broker_pid: int, others: Collection[int], temporary: list[Path]) -> None:
         self.broker = psutil.Process(broker_pid)
+        self._kept = {broker_pid, *others}
         self.samples: list[Sample] = []
         self.leaked: dict[int, str] = {}
         self.seen: set[psutil.Process] = set()
@@ -127,7 +131,7 @@ class Watch:
     def reap(self) -> None:
         """Reaps adopted children that have ended, and notes those that do not end."""
         for child in psutil.Process().children():
-            if child == self.broker:
+            if child.pid in self._kept:
                 continue
             with contextlib.suppress(psutil.Error, ChildProcessError):
                 if child.status() == psutil.STATUS_ZOMBIE:

@@ -1,4 +1,4 @@
-"""A `cellblock serve --stdio` process and a bare JSON-RPC client that counts every answer it gets.
+"""A `cellblock serve --http` process, `cellblock connect` at it, and a bare JSON-RPC client that counts every answer.
 
 The MCP SDK's client would hide a second answer to the same request; this one is there to see it.
 """
@@ -6,13 +6,16 @@ The MCP SDK's client would hide a second answer to the same request; this one is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
+
+from hostile.stage import port_told_in
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 
@@ -24,25 +27,25 @@ STOP_BOUND_SECONDS: Final = 30.0
 
 
 class Cellblock:
-    """One broker process with one client.
+    """One broker process with one client at its front-end, through `cellblock connect`.
 
     Args:
         config: The configuration file.
         state: The state directory.
-        log: Where the broker's stderr goes.
+        log: Where the broker's stderr goes; that of `connect` goes beside it.
+        stalls: Where the watch in the broker's loop writes (see `hostile.loop_watch`).
         environment: The whole environment of the broker.
         cwd: Its working directory.
     """
 
-    def __init__(self, config: Path, state: Path, log: Path, environment: dict[str, str], cwd: Path) -> None:
-        self._config, self._state, self._log, self._environment, self._cwd = (
-            config,
-            state,
-            log,
-            environment,
-            cwd,
-        )
+    def __init__(
+        self, config: Path, state: Path, log: Path, stalls: Path, environment: dict[str, str], cwd: Path
+    ) -> None:
+        self._config, self._state, self._log, self._stalls = config, state, log, stalls
+        self._environment, self._cwd = environment, cwd
+        self._broker: Process | None = None
         self._process: Process | None = None
+        self.port = 0
         self._waiting: dict[int, asyncio.Future[tuple[float, dict[str, Any]]]] = {}
         self._next = 0
         self._reader: asyncio.Task[None] | None = None
@@ -52,20 +55,48 @@ class Cellblock:
     @property
     def pid(self) -> int:
         """Process id of the broker."""
+        assert self._broker is not None
+        return self._broker.pid
+
+    @property
+    def connect_pid(self) -> int:
+        """Process id of `cellblock connect`."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while the broker lives."""
-        return self._process.returncode if self._process else None
+        """Of the broker, else of `connect`; None while both live."""
+        codes = [one.returncode for one in (self._broker, self._process) if one is not None]
+        return next((code for code in codes if code is not None), None)
+
+    @property
+    def token(self) -> str:
+        """What the daemon's clients show."""
+        return (self._state / "token").read_text("ascii").strip()
+
+    @property
+    def connect_log(self) -> Path:
+        """The stderr of `connect`."""
+        return self._log.with_name("connect.log")
 
     async def start(self) -> None:
-        """Starts the broker and shakes hands. Raises TimeoutError."""
+        """Starts both and shakes hands. Raises TimeoutError, RuntimeError."""
+        common = ("--state-dir", str(self._state))
         with self._log.open("ab") as log:
+            self._broker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "hostile.loop_watch", str(self._stalls)),
+                *("serve", "--http", "127.0.0.1:0", "--config", str(self._config), *common),
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=log,
+                env=self._environment,
+                cwd=self._cwd,
+            )
+        self.port = await asyncio.to_thread(port_told_in, self._log, START_BOUND_SECONDS)
+        with self.connect_log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                str(CELLBLOCK),
-                *("serve", "--stdio", "--config", str(self._config), "--state-dir", str(self._state)),
+                *(str(CELLBLOCK), "connect", "--url", f"http://127.0.0.1:{self.port}/mcp", *common),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
@@ -100,16 +131,18 @@ class Cellblock:
         self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
 
     async def stop(self) -> int:
-        """Closes the broker's stdin and waits for its end. Returns its exit code; SIGKILL counts as -9."""
-        assert self._process is not None and self._process.stdin is not None and self._reader is not None
+        """Closes the client's stdin and waits for its end, then ends the broker. Returns the broker's exit code, or the
+        client's when that is not 0; SIGKILL counts as -9."""
+        assert self._broker is not None and self._process is not None and self._process.stdin is not None
+        assert self._reader is not None
         self._process.stdin.close()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_BOUND_SECONDS):
                 await self._reader
-                return await self._process.wait()
-        except TimeoutError:
-            self._process.kill()
-            return await self._process.wait()
+                await self._process.wait()
+        if self._broker.returncode is None:
+            self._broker.terminate()
+        return await _ended(self._broker) or await _ended(self._process)
 
     def _write(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -133,3 +166,12 @@ class Cellblock:
                 future.set_result((now, message))
         for future in self._waiting.values():
             future.cancel()
+
+
+async def _ended(process: Process) -> int:
+    try:
+        async with asyncio.timeout(STOP_BOUND_SECONDS):
+            return await process.wait()
+    except TimeoutError:
+        process.kill()
+        return await process.wait()
