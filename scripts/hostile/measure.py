@@ -16,8 +16,8 @@ from hostile.stage import Stage, stage
 from hostile.workloads import PAUSE_SECONDS, Workload
 from security.native.harness import Native
 
-RATE: Final = 15.0
-"""Neighbours' runs that are due in a second: a third of what two cores can do."""
+RATE: Final = 10.0
+"""Neighbours' runs that are due in a second: a fifth of what two cores can do."""
 
 HEAD_START_SECONDS: Final = 0.5
 """Of the attacker, before the first neighbour's run beside it is due."""
@@ -41,7 +41,7 @@ def measure(workload: Workload, native: Native | None, *, runs: int, say: Callab
         go = folder / "go"
         with (
             workload.servers(go) as servers,
-            stage(folder, servers, go, native) as found,
+            stage(folder, servers, workload.cellblock, go, native) as found,
         ):
             neighbours.visit(found.port, found.token, runs=WARM_RUNS, rate=RATE)
             say(f"{workload.name}: alone")

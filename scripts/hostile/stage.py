@@ -145,11 +145,12 @@ def stage(folder: Path, servers: Mapping[str, Any], go: Path, native: Native | N
     Args:
         folder: An empty one.
         servers: The `mcpServers`.
+        cellblock: Settings.
         go: See `Stage`.
         native: The attacker that is to be in the place of some workers.
     """
     config = folder / "cellblock.json"
-    config.write_text(json.dumps({"mcpServers": dict(servers), "cellblock": {}}), "utf-8")
+    config.write_text(json.dumps({"mcpServers": dict(servers), "cellblock": dict(cellblock)}), "utf-8")
     watch, log = folder / "stalls", folder / "daemon.log"
     serve = ["serve", "--http", "127.0.0.1:0", "--config", str(config), "--state-dir", str(folder / "s")]
     path = [str(SCRIPTS), *([native.environment()] if native else [])]

@@ -43,7 +43,8 @@ def _row(row: Row) -> str:
     stall = f"{beside['stall_ms']:g}, {beside['stall_cpu_ms']:g} ({alone['stall_ms']:g})"
     others = ", ".join(f"{role} {size:.0f}" for role, size in beside["peak_mib"].items() if role != BROKER)
     endings = ", ".join(f"{count} {how}" for how, count in billed["endings"].items())
-    bill = f"{billed['cpu_ms']} ms CPU, {billed['peak_mib']:.0f} MiB for {billed['runs']} runs: {endings}"
+    each = billed["wall_ms"] / max(1, billed["runs"]) / 1000
+    bill = f"{billed['cpu_ms']} ms CPU, {billed['peak_mib']:.0f} MiB for {billed['runs']} runs of {each:.1f} s: {endings}"
     notes = {
         key: value
         for key, value in billed.items()

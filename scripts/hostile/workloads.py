@@ -7,7 +7,7 @@ import itertools
 import socket
 import threading
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ class Workload:
     attack: Callable[[Stage], None]
     servers: Servers
     attackers: int = 1
+    cellblock: Mapping[str, Any] = field(default_factory=dict[str, Any])
     native: bool = False
     """Whether it needs the native attacker in the place of some workers."""
 
@@ -167,6 +168,9 @@ HELD_MIB: Final = 400
 SHARED_ANONYMOUS: Final = 0x21
 """MAP_SHARED | MAP_ANONYMOUS."""
 
+TOTAL_BYTES: Final = 1024 * MIB
+"""For all workers together: less than the four take, and far more than the others need."""
+
 MEMORY_LIMITS: Final = {"maxMemoryBytes": 64 * MIB}
 BY_MEMORY: Final = [
     steps(("fill", HELD_MIB, SHARED_ANONYMOUS), ("sleep", 1000)),
@@ -220,10 +224,11 @@ WORKLOADS: Final = [
     Workload(
         "memory",
         f"four native workers take {HELD_MIB} MiB each past a maxMemoryBytes of 64 MiB: shared maps, read-only pages, "
-        "SysV shm",
+        "SysV shm; all workers together may have 1 GiB",
         _native(*BY_MEMORY, limits=MEMORY_LIMITS),
         no_servers,
         attackers=4,
+        cellblock={"pool": {"total_memory_bytes": TOTAL_BYTES}},
         native=True,
     ),
     Workload(

@@ -152,6 +152,7 @@ def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     peak = max(report["samples"]["broker_rss"], default=0) / MIB
     stall = f"{stalled['longest_ms']} ms, of which {stalled['its_cpu_ms']} ms computing"
+    missed = f"of {met['runs']}, {met['failed']} failed and {met['unsent']} could not be sent"
     deeds = {
         **report["hostile"]["deeds"],
         "native attackers": "among the workers" if report["native"] else "none",
@@ -159,7 +160,7 @@ def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             "a quiet neighbour's trivial run, p50, p99, longest",
-            f"{met['p50_ms']}, {met['p99_ms']}, {met['max_ms']} ms; of {met['runs']}, {met['failed']} failed and {met['unsent']} could not be sent",
+            f"{met['p50_ms']}, {met['p99_ms']}, {met['max_ms']} ms; {missed}",
         ),
         ("longest stall of the broker's loop", f"{stall}; {stalled['over_100_ms']} over 100 ms"),
         ("most resident memory of the broker", f"{peak:.0f} MiB"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from soak.books import INVARIANTS, Books, Record
+from soak.books import GIVEN_TO_THE_ATTACKER, INVARIANTS, Books, Record
 from soak.load import Load, Planned, call_numbers, equals
 
 RUN = 7
@@ -138,3 +138,13 @@ def test_the_ledger_gives_calls_with_ids_only() -> None:
 def test_latency_is_only_of_answered_runs() -> None:
     assert Record(1, "trivial", 1.0, cancelled=False).latency is None
     assert Record(1, "trivial", 1.0, cancelled=False, answered=3.0).latency == 2.0
+
+
+def test_a_run_that_the_attacker_got_is_no_honest_ones() -> None:
+    books = Books()
+    planned = Planned("trivial", {}, must_fail=True, result=equals(1))
+    record = books.sent(RUN, planned, 1.0)
+    books.answered(record, planned, 2.0, answer(result=["no program"]))
+    assert (record.kind, set(books.broken)) == (GIVEN_TO_THE_ATTACKER, set())
+    # Anything else is judged as before.
+    assert judged(planned, answer(result=["no"])) == {"right ending", "right result"}

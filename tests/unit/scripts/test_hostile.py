@@ -1,0 +1,148 @@
+"""The parts of `scripts/bench hostile`: its watch sees a stall, its neighbours count from when they were due, its
+servers and its attacker do what they are there for, and its words follow the figures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker
+from security.native.harness import Native, let_loose
+from support import settings, succeeded
+
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+from hostile import loop_watch, measure, neighbours, plain_client, stage, table  # noqa: E402
+
+sys.path.remove(str(SCRIPTS))
+
+HELD_SECONDS = 0.3
+
+
+async def test_the_watch_sees_how_long_its_loop_was_held(tmp_path: Path) -> None:
+    file = io.StringIO()
+    loop_watch.LoopWatch(file).begin(asyncio.get_running_loop())
+    begin = time.monotonic()
+    await asyncio.sleep(0.02)
+    time.sleep(HELD_SECONDS)  # noqa: ASYNC251 - the very point
+    await asyncio.sleep(0.02)
+    end = time.monotonic()
+    written = tmp_path / "stalls"
+    written.write_text(file.getvalue(), "ascii")
+    longest = max(stall.seconds for stall in loop_watch.stalls(written, begin, end))
+    assert longest > HELD_SECONDS / 2
+    assert loop_watch.stalls(written, end + 1, end + 2) == []
+
+
+@contextlib.contextmanager
+def slow_once() -> Generator[int]:
+    """The port of a server that answers every run rightly, after its first has held all for `HELD_SECONDS`."""
+    asked = threading.Event()
+    free = threading.Event()
+    response = {"result": {"structuredContent": {"result": 1, "diagnostics": []}}}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if not asked.is_set():
+                asked.set()
+                time.sleep(HELD_SECONDS)
+                free.set()
+            free.wait()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(response).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Says nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the neighbours have addresses of 127.0.1.0/24"
+)
+def test_neighbours_count_from_when_a_run_was_due() -> None:
+    with slow_once() as port:
+        found = neighbours.visit(port, "token", runs=12, rate=100.0)
+    assert (found.took.count, found.failures, found.unsent) == (12, [], 0)
+    # Four were sent and held; those that were due meanwhile have waited as well, though their answers came at once.
+    waited = [ms for ms in (found.took.at(percentile) for percentile in (25, 50, 75)) if ms > 100]
+    assert len(waited) == 3, found.as_json()
+    assert found.sent.at(50) < found.took.at(50)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http", "sse"])
+async def test_a_hostile_server_is_one_and_gives_what_it_is_asked_for(transport: str, tmp_path: Path) -> None:
+    code = """
+        import * as evil from "@codemode/servers/evil";
+        await evil.take({ values: [1, 2] });
+        globalThis.__codemode_result__ = (await evil.results({})).rows.length;
+    """
+    with stage.upstream(transport, tmp_path / "go", "--bytes", "30000") as entry:
+        async with Broker(
+            settings(tmp_path / "state", {"evil": entry}, pool={"warm": 1}, isolation="off")
+        ) as broker:
+            await broker.settled()
+            assert succeeded(await broker.run(code)) == 10_000
+
+
+async def test_the_attacker_sends_notices_of_the_size_it_is_told(native_workers: Native) -> None:
+    _, owner = await let_loose(("notices", 2, 3_001))
+    await owner.end()
+    notices = [body for header, body in owner.said if header["t"] == "notice"]
+    assert [json.loads(body) for body in notices] == [[[]] * 1_000] * 2
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_response_is_found_in_json_and_in_events(events: bool) -> None:
+    data = json.dumps({"result": {"structuredContent": {"result": 3}}}).encode()
+    body = b"event: message\r\ndata: " + data + b"\r\n\r\n" if events else data
+    assert plain_client.response_in(body) == {"result": 3}
+    with pytest.raises(ValueError, match="no response"):
+        plain_client.response_in(b'{"error": {}}')
+
+
+def test_words_follow_the_figures() -> None:
+    good = {"p99_ms": 60.0, "stall_ms": 100.0, "peak_mib": {"broker": 399.0}}
+    assert set(measure.verdicts(good, 0, 0).values()) == {"met"}
+    assert list(measure.verdicts(good, 0, 1).values()) == ["not met", "met", "met"]
+    bad = {"p99_ms": 61.0, "stall_ms": 101.0, "peak_mib": {"broker": 400.0}}
+    assert set(measure.verdicts(bad, 0, 0).values()) == {"not met"}
+
+
+def test_the_table_has_a_row_for_each_workload() -> None:
+    figures = dict.fromkeys(("p50_ms", "p99_ms", "max_ms", "stall_ms", "stall_cpu_ms", "broker_cpu_s"), 1.5)
+    watched = {**figures, "failed": 0, "unsent": 2, "peak_mib": {"broker": 90.4, "host": 40.0}}
+    billed = {
+        "runs": 3,
+        "cpu_ms": 7,
+        "wall_ms": 9,
+        "peak_mib": 30.0,
+        "endings": {"result": 3},
+        "unfinished": 0,
+    }
+    about = dict.fromkeys(("cores", "memory_gib", "system", "python", "deno", "load_average_before"), "?")
+    row = {"workload": "w", "says": "s", "alone": watched, "beside": watched, "billed": billed}
+    row["targets"] = {"broker under 400 MiB": "met"}
+    result = {"machine": {**about, "date": "2026-01-01T00"}, "runs": 5, "workloads": [row]}
+    text = table.markdown({**result, "left_out": ["x: no compiler"], "not_measured": []})
+    assert "| `w` | 1.5 (1.5) |" in text and "0 (0), 2 unsent" in text and "90 (90)" in text
+    assert "7 ms CPU, 30 MiB for 3 runs of 3.0 s: 3 result" in text and "- left out: x: no compiler" in text
