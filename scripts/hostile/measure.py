@@ -13,7 +13,7 @@ from hostile import neighbours
 from hostile.loop_watch import Stall, stalls
 from hostile.roles import BROKER, Memory
 from hostile.stage import Stage, stage
-from hostile.workloads import PAUSE_SECONDS, Workload
+from hostile.workloads import PAUSE_SECONDS, Workload, stand_by
 from security.native.harness import Native
 
 RATE: Final = 10.0
@@ -48,8 +48,14 @@ def measure(workload: Workload, native: Native | None, *, runs: int, say: Callab
             alone, alone_row = _watched(found, runs // 2)
             say(f"{workload.name}: beside {workload.says}")
             attackers = [
-                threading.Thread(target=_again, args=(workload, found), daemon=True)
-                for _ in range(workload.attackers)
+                *(
+                    threading.Thread(target=stand_by, args=(found, f"127.0.3.{number + 1}"), daemon=True)
+                    for number in range(workload.bystanders)
+                ),
+                *(
+                    threading.Thread(target=_again, args=(workload, found), daemon=True)
+                    for _ in range(workload.attackers)
+                ),
             ]
             for attacker in attackers:
                 attacker.start()

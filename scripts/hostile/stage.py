@@ -103,6 +103,19 @@ class Stage:
             self.bill.endings[ending] += 1
         return ending
 
+    def honest(self, code: str, address: str) -> str:
+        """How a run of another client ends."""
+        try:
+            return _ending(plain_client.call(self.port, self.token, code, address=address))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return type(error).__name__
+
+    def note(self, what: str, ending: str) -> None:
+        """Counts an ending beside the bill."""
+        with self._lock:
+            endings: Counter[str] = self.bill.notes.setdefault(what, Counter())
+            endings[ending] += 1
+
     def cpu_seconds(self) -> float:
         """CPU time of the broker so far."""
         times = psutil.Process(self.pid).cpu_times()
@@ -139,7 +152,9 @@ def upstream(transport: str, go: Path, *arguments: str) -> Generator[dict[str, A
 
 
 @contextlib.contextmanager
-def stage(folder: Path, servers: Mapping[str, Any], go: Path, native: Native | None) -> Generator[Stage]:
+def stage(
+    folder: Path, servers: Mapping[str, Any], cellblock: Mapping[str, Any], go: Path, native: Native | None
+) -> Generator[Stage]:
     """Serves over HTTP on a free port of the loopback; at the end the daemon is stopped, and killed if it must be.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from hostile.roles import BROKER
 
@@ -44,13 +44,14 @@ def _row(row: Row) -> str:
     others = ", ".join(f"{role} {size:.0f}" for role, size in beside["peak_mib"].items() if role != BROKER)
     endings = ", ".join(f"{count} {how}" for how, count in billed["endings"].items())
     each = billed["wall_ms"] / max(1, billed["runs"]) / 1000
-    bill = f"{billed['cpu_ms']} ms CPU, {billed['peak_mib']:.0f} MiB for {billed['runs']} runs of {each:.1f} s: {endings}"
+    used = f"{billed['cpu_ms']} ms CPU, {billed['peak_mib']:.0f} MiB"
+    bill = f"{used} for {billed['runs']} runs of {each:.1f} s: {endings}"
     notes = {
         key: value
         for key, value in billed.items()
         if key not in ("runs", "cpu_ms", "wall_ms", "peak_mib", "endings") and value
     }
-    more = "".join(f"; {key.replace('_', ' ')} {value}" for key, value in notes.items())
+    more = "".join(f"; {key.replace('_', ' ')}: {_shown(value)}" for key, value in notes.items())
     cells = [
         f"`{row['workload']}`",
         both("p50_ms"),
@@ -66,3 +67,10 @@ def _row(row: Row) -> str:
         ", ".join(f"{name}: {word}" for name, word in row["targets"].items()),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    endings = cast("dict[str, int]", value)
+    return ", ".join(f"{count} {how}" for how, count in endings.items())

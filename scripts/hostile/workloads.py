@@ -37,6 +37,9 @@ class Workload:
     servers: Servers
     attackers: int = 1
     cellblock: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    bystanders: int = 0
+    """Honest clients whose runs hold some memory for some time (see `stand_by`)."""
+
     native: bool = False
     """Whether it needs the native attacker in the place of some workers."""
 
@@ -196,6 +199,20 @@ def _native(*programs: str, limits: Mapping[str, int] | None = None) -> Callable
     return attack
 
 
+HOLDS: Final = f"""
+const held = new Uint8Array({200 * MIB}).fill(1);
+await new Promise((go) => setTimeout(go, 2_000));
+globalThis.__codemode_result__ = held.at(-1);
+"""
+
+
+def stand_by(stage: Stage, address: str) -> None:
+    """Makes honest runs of 200 MiB and 2 s, well within their limits, until the stage is over; how they end is noted."""
+    while not stage.over.is_set():
+        ending = stage.honest(HOLDS, address)
+        stage.note("bystanders", ending)
+
+
 FLOOD: Final = ("--most", "60")
 
 WORKLOADS: Final = [
@@ -228,6 +245,7 @@ WORKLOADS: Final = [
         _native(*BY_MEMORY, limits=MEMORY_LIMITS),
         no_servers,
         attackers=4,
+        bystanders=3,
         cellblock={"pool": {"total_memory_bytes": TOTAL_BYTES}},
         native=True,
     ),

@@ -134,7 +134,7 @@ def test_the_table_has_a_row_for_each_workload() -> None:
     billed = {
         "runs": 3,
         "cpu_ms": 7,
-        "wall_ms": 9,
+        "wall_ms": 9_000,
         "peak_mib": 30.0,
         "endings": {"result": 3},
         "unfinished": 0,
