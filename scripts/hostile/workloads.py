@@ -207,7 +207,7 @@ globalThis.__codemode_result__ = held.at(-1);
 
 
 def stand_by(stage: Stage, address: str) -> None:
-    """Makes honest runs of 200 MiB and 2 s, well within their limits, until the stage is over; how they end is noted."""
+    """Makes honest runs of 200 MiB and 2 s, within their limits, until the stage is over; how they end is noted."""
     while not stage.over.is_set():
         ending = stage.honest(HOLDS, address)
         stage.note("bystanders", ending)

@@ -207,7 +207,7 @@ INVARIANTS: Final = {
     "counts of the diagnostic": "completed + in flight + not started are all calls; the ledgers agree",
     "maxToolCalls": "no run has more calls in the ledgers than it was given",
     "no leaked process": "after the load and after the end, no process is left that should not be",
-    "no leaked descriptor": "broker and host have as many descriptors of each kind as at rest before the load",
+    "no leaked descriptor": "broker and host have no more descriptors of any kind than at rest before the load",
     "no leaked file": "nothing in TMPDIR, HOME and the working directory, and no socket, after the end",
     "memory does not grow": "resident memory of broker and host does not rise steadily, and stays under 512 MiB",
     "clean logs": "no traceback in the logs of broker and host, nothing on stdout that is no message",
