@@ -23,7 +23,8 @@ LINE_CAP_BYTES: Final = 128 * 1024 * 1024
 """A result of 16 MiB comes twice in one line, as text and as structure, escaped."""
 
 START_BOUND_SECONDS: Final = 60.0
-STOP_BOUND_SECONDS: Final = 30.0
+STOP_BOUND_SECONDS: Final = 60.0
+"""The daemon lets runs in flight go on for 30 s (`http.drain_ms`)."""
 
 
 class Cellblock:
