@@ -350,12 +350,7 @@ class Broker:
         workers = self._workers = await start_workers(self._settings, log_dir, stack)
         checker = None
         if section.typecheck != "off":
-            checker = TypeChecker(
-                section.isolation.mode,
-                seccomp=section.isolation.seccomp,
-                outputs=self._outputs,
-                revision=lambda: known.revision,
-            )
+            checker = TypeChecker(section.isolation, outputs=self._outputs, revision=lambda: known.revision)
             stack.push_async_callback(checker.close)
             if section.typecheck == "before":
                 checker.warm_up()

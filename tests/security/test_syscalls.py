@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.model import Catalog
+from cellblock.config import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
 from cellblock_worker import bubblewrap, confinement, syscall_lists
@@ -78,7 +79,7 @@ async def test_a_call_that_is_on_no_list_is_seen(traced: Any, monkeypatch: pytes
 @pytest.mark.skipif(compiler.why_absent() is not None, reason="the build has brought no TypeScript compiler")
 async def test_what_the_compiler_calls_is_on_its_list(traced: Any) -> None:
     assert syscall_lists.is_traced("tsc", compiler.version()), "trace this compiler: scripts/trace_syscalls"
-    checker = TypeChecker("required")
+    checker = TypeChecker(IsolationSettings(mode="required"))
     try:
         checked = await checker.check(
             "notThere(1); globalThis.__codemode_result__ = 1;",

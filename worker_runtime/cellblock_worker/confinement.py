@@ -37,6 +37,8 @@ Isolation = Literal["required", "auto", "off"]
 """Whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either; where
 it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
 
+Seccomp = syscall_lists.Mode
+
 DENO_FLAGS: Final = (
     "run",
     "--quiet",
@@ -166,9 +168,7 @@ def works_without_network() -> bool:
     return found.prefix is not None
 
 
-def use_isolation(
-    isolation: Isolation, *, seccomp: syscall_lists.Mode = "enforce", has_network: bool = True
-) -> None:
+def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_network: bool = True) -> None:
     """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
 
     Args:

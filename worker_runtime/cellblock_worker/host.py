@@ -14,7 +14,7 @@ from typing import Final, Literal
 import zmq
 from pydantic import BaseModel, ConfigDict, Field
 
-from cellblock_worker import confinement, protocol, syscall_lists
+from cellblock_worker import confinement, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.launching import Launcher
@@ -79,7 +79,7 @@ class HostConfig(BaseModel):
     max_old_space_mb: int = Field(ge=16)
     total_memory_bytes: int | None = Field(default=None, ge=1)
     isolation: confinement.Isolation = "auto"
-    seccomp: syscall_lists.Mode = "enforce"
+    seccomp: confinement.Seccomp = "enforce"
     realtime: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "warning"
 

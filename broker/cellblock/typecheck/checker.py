@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.outputs import OutputLookup, stated_output
+from cellblock.config_isolation import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import Declarations, TooLarge
 from cellblock.typecheck.documents import WarmSession
@@ -61,12 +62,14 @@ class Checked:
     gave_up: str | None = None
 
 
+_DEFAULT: Final = IsolationSettings()
+
+
 class TypeChecker:
     """Owns at most one compiler.
 
     Args:
-        isolation: Whether bubblewrap must, may or must not be around it.
-        seccomp: Whether system calls that it was not seen to need are refused there, or only logged.
+        isolation: Whether bubblewrap must, may or must not be around it, and what its filter does.
         folder: Where the build has put the compiler.
         outputs: What is known of the tools' outputs; scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
@@ -74,21 +77,20 @@ class TypeChecker:
 
     def __init__(
         self,
-        isolation: Literal["required", "auto", "off"] = "auto",
+        isolation: IsolationSettings = _DEFAULT,
         *,
-        seccomp: Literal["enforce", "log"] = "enforce",
         folder: Path = compiler.FOLDER,
         outputs: OutputLookup = stated_output,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._isolation = isolation
-        self._seccomp: Literal["enforce", "log"] = seccomp
+        self._isolation = isolation.mode
+        self._seccomp = isolation.seccomp
         self._folder = folder
         self._declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
         self._session: WarmSession | None = None
         self._starting: asyncio.Task[WarmSession] | None = None
-        self._wrapping: bool | None = False if isolation == "off" else None
+        self._wrapping: bool | None = False if isolation.mode == "off" else None
         self._idle: asyncio.TimerHandle | None = None
         self._dying: set[asyncio.Task[None]] = set()
         self._closed = False
