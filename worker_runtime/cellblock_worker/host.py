@@ -186,8 +186,7 @@ class Host:
         if self._workers:
             self._all_gone.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_BOUND_SECONDS):
-                    await self._all_gone.wait()
+                await asyncio.wait_for(self._all_gone.wait(), STOP_BOUND_SECONDS)
         self._socket.close(linger_ms=FAREWELL_MS)
         self._wire.close()
         self._first_place.close()

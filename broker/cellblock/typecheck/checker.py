@@ -83,8 +83,7 @@ class TypeChecker:
         outputs: OutputLookup = stated_output,
         revision: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._isolation = isolation.mode
-        self._seccomp = isolation.seccomp
+        self._isolation = isolation
         self._folder = folder
         self._declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
@@ -99,7 +98,7 @@ class TypeChecker:
     def unavailable(self) -> str | None:
         """Why nothing can be checked here, or None."""
         absent = compiler.why_absent(self._folder)
-        if absent is None and self._isolation == "required" and not compiler.can_wrap():
+        if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"
         return absent
 
@@ -267,7 +266,7 @@ class TypeChecker:
                 warm = await self._started_session(wrapped=True)
             except SessionLost:
                 # Where bubblewrap has worked once, a failure is none of its own, and no reason to go without.
-                if self._isolation == "required" or self._wrapping:
+                if self._isolation.mode == "required" or self._wrapping:
                     raise
             else:
                 self._wrapping = True
@@ -281,7 +280,7 @@ class TypeChecker:
     async def _started_session(self, *, wrapped: bool) -> WarmSession:
         try:
             session = CompilerSession(
-                compiler.launch(wrapped=wrapped, seccomp=self._seccomp, folder=self._folder)
+                compiler.launch(wrapped=wrapped, seccomp=self._isolation.seccomp, folder=self._folder)
             )
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
