@@ -1,6 +1,6 @@
 """Which system calls workers and the type checker's compiler make, and which of them their lists do not have.
 
-    scripts/trace_syscalls                     a few scripts that need much, on one core and on all
+    scripts/trace_syscalls                     the workers of tests that need much, on one core and on all
     scripts/trace_syscalls tests/conformance   the workers of these tests; what is given goes to pytest
     scripts/trace_syscalls --all …             every call, not only those that are not on a list
     scripts/trace_syscalls --check …           exit code 1 if a call is not on its list
@@ -39,7 +39,14 @@ from cellblock_worker import bubblewrap, seccomp, syscall_lists
 from cellblock_worker.syscalls import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-DEFAULT: Final = ["tests/security/test_syscalls.py", "tests/conformance"]
+DEFAULT: Final = [
+    "tests/conformance",
+    "tests/integration/test_typecheck.py",
+    "tests/integration/test_caps.py",
+]
+
+LEFT_OUT: Final = ("tests/security/native", "tests/security/test_syscalls.py")
+"""A program that is not Deno, and a tracer of its own."""
 
 _RECEIVE: Final = 0xC0502100
 _SEND: Final = 0xC0182101
@@ -88,7 +95,7 @@ ARGUMENTS: Final[dict[str, tuple[int, ...]]] = {
 }
 """The arguments that are told of a call: those that say what it does."""
 
-ALTERED_PIN: Final = {"prlimit64": 2}
+NULL_OR_NOT: Final = {"prlimit64": 2}
 """Arguments of which is only told whether they are null."""
 
 STARTER: Final = """#!{python} -IS
@@ -215,8 +222,8 @@ class Tracer(threading.Thread):
             self._programs[listener, pid] = program
         name = self._names.get(number, str(number))
         told = tuple(arguments[index] & 0xFFFFFFFF for index in ARGUMENTS.get(name, ()))
-        if name in ALTERED_PIN:
-            told = (int(arguments[ALTERED_PIN[name]] != 0),)
+        if name in NULL_OR_NOT:
+            told = (int(arguments[NULL_OR_NOT[name]] != 0),)
         if name in syscall_lists.REFUSED:
             return errno.EPERM
         if name in syscall_lists.OTHER_ERRNO:
@@ -267,7 +274,8 @@ def tracing(*, of_all: bool = False) -> Generator[tuple[Tracer, dict[str, str]]]
 
 def trace(arguments: list[str], *, of_all: bool, one_core: bool) -> Counter[Seen]:
     """What the workers of a run of pytest call; its own verdict is only told."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    left_out = [f"--ignore={name}" for name in LEFT_OUT]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *left_out, *arguments]
     core = min(os.sched_getaffinity(0))
     with tracing(of_all=of_all) as (tracer, environment):
         started = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -41,7 +41,8 @@ _NEW_NAMESPACES: Final = 0x7E020080
 _MAP_KIND: Final = 0x2F | 0x100 | 0x2000 | 0x40000
 _MAP_KINDS: Final = (0x22, 0x02, 0x01)
 
-# What reads and waits, and what belongs to the process itself.
+# What reads and waits, and what belongs to the process itself. Beside what was traced: what the vDSO falls back to on
+# machines without a usable clock, and what aarch64 and other releases of glibc call in its place.
 _COMMON: Final = (
     "read", "write", "close", "mprotect", "munmap", "brk", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
     "sigaltstack", "sched_yield", "sched_getaffinity", "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres",
