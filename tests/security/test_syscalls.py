@@ -35,7 +35,7 @@ await Promise.all([1, 2, 3].map(async (n) => { await null; return hot(n * 300_00
 await new Promise((resolve) => setTimeout(resolve, 3));
 globalThis.__codemode_result__ = structuredClone({ sum: hot(1e6), size: random.length, kept: kept.length });
 """
-TOO_MUCH = "const kept = []; for (let i = 0; ; i++) kept.push({ i, list: [i] });"
+TOO_MUCH = "const kept = []; for (let i = 0; ; i++) kept.push('x'.repeat(100_000) + i, new Uint8Array(65_536).fill(1));"
 CRASH = "const deep = () => [deep()]; deep();"
 
 
