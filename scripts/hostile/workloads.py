@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cellblock_worker.frames import encode_frame
 from hostile.hostile_server import boxes
+from hostile.neighbours import NATIVE
 from hostile.plain_client import request_body
 from hostile.stage import ATTACKER, MISSED, Stage, upstream
 from security.native.harness import steps
@@ -210,7 +211,8 @@ def stand_by(stage: Stage, address: str) -> None:
     """Makes honest runs of 200 MiB and 2 s, within their limits, until the stage is over; how they end is noted."""
     while not stage.over.is_set():
         ending = stage.honest(HOLDS, address)
-        stage.note("bystanders", ending)
+        if NATIVE not in ending:
+            stage.note("bystanders", ending)
 
 
 FLOOD: Final = ("--most", "60")
