@@ -20,16 +20,16 @@ from typing import Any, Final
 import zmq
 from pydantic import ValidationError
 
-from cellblock_worker import cgroup, network, seccomp
+from cellblock_worker import network, seccomp
 from cellblock_worker.confinement import (
     IsolationUnavailable,
-    use_cgroup,
     use_isolation,
     works_without_network,
 )
 from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, ipc_folder
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.host_groups import in_groups
 from cellblock_worker.lifetime import die_with_parent
 from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
@@ -107,14 +107,13 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # What is loaded by now stays: no collection need go through it in the middle of a run.
     gc.freeze()
-    membership = _enter_cgroup(config) if config.isolation != "off" else None
     try:
-        use_cgroup(membership)
-        has_network = not _leave_network(config)
-        use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
-        if orphans := end_orphans():
-            logger.info("ended %d half-started workers of a host that was killed", len(orphans))
-        asyncio.run(serve(config))
+        with in_groups(config):
+            has_network = not _leave_network(config)
+            use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
+            if orphans := end_orphans():
+                logger.info("ended %d workers that a host had left which was killed", len(orphans))
+            asyncio.run(serve(config))
     except EndpointError as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
@@ -126,9 +125,6 @@ def main() -> int:
     except OSError as error:
         logger.error("the host cannot start now: %s", error)
         return EXIT_FAILED
-    finally:
-        if membership is not None:
-            membership.leave()
     return 0
 
 
@@ -138,17 +134,6 @@ def _leave_network(config: HostConfig) -> bool:
         # Workers that can make sockets would find each other in a namespace that they share.
         return False
     return network.leave(config.connect, works_without_network)
-
-
-def _enter_cgroup(config: HostConfig) -> cgroup.Membership:
-    caps = cgroup.caps_for(
-        capacity=config.capacity,
-        warm=max(config.warm, config.max_warm),
-        boot_parallel=config.boot_parallel,
-        memory_bytes=config.max_old_space_mb * cgroup.MIB,
-        total_bytes=config.total_memory_bytes,
-    )
-    return cgroup.enter(caps)
 
 
 if __name__ == "__main__":

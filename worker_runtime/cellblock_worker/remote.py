@@ -26,6 +26,7 @@ from cellblock_worker.curve import DialKeys
 from cellblock_worker.deno_dir import DenoDir
 from cellblock_worker.endpoints import EndpointError, check_tcp
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.host_groups import in_groups
 from cellblock_worker.keys import KeyFileError, parse_public_key, read_key_file
 from cellblock_worker.orphans import end_orphans
 from cellblock_worker.selftest import SelfTestFailed, run_selftest
@@ -260,9 +261,10 @@ def main(arguments: Sequence[str]) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        use_isolation(config.isolation, seccomp=config.seccomp)
-        end_orphans()
-        asyncio.run(serve(config, keys))
+        with in_groups(config):
+            use_isolation(config.isolation, seccomp=config.seccomp)
+            end_orphans()
+            asyncio.run(serve(config, keys))
     except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
         sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")
         return EXIT_REFUSED

@@ -69,7 +69,7 @@ async def test_a_cancelled_caller_leaves_none_behind(tmp_path: Path) -> None:
 async def test_its_descriptors_are_closed_even_when_it_cannot_be_started() -> None:
     reader, writer = os.pipe()
     with pytest.raises(OSError, match="no-such-program"):
-        await run_once(Launch(["/no-such-program"], (reader,)), BOUND)
+        await run_once(Launch(["/no-such-program"], (reader,), wrapped=True), BOUND)
     os.close(writer)
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(reader)

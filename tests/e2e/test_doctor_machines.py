@@ -1,0 +1,96 @@
+"""What `cellblock doctor` says of the cgroups on machines as they are: of root, of another user, without any."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import CELLBLOCK
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="cgroups are Linux's")
+
+READ_ONLY = """
+while read -r _ _ _ _ point _ rest; do
+    case "$rest" in *"- cgroup "*|*"- cgroup2 "*) mount -o remount,bind,ro "$point" || exit 99;; esac
+done </proc/self/mountinfo
+exec "$@"
+"""
+"""As in a container: the hierarchies are there, and are not this process's to change."""
+
+ANOTHER = 65534
+
+
+def doctor(*before: str, state_dir: Path, isolation: str = "auto") -> dict[str, Any]:
+    """The report of a `cellblock doctor` that another program starts."""
+    config = state_dir.parent / f"{isolation}.json"
+    config.write_text(
+        json.dumps({"cellblock": {"isolation": isolation, "typecheck": "off"}}), encoding="utf-8"
+    )
+    words = [
+        *before,
+        str(CELLBLOCK),
+        "doctor",
+        "--json",
+        "--config",
+        str(config),
+        "--state-dir",
+        str(state_dir),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def about_groups(report: dict[str, Any], part: str) -> list[str]:
+    return [text for text in report[part] if text.startswith("cgroup")]
+
+
+def refused(*words: str) -> bool:
+    return subprocess.run(words, capture_output=True, timeout=30).returncode != 0
+
+
+def test_who_can_write_them_has_one_for_each_worker(tmp_path: Path) -> None:
+    report = doctor(state_dir=tmp_path / "state")
+    [*kept] = about_groups(report, "layers")
+    if not kept:
+        pytest.skip(f"no cgroup can be made here: {report['missing']}")
+    for text in kept:
+        assert "each worker has one of its own" in text
+    kept_names = " ".join(text.partition(":")[0] for text in kept)
+    assert about_groups(report, "missing") == [] or "memory" not in kept_names or "pids" not in kept_names
+
+
+def test_where_none_can_be_written_it_says_what_is_left_open(tmp_path: Path) -> None:
+    wrapped = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"]
+    if refused(*wrapped, "true"):
+        pytest.skip("this user cannot mount anything")
+    report = doctor(*wrapped, state_dir=tmp_path / "state", isolation="required")
+    assert report["ok"] and about_groups(report, "layers") == []
+    [missing] = about_groups(report, "missing")
+    assert missing.startswith("cgroup (memory, pids): ")
+    assert "bounded only as far as its address space and the seccomp filter go" in missing
+    assert "Delegate=yes" in missing
+
+
+def test_another_user_has_none_unless_they_are_given_to_it(tmp_path: Path) -> None:
+    as_other = ["setpriv", f"--reuid={ANOTHER}", f"--regid={ANOTHER}", "--clear-groups"]
+    as_other += ["env", f"HOME={tmp_path}"]
+    if refused(*as_other, str(CELLBLOCK), "--version"):
+        pytest.skip(
+            "this process cannot become another user, or the checkout and its Python are this user's alone"
+        )
+    for folder in (tmp_path, tmp_path.parent):
+        folder.chmod(0o755)
+    state = tmp_path / "state"
+    state.mkdir()
+    shutil.chown(state, ANOTHER, ANOTHER)
+    report = doctor(*as_other, state_dir=state)
+    assert report["ok"] and about_groups(report, "layers") == []
+    [missing] = about_groups(report, "missing")
+    assert missing.startswith("cgroup (memory, pids): ") and "Permission denied" in missing
