@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -103,6 +104,23 @@ def test_the_group_of_a_host_that_was_killed_is_removed_by_the_next_and_one_in_u
         assert not any(Path(path).exists() for path in dead["paths"])
         assert all(Path(path).exists() for path in living["paths"])
         following.communicate("", timeout=30)
+
+
+def test_what_a_killed_host_left_running_is_ended_by_the_next(
+    entered: tuple[subprocess.Popen[str], dict[str, Any]],
+) -> None:
+    with host_in_a_group() as (killed, dead), subprocess.Popen(["sleep", "600"]) as left:
+        for path in dead["paths"]:
+            own = Path(path) / "worker-1"
+            own.mkdir()
+            (own / "cgroup.procs").write_text(str(left.pid))
+        killed.kill()
+        killed.wait()
+        assert left.poll() is None
+        with host_in_a_group() as (following, _):
+            assert left.wait(timeout=60) == -signal.SIGKILL
+            assert not any(Path(path).exists() for path in dead["paths"])
+            following.communicate("", timeout=60)
 
 
 def test_a_machine_without_cgroups_says_so_and_how_to_get_them(tmp_path: Path) -> None:
