@@ -16,8 +16,8 @@ class IsolationSettings(Section):
 
     mode: IsolationMode = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
-    start without. A cgroup around all workers together is used with both where there is one, and demanded by neither:
-    what one worker may take is kept without it. `off` uses neither namespaces nor cgroup."""
+    start without. Cgroups, one for each worker and one around all, are used with both where they can be had, and
+    demanded by neither: without, a script's data is capped all the same. `off` uses neither namespaces nor cgroups."""
 
     seccomp: Literal["enforce", "log"] = "enforce"
     """What becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and the
