@@ -29,6 +29,9 @@ logger = logging.getLogger("cellblock.host")
 HELLO_BOUND_SECONDS: Final = 10.0
 """For the launcher's first child; Python starts in about 15 ms."""
 
+ANSWER_BOUND_SECONDS: Final = 10.0
+"""From an order to its answer, which takes about a millisecond; a worker's boot has as long."""
+
 END_BOUND_SECONDS: Final = 2.0
 """From the end of the socket to the launcher's exit; it takes well under a millisecond."""
 
@@ -83,7 +86,7 @@ class Launcher:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
-        self._waiting: deque[Answer] = deque()
+        self._waiting: deque[tuple[Answer, asyncio.TimerHandle]] = deque()
         self._watched: set[int] = set()
         self._alone = not lifetime.LINUX or not HAS_PIDFD
 
@@ -107,7 +110,8 @@ class Launcher:
             asyncio.get_running_loop().call_soon(answer, started)
             return
         self._send(_written(order), [*streams, *order.fds])
-        self._waiting.append(answer)
+        overdue = asyncio.get_running_loop().call_later(ANSWER_BOUND_SECONDS, self._give_up, self._process)
+        self._waiting.append((answer, overdue))
 
     def watch(self, pidfd: int) -> None:
         """Until `unwatch`, the process is to be killed when this one is gone, whatever it does. Raises OSError."""
@@ -122,6 +126,8 @@ class Launcher:
     def close(self) -> None:
         """Ends the launcher, and with it whatever it has started that still lives."""
         process, self._process = self._process, None
+        for _, overdue in self._waiting:
+            overdue.cancel()
         self._shut()
         if process is not None:
             try:
@@ -195,10 +201,18 @@ class Launcher:
             logger.error("the launcher is gone: %s", error)
             waiting, self._waiting = self._waiting, deque()
             self.close()
-            for each in waiting:
+            for each, overdue in waiting:
+                overdue.cancel()
                 each(OSError(errno.EIO, "the launcher is gone"))
             return
-        self._waiting.popleft()(answer)
+        each, overdue = self._waiting.popleft()
+        overdue.cancel()
+        each(answer)
+
+    def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
+        """Ends one that does not answer: its orders are answered then, and the next one makes another."""
+        if process is not None and process is self._process:
+            process.kill()
 
     def _shut(self) -> None:
         if self._channel is not None:
