@@ -52,6 +52,7 @@ class Order:
         guarded: Whether it is to ask for PDEATHSIG and no_new_privs.
         entries: Files of v1 cgroups that take a thread.
         group: Folder of the v2 cgroup that it is born in, or nothing.
+        preexec: Runs in the child when there is no launcher.
     """
 
     command: Sequence[str]
@@ -60,6 +61,7 @@ class Order:
     guarded: bool = False
     entries: tuple[str, ...] = ()
     group: str = ""
+    preexec: Callable[[], None] | None = None
 
     @property
     def in_groups(self) -> bool:
@@ -81,14 +83,17 @@ class Launcher:
     """Owns the launcher process, which is there from the first order on, and is replaced when it ends.
 
     All methods belong to the event loop's thread, which must be the process's first: its children die with it.
+
+    Args:
+        alone: Whether to do without that process, for one child that need not be started quickly.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._waiting: deque[tuple[Answer, asyncio.TimerHandle]] = deque()
         self._watched: set[int] = set()
-        self._alone = not lifetime.LINUX or not HAS_PIDFD
+        self._alone = alone or not lifetime.LINUX or not HAS_PIDFD
 
     @property
     def pid(self) -> int | None:
@@ -260,7 +265,7 @@ def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSErr
             stdout=streams[1],
             stderr=streams[2],
             start_new_session=True,
-            preexec_fn=lifetime.child_setup() if order.guarded else None,
+            preexec_fn=lifetime.child_setup() if order.guarded else order.preexec,
             pass_fds=order.fds,
         )
     except OSError as error:

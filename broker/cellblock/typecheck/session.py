@@ -10,6 +10,7 @@ from cellblock.typecheck import compiler
 from cellblock.typecheck.lsp import Decoder, FramingError, encode
 from cellblock_worker import bubblewrap
 from cellblock_worker.deno_process import DenoProcess
+from cellblock_worker.launching import Launcher, Order
 
 logger = logging.getLogger("cellblock.typecheck")
 
@@ -43,14 +44,8 @@ class CompilerSession:
         self._lost: str | None = None
         self._exited = asyncio.Event()
         try:
-            self._process = DenoProcess(
-                launch.argv,
-                launch.env,
-                self,
-                preexec=launch.preexec,
-                pass_fds=launch.fds,
-                max_unsent_bytes=MAX_UNSENT_BYTES,
-            )
+            order = Order(launch.argv, launch.env, launch.fds, preexec=launch.preexec)
+            self._process = DenoProcess(Launcher(alone=True), order, self, max_unsent_bytes=MAX_UNSENT_BYTES)
         finally:
             launch.close()
 
