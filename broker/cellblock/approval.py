@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config import Settings
 from cellblock.errors import ConfigError
+from cellblock.state_dir import LOGS, prepare_state_dir
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
@@ -86,10 +87,11 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
         raise ConfigError(
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )
-    log_dir = settings.state_dir / "logs"
-    log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    prepare_state_dir(settings.state_dir)
     logins = kept_logins(section.auth, settings.state_dir)
-    registry = Registry({server: config}, (), section.upstream, log_dir=log_dir, logins=logins)
+    registry = Registry(
+        {server: config}, (), section.upstream, log_dir=settings.state_dir / LOGS, logins=logins
+    )
     registry.start()
     try:
         await registry.settled(section.upstream.connect_timeout_ms / 1000)

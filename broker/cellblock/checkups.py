@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.config import ServerConfig
+from cellblock.errors import ConfigError
+from cellblock.state_dir import check_state_dir
 from cellblock_worker.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024
@@ -94,17 +96,17 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
 def state_dir_trouble(state_dir: Path) -> str | None:
     """Why nothing can be kept in the state directory, and what to do; None when it can."""
     try:
+        check_state_dir(state_dir)
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=state_dir) as file:
             file.write(b"x")
+    except ConfigError as error:
+        return str(error)
     except OSError as error:
         return (
             f"The state directory {state_dir} cannot be written: {error.strerror}. "
             "Make it yours (chown, chmod 700), free space on its disk, or use another --state-dir."
         )
-    mode = state_dir.stat().st_mode & 0o077
-    if mode & 0o022:
-        return f"Other users may write the state directory {state_dir}. Close it: chmod 700 {state_dir}."
     return None
 
 

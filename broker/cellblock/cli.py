@@ -133,7 +133,22 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     return load_settings(parsed.config).with_state_dir(parsed.state_dir)
 
 
-@_given(lambda parsed: (_settings(parsed), cli_run.read(parsed)))
+def _with_state_dir(parsed: argparse.Namespace) -> Settings:
+    """The settings, for commands that keep something in the state directory."""
+    settings = _settings(parsed)
+    _check_state_dir(settings)
+    return settings
+
+
+def _check_state_dir(settings: Settings) -> None:
+    from cellblock.state_dir import check_state_dir
+
+    warning = check_state_dir(settings.state_dir)
+    if warning is not None:
+        sys.stderr.write(harmless(f"cellblock: warning: {warning}\n"))
+
+
+@_given(lambda parsed: (_with_state_dir(parsed), cli_run.read(parsed)))
 async def _run(parsed: argparse.Namespace, given: tuple[Settings, cli_run.Asked]) -> int:
     return EXIT_OK if await cli_run.run(parsed, *given) else EXIT_SCRIPT_ERROR
 
@@ -147,6 +162,7 @@ def _serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         return settings if parsed.http is None else settings.for_service()
 
     settings = load()
+    _check_state_dir(settings)
     if parsed.http is None:
         return _serve_stdio(parsed, settings, load, hangups)
     return _serve_http(parsed, settings, cli_http.front_of(parsed, settings), load, hangups)
@@ -212,7 +228,7 @@ async def _catalog(settings: Settings) -> tuple[Catalog, Broker]:
     return catalog, broker
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.knowledge import as_json, show_types
 
@@ -226,7 +242,7 @@ async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.cli_show import search_text
     from cellblock.knowledge import as_json, declare_found, find_tools, search_tools
@@ -249,7 +265,7 @@ async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.cli_show import tool_text
     from cellblock.knowledge import as_json, inspect_tool
@@ -264,7 +280,7 @@ async def _inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _approve(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.approval import approve
 
@@ -279,7 +295,7 @@ async def _approve(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK if done.approved or not done.differing else EXIT_SCRIPT_ERROR
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _schemas(parsed: argparse.Namespace, settings: Settings) -> int:
     async def known() -> tuple[Catalog, OutputLookup]:
         catalog, broker = await _catalog(settings)
@@ -293,7 +309,7 @@ async def _schemas(parsed: argparse.Namespace, settings: Settings) -> int:
     return EXIT_OK
 
 
-@_given(_settings)
+@_given(_with_state_dir)
 async def _auth(parsed: argparse.Namespace, settings: Settings) -> int:
     return await cli_auth.run(parsed, settings)
 

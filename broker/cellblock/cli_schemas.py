@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
@@ -80,6 +81,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs
 def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outputs: OutputLookup) -> str:
     from cellblock.knowledge import find_server
     from cellblock.schemas.overlay import ToolNotes, new_overlay, overlay_file
+    from cellblock_worker.folders import Folder, InTheWay
 
     server = find_server(catalog, parsed.server)
     file = overlay_file(settings.overlay_dir, server.config_name)
@@ -92,8 +94,13 @@ def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outp
     text = new_overlay(server.config_name, notes)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with file.open("w" if parsed.force else "x", encoding="utf-8") as written:
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if parsed.force else os.O_EXCL)
+        with Folder.named(file.parent) as folder:
+            descriptor = folder.open(file.name, flags)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
             written.write(text)
+    except InTheWay as error:
+        raise ConfigError(f"{error}.", hint="Move it away.") from None
     except FileExistsError:
         raise ConfigError(
             f"{file} is there already.", hint="Edit it, or use --force to write over it."
@@ -119,10 +126,12 @@ def _export(name: str | None, catalog: Catalog, outputs: OutputLookup) -> str:
 
 def _open(settings: Settings) -> Store:
     from cellblock.schemas.store import FILE_NAME, Store, StoreError
+    from cellblock.state_dir import prepare_state_dir
 
     path: Path = settings.state_dir / FILE_NAME
     if not path.is_file():
         raise ConfigError(f"Nothing was observed yet: there is no {path}.", hint="Check --state-dir.")
+    prepare_state_dir(settings.state_dir)
     try:
         return Store(path)
     except StoreError as error:

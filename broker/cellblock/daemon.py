@@ -23,7 +23,7 @@ from cellblock.catalog.naming import module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
-from cellblock.errors import CellblockError, ConfigError, HostUnavailable
+from cellblock.errors import CellblockError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
 from cellblock.execution.request import request_of
@@ -36,6 +36,7 @@ from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.store import FILE_NAME
+from cellblock.state_dir import LOGS, prepare_state_dir
 from cellblock.telemetry.facts import BrokerFacts
 from cellblock.telemetry.watchers import start_watchers
 from cellblock.typecheck.checker import TypeChecker
@@ -328,8 +329,8 @@ class Broker:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         section = self._settings.cellblock
         state_dir = self._settings.state_dir
-        log_dir = state_dir / "logs"
-        _make_private(state_dir, log_dir)
+        prepare_state_dir(state_dir)
+        log_dir = state_dir / LOGS
         start_watchers(self._settings, self.events, stack, version=__version__)
         overlays = load_overlays(self._settings)
         self._learner = self._start_learner(stack)
@@ -387,13 +388,3 @@ class Broker:
 
 def _policy(settings: Settings) -> Policy:
     return Policy(settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values())
-
-
-def _make_private(*directories: Path) -> None:
-    for directory in directories:
-        try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise ConfigError(
-                f"The state directory {directory} cannot be made: {error}.", hint="Use another --state-dir."
-            ) from None

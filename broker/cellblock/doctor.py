@@ -16,6 +16,7 @@ from cellblock.checkups import deno_trouble, fix_of, isolation_fix, low_disk, st
 from cellblock.checkups_daemon import certificate_state, daemon_state, token_trouble
 from cellblock.daemon import Broker
 from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.state_dir import LOGS, check_state_dir
 from cellblock.terminal import Painter
 from cellblock.typecheck import compiler
 from cellblock.upstream.stderr_log import upstream_log
@@ -128,8 +129,8 @@ async def examine(
     if trouble is not None:
         report.problems.append(trouble)
         return report
-    low = low_disk(settings.state_dir)
-    report.warnings += [low] if low else []
+    shared, low = check_state_dir(settings.state_dir), low_disk(settings.state_dir)
+    report.warnings += [warning for warning in (shared, low) if warning]
     token, deno = token_trouble(settings), deno_trouble()
     report.problems += [trouble for trouble in (token, deno) if trouble]
     if deno is not None:
@@ -150,7 +151,7 @@ async def examine(
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"
                 name = names.get(server_id, server_id)
-                log = upstream_log(settings.state_dir / "logs", name)
+                log = upstream_log(settings.state_dir / LOGS, name)
                 fix = fix_of(enabled.get(name), reason, log)
                 report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
             response = await broker.run(PROBE)

@@ -18,6 +18,7 @@ from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.pool.remote_hosts import listen_for_hosts
 from cellblock.socket_dir import SocketDir
+from cellblock.state_dir import HOST_LOG, SOCKET_NAME
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock_worker import realtime
@@ -35,8 +36,6 @@ ZMQ_THREADS: Final = 2
 ZMQ_START_BOUND_SECONDS: Final = 0.5
 """For them to run; it takes a fraction of a millisecond."""
 ZMQ_LOOKS: Final = 100
-
-SOCKET_NAME: Final = "hosts.sock"
 
 MIB: Final = 1024 * 1024
 
@@ -116,14 +115,14 @@ async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.Asy
         link.forget(identity)
         pool.host_gone(identity, why)
 
-    host = LocalHost(make_config, log_file=log_dir / "host.log", on_starting=link.expect, on_exit=on_exit)
+    host = LocalHost(make_config, log_file=log_dir / HOST_LOG, on_starting=link.expect, on_exit=on_exit)
     stack.push_async_callback(host.stop)
     stack.callback(pool.close)
     silence = asyncio.create_task(_watch_silence(pool))
     stack.callback(silence.cancel)
     if section.hosts.local:
         host.start()
-        await _host_started(pool, host, log_dir / "host.log")
+        await _host_started(pool, host, log_dir / HOST_LOG)
         host.established()
     if section.hosts.listen is not None:
         remote = listen_for_hosts(section, pool)

@@ -79,7 +79,7 @@ def test_a_state_directory_that_cannot_be_written_is_a_problem(tmp_path: Path) -
     done = doctor("--json", "--state-dir", str(tmp_path / "file" / "state"))
     report = json.loads(done.stdout)
     assert done.returncode == 1
-    assert "cannot be written" in report["problems"][0] and "--state-dir" in report["problems"][0]
+    assert "cannot be used" in report["problems"][0] and "--state-dir" in report["problems"][0]
 
 
 def test_what_a_daemon_is_to_serve_with_is_looked_at(tmp_path: Path) -> None:

@@ -291,8 +291,8 @@ def test_a_broker_that_has_too_few_descriptors_to_start_says_what_to_do(tmp_path
 
 
 FULL_DISK = """
-mount -t tmpfs -o size=64k,nr_inodes="$1" none "$2" || exit 77
-mkdir "$2/logs" "$2/run" && : > "$2/logs/host.log"
+mount -t tmpfs -o mode=700,size=64k,nr_inodes="$1" none "$2" || exit 77
+mkdir -m 700 "$2/logs" "$2/run" && : > "$2/logs/host.log"
 dd if=/dev/zero of="$2/logs/host.log" bs=4096 2> /dev/null
 shift 2
 exec "$@"

@@ -228,7 +228,13 @@ asyncio.run(main())
         name: set() for name in folders
     }
     written = files_under(state)
-    assert {name.partition("/")[0] for name in written} <= {"logs", "pins", "run", "schemas.sqlite3"}
+    assert {name.partition("/")[0] for name in written} <= {
+        ".cellblock",
+        "logs",
+        "pins",
+        "run",
+        "schemas.sqlite3",
+    }
     assert not any(name.startswith("run/") for name in written), written
     # Others may use the machine's shared folders for a moment; what we left would stay.
     await until(lambda: new_in_shared_places() <= shared, "nothing new in the shared folders", bound=30)
@@ -252,5 +258,5 @@ async def test_without_a_state_dir_the_platforms_is_used(short_path: Path) -> No
     state = home / ".local" / "state" / "cellblock"
     written = {path for path in home.rglob("*") if path.is_file()}
     assert {path.parent for path in written} <= {state / "logs", state}
-    assert {path.name for path in written if path.parent == state} <= {"schemas.sqlite3"}
+    assert {path.name for path in written if path.parent == state} <= {".cellblock", "schemas.sqlite3"}
     assert state.stat().st_mode & 0o777 == 0o700

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from cellblock_worker import confinement
+from cellblock_worker.deno_files import CONTENTS, FILLED, FOLDER_NAME, OF_DENO, SHOWN
+from cellblock_worker.folders import Folder, remove_folder, remove_known
 from cellblock_worker.held_files import HeldFiles
 from cellblock_worker.once import run_once
 from cellblock_worker.rehearsal import WARM_FRAME
@@ -32,8 +35,6 @@ FILL_BOUND_SECONDS: Final = 10.0
 
 FILL_ROUNDS: Final = 2
 """The second finds the files of the first, as a worker will."""
-
-FOLDER_NAME: Final = "deno-dir"
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """The files have under 100 KB; a bigger one is not ours."""
@@ -75,7 +76,7 @@ class DenoDir:
         confinement.use_deno_dir(None)
         self._held.close()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            _remove(self._folder)
             self._folder = None
 
     async def _make(self) -> Path | None:
@@ -83,16 +84,17 @@ class DenoDir:
             self._folder = Path(tempfile.mkdtemp(prefix="cellblock-deno-"))
         else:
             self._folder = self._parent / FOLDER_NAME
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir(mode=0o700)
-        filled, shown = self._folder / "filled", self._folder / "shown"
-        filled.mkdir()
-        shown.mkdir()
+        with Folder.inside(self._folder, make=True) as folder:
+            remove_known(folder, CONTENTS)
+            for name in (FILLED, SHOWN):
+                os.mkdir(name, 0o700, dir_fd=folder.descriptor)
+        filled, shown = self._folder / FILLED, self._folder / SHOWN
         for _ in range(FILL_ROUNDS):
             if not await self._fill(str(filled)):
                 return None
         _copy_open(filled, shown)
-        shutil.rmtree(filled, ignore_errors=True)
+        with Folder.inside(self._folder) as folder:
+            remove_known(folder, {FILLED: OF_DENO})
         return shown
 
     async def _fill(self, folder: str) -> bool:
@@ -103,6 +105,19 @@ class DenoDir:
         if done.returncode != 0 or not done.output:
             raise ValueError(f"a worker that fills it ended with {done.returncode}: {done.said}")
         return True
+
+
+def _remove(path: Path) -> None:
+    """Removes the folder, unless something is in it that is not ours."""
+    try:
+        with Folder.named(path.parent) as parent:
+            left = remove_folder(parent, path.name, CONTENTS)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        left = [str(error)]
+    if left:
+        logger.warning("%s stays: %s", path, ", ".join(left))
 
 
 def _copy_open(filled: Path, shown: Path) -> None:
@@ -124,7 +139,7 @@ def _copy_open(filled: Path, shown: Path) -> None:
             except sqlite3.Error as error:
                 raise ValueError(f"{path.name}: {error}") from error
         for path in filled.iterdir():
-            if not path.is_file():
+            if path.is_symlink() or not path.is_file():
                 continue
             if path.stat().st_size > MAX_FILE_BYTES:
                 raise ValueError(f"{path.name} has {path.stat().st_size} bytes")

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -25,12 +24,11 @@ from cellblock.config_outputs import OutputSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.disk_thread import DiskThread
 from cellblock.frontend.outputs_disk import on_disk, write_within
-from cellblock.socket_dir import make_locked, remove_stale
+from cellblock.own_folders import OwnFolder, remove_stale
+from cellblock.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
+from cellblock_worker.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.frontend")
-
-FOLDER: Final = "outputs"
-"""In the state directory; each front-end has a folder of its own in it."""
 
 ID_BYTES: Final = 24
 """Of randomness in an output's id."""
@@ -102,10 +100,8 @@ class KeptOutputs:
 
     def __init__(self, settings: OutputSettings, parent: Path) -> None:
         self.settings = settings
-        self._parent = parent
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        remove_stale(parent)
-        self._folder, self._lock = make_locked(parent)
+        remove_stale(parent, OUTPUT_FILES)
+        self._own = OwnFolder(parent, OUTPUT_FILES)
         self._disk = DiskThread()
         # Oldest first: all are kept for the same time.
         self._kept: dict[str, Kept] = {}
@@ -129,7 +125,8 @@ class KeptOutputs:
                 kept = self._reserve(owner, output)
                 made.append(kept)
                 cap = self.settings.total_bytes
-                await self._on_disk(write_within, self._parent, cap, self._file(kept), output.data)
+                own, name = self._own, kept.output_id
+                await self._on_disk(write_within, own.parent, cap, own.folder, name, output.data)
         except BaseException:
             for kept in made:
                 self._drop(kept)
@@ -151,8 +148,8 @@ class KeptOutputs:
             raise IndexError(kept.pages)
         size = self.settings.page_bytes
         try:
-            return kept, await self._on_disk(_read, self._file(kept), (page - 1) * size, size)
-        except FileNotFoundError:
+            return kept, await self._on_disk(_read, self._own.folder, output_id, (page - 1) * size, size)
+        except (FileNotFoundError, InTheWay):
             # Someone has tidied up behind our back, or it has gone while the request waited its turn.
             self._drop(kept)
             raise NotKept from None
@@ -169,8 +166,8 @@ class KeptOutputs:
         if self._timer is not None:
             self._timer.cancel()
         self._kept.clear()
-        if not await self._disk.close(self._remove_all, CLOSE_SECONDS):
-            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._folder)
+        if not await self._disk.close(self._own.close, CLOSE_SECONDS):
+            logger.warning("the kept outputs in %s are not removed: the disk is too slow", self._own.path)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
@@ -212,7 +209,7 @@ class KeptOutputs:
             del self._used[kept.owner.principal]
         self._changed.tell()
         with contextlib.suppress(RuntimeError):  # closed: everything has gone
-            self._disk.submit(_remove, self._file(kept))
+            self._disk.submit(_remove, self._own.folder, kept.output_id)
 
     def _expire(self) -> None:
         loop = asyncio.get_running_loop()
@@ -231,14 +228,6 @@ class KeptOutputs:
         async with asyncio.timeout(DISK_SECONDS):
             return await asyncio.wrap_future(future)
 
-    def _remove_all(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        # Until then the folder is ours, and nobody else removes it.
-        os.close(self._lock)
-
-    def _file(self, kept: Kept) -> Path:
-        return self._folder / kept.output_id
-
 
 @contextlib.asynccontextmanager
 async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[KeptOutputs | None]:
@@ -247,15 +236,17 @@ async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[K
     Raises:
         ConfigError: The folder for them cannot be made.
     """
-    parent = state_dir / FOLDER
+    parent = state_dir / OUTPUTS
     if settings.inline_bytes is None:
         # What a killed daemon has left goes also when the setting has been taken away since.
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(remove_stale, parent)
+            await asyncio.to_thread(remove_stale, parent, OUTPUT_FILES)
         yield None
         return
     try:
         kept = await asyncio.to_thread(KeptOutputs, settings, parent)
+    except InTheWay as error:
+        raise in_the_way(error) from None
     except OSError as error:
         raise ConfigError(
             f"No folder for outputs can be made in {parent}: {error}.", hint="Use another --state-dir."
@@ -266,9 +257,9 @@ async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[K
         await kept.close()
 
 
-def _read(file: Path, start: int, size: int) -> str:
+def _read(folder: Folder, name: str, start: int, size: int) -> str:
     """The characters whose first byte is in a range of a file."""
-    with file.open("rb") as opened:
+    with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as opened:
         opened.seek(start)
         data = opened.read(size + 3)
     first = _character_from(data, 0)
@@ -282,8 +273,8 @@ def _character_from(data: bytes, at: int) -> int:
     return min(at, len(data))
 
 
-def _remove(file: Path) -> None:
+def _remove(folder: Folder, name: str) -> None:
     try:
-        file.unlink(missing_ok=True)
+        folder.remove(name)
     except OSError as error:
-        logger.warning("the kept output %s cannot be removed: %s", file, error)
+        logger.warning("a kept output in %s cannot be removed: %s", folder.path, error)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
+import stat
 import time
 from collections.abc import Generator
-from pathlib import Path
 from typing import Final
 
-from cellblock.socket_dir import LOCK_NAME
+from cellblock.own_folders import own_folder
+from cellblock.state_dir import OUTPUT_NAME
+from cellblock_worker.folders import Folder
 
 BLOCK_BYTES: Final = 4096
 """What a file takes at least; small outputs count for one block."""
@@ -26,19 +29,22 @@ may be over the cap by one output for a moment."""
 
 POLL_SECONDS: Final = 0.01
 
+_ID: Final = re.compile(OUTPUT_NAME)
+
 
 def on_disk(size: int) -> int:
     """What a file of `size` bytes counts for, in bytes."""
     return max(1, -(-size // BLOCK_BYTES)) * BLOCK_BYTES
 
 
-def write_within(parent: Path, total_bytes: int, file: Path, data: bytes) -> None:
+def write_within(parent: Folder, total_bytes: int, folder: Folder, name: str, data: bytes) -> None:
     """Writes a new file into a folder in `parent`, after the oldest ones of all folders there have made room for it.
 
     Args:
         parent: The folder that is shared.
-        total_bytes: What all files in its folders may take together.
-        file: In one of those folders.
+        total_bytes: What all outputs in its folders may take together.
+        folder: One of those folders.
+        name: The file's.
         data: What it holds.
 
     Raises:
@@ -46,47 +52,46 @@ def write_within(parent: Path, total_bytes: int, file: Path, data: bytes) -> Non
     """
     with _turn(parent):
         _make_room(parent, total_bytes - on_disk(len(data)))
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(data)
 
 
-def _make_room(parent: Path, left: int) -> None:
-    """Removes the oldest files until the others take at most `left` bytes."""
-    kept: list[tuple[float, int, Path]] = []
-    for folder in parent.iterdir():
+def _make_room(parent: Folder, left: int) -> None:
+    """Removes the oldest outputs until the others take at most `left` bytes. What is not ours does not count."""
+    kept: list[tuple[float, int, str, str]] = []
+    for own in parent.names():
         # A folder or a file may go at any moment, with the process that had it.
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(folder):
-                with contextlib.suppress(OSError):
-                    if entry.name != LOCK_NAME and entry.is_file(follow_symlinks=False):
-                        seen = entry.stat(follow_symlinks=False)
-                        kept.append((seen.st_mtime, on_disk(seen.st_size), Path(entry.path)))
-    used = sum(size for _, size, _ in kept)
-    for _, size, file in sorted(kept):
+        with contextlib.suppress(OSError), own_folder(parent, own) as folder:
+            for name in folder.names():
+                seen = folder.look(name)
+                if seen is not None and _ID.fullmatch(name) and stat.S_ISREG(seen.st_mode):
+                    kept.append((seen.st_mtime, on_disk(seen.st_size), own, name))
+    used = sum(size for _, size, _, _ in kept)
+    for _, size, own, name in sorted(kept):
         if used <= left:
             return
-        with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), parent.below(own) as folder:
+            folder.remove(name)
         used -= size
 
 
 @contextlib.contextmanager
-def _turn(parent: Path) -> Generator[None]:
+def _turn(parent: Folder) -> Generator[None]:
     """One process at a time, as far as the bound allows; the lock is on the folder itself."""
-    lock = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + TURN_SECONDS
+    while True:
+        try:
+            fcntl.flock(parent.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_SECONDS)
+        except OSError:  # a file system that locks no folders
+            break
     try:
-        deadline = time.monotonic() + TURN_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    break
-                time.sleep(POLL_SECONDS)
-            except OSError:  # a file system that locks no folders
-                break
         yield
     finally:
-        os.close(lock)
+        with contextlib.suppress(OSError):
+            fcntl.flock(parent.descriptor, fcntl.LOCK_UN)

@@ -10,11 +10,12 @@ import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from zmq import ZMQError
 
 from cellblock.callbacks import tell
+from cellblock_worker.folders import Folder
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.spawning import spawn
 
@@ -159,7 +160,10 @@ class LocalHost:
     def _last_words(self) -> str:
         """What a host that will not serve wrote last."""
         try:
-            lines = self._log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+            with Folder.inside(self._log_file.parent) as folder:
+                log = folder.open(self._log_file.name, os.O_RDONLY)
+            with os.fdopen(log, encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
         except OSError:
             lines = []
         said = [line for line in lines if line.startswith(REFUSED_PREFIX)]
@@ -169,9 +173,12 @@ class LocalHost:
         config = self._make_config(identity.hex())
         environment = {name: os.environ[name] for name in PASSED_ENVIRONMENT if name in os.environ}
         with contextlib.ExitStack() as stack:
-            log: IO[bytes] | int = asyncio.subprocess.DEVNULL
+            log = asyncio.subprocess.DEVNULL
             try:
-                log = stack.enter_context(self._log_file.open("ab"))
+                with Folder.inside(self._log_file.parent) as folder:
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+                    log = folder.open(self._log_file.name, flags, alone=True)
+                stack.callback(os.close, log)
             except OSError as error:
                 # A full disk must not keep runs from being served: the log is what can be done without.
                 logger.warning("the worker host has no log: %s", error)

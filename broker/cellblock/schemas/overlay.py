@@ -65,6 +65,9 @@ def load_overlay(file: Path) -> dict[str, ToolOverlay]:
         ConfigError: The file cannot be used; the message names line and column.
     """
     try:
+        if file.exists() and not file.is_file():
+            # Reading a pipe could wait for ever.
+            raise ConfigError(f"The overlay {file} is no file.", hint="Move it away.")
         raw = file.read_bytes()
     except FileNotFoundError:
         return {}

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +20,12 @@ from typing import Any, Final, cast
 
 from cellblock.schemas.infer import Shape, decode_shape, encode_shape
 from cellblock.schemas.observation import Observation, ToolKey
+from cellblock.state_dir import DATABASE, DATABASE_ENDINGS
+from cellblock_worker.folders import FILE, Folder
 
 logger = logging.getLogger("cellblock.schemas")
 
-FILE_NAME: Final = "schemas.sqlite3"
+FILE_NAME: Final = DATABASE
 
 BUSY_PAUSE_SECONDS: Final = 0.01
 """Between two tries where SQLite does not wait by itself."""
@@ -205,14 +208,11 @@ class Store:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _opened(self) -> sqlite3.Connection:
-        # SQLite gives its -wal and -shm files the mode of the file itself.
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(descriptor, 0o600)
-        finally:
-            os.close(descriptor)
+        _make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
         try:
+            if not _version(connection) and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise StoreError(f"{self._path} is a database that Cellblock has not made")
             _into_wal(connection)
             # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost
             # the last writes, which are observations and will be made again.
@@ -298,6 +298,21 @@ class Store:
             "DELETE FROM versions WHERE (server, tool, fingerprint) NOT IN "
             "(SELECT server, tool, fingerprint FROM observed)"
         )
+
+
+def _make_private(path: Path) -> None:
+    """Makes the file where there is none, and refuses what SQLite must not touch. Raises OSError."""
+    with Folder.named(path.parent) as folder:
+        for ending in DATABASE_ENDINGS:
+            folder.check(path.name + ending, FILE)
+        seen = folder.look(path.name)
+        if seen is None or seen.st_nlink > 1 or stat.S_IMODE(seen.st_mode) != 0o600:
+            # Not otherwise: with any descriptor that is closed, the process loses the locks of its open connections.
+            descriptor = folder.open(path.name, os.O_RDWR | os.O_CREAT, alone=True)
+            # SQLite gives its -wal and -shm files the mode of the file itself.
+            os.fchmod(descriptor, 0o600)
+            os.close(descriptor)
+        folder.check(path.name, FILE)
 
 
 def set_aside(path: Path) -> Path:

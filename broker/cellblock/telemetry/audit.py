@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.config import AuditSettings
+from cellblock.errors import ConfigError
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.state_dir import in_the_way
 from cellblock.telemetry.files import LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary
+from cellblock_worker.folders import Folder, InTheWay
 
 FILE_NAME: Final = "audit.jsonl"
 """In the state directory."""
 
 MAX_NAME_CHARS: Final = 256
 """Of a server's or tool's name as a script wrote it."""
+
+_BEGIN: Final = b'{"time": '
+"""What every line begins with."""
 
 Line = dict[str, Any]
 
@@ -41,6 +48,7 @@ class AuditLog(Watcher):
     def __init__(self, settings: AuditSettings, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
         self._settings = settings
+        _refuse_others(self.path, settings.keep)
         file = PrivateFile(self.path, max_bytes=settings.max_bytes, keep=settings.keep)
         self._lines = LineWriter(file, FILE_NAME, max_batch_bytes=min(64 * 1024, settings.max_bytes // 4))
         self._told_dropped = 0
@@ -128,3 +136,21 @@ class AuditLog(Watcher):
         most = self._settings.max_value_bytes
         cut: Line = {f"{name}_cut": len(body)} if len(body) > most else {}
         return {name: body[:most].decode("utf-8", "replace"), **cut}
+
+
+def _refuse_others(path: Path, keep: int) -> None:
+    """Raises ConfigError where a file that is no audit log would be written to, or give way to one put aside."""
+    for name in (path.name, *(f"{path.name}.{number}" for number in range(1, keep + 1))):
+        try:
+            with Folder.named(path.parent) as folder:
+                descriptor = folder.open(name, os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
+                begin = file.read(len(_BEGIN))
+            if not _BEGIN.startswith(begin):
+                raise InTheWay(path.with_name(name), "not an audit log of Cellblock's")
+        except FileNotFoundError:
+            continue
+        except InTheWay as error:
+            raise in_the_way(error) from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error}.", hint="Use another --state-dir.") from None

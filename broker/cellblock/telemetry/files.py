@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cellblock.errors import ConfigError
+from cellblock.state_dir import in_the_way
+from cellblock_worker.folders import Folder, InTheWay
 
 QUEUE_LINES: Final = 10_000
 """Lines that may wait for the disk; more are dropped and counted."""
@@ -70,7 +72,10 @@ class PrivateFile:
         self._keep = keep
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._descriptor = self._open()
+            with Folder.named(path.parent) as folder:
+                self._descriptor = self._open(folder)
+        except InTheWay as error:
+            raise in_the_way(error) from None
         except OSError as error:
             raise ConfigError(
                 f"{path} cannot be written: {error.strerror or error}.",
@@ -89,15 +94,14 @@ class PrivateFile:
         """Closes the file."""
         os.close(self._descriptor)
 
-    def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self._path, flags, 0o600)
+    def _open(self, folder: Folder) -> int:
+        descriptor = folder.open(self._path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
         # One that was made by hand may be open to others.
         os.fchmod(descriptor, 0o600)
         return descriptor
 
-    def _open_again(self) -> None:
-        descriptor = self._open()
+    def _open_again(self, folder: Folder) -> None:
+        descriptor = self._open(folder)
         os.close(self._descriptor)
         self._descriptor = descriptor
 
@@ -109,20 +113,20 @@ class PrivateFile:
         except FileNotFoundError:
             named = None
         if named is None or (named.st_dev, named.st_ino) != (mine.st_dev, mine.st_ino):
-            self._open_again()
+            with Folder.named(self._path.parent) as folder:
+                self._open_again(folder)
             return os.fstat(self._descriptor).st_size
         return mine.st_size
 
     def _put_aside(self) -> None:
-        for number in range(self._keep - 1, 0, -1):
+        name = self._path.name
+        with Folder.named(self._path.parent) as folder:
+            for number in range(self._keep - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    folder.replace(f"{name}.{number}", f"{name}.{number + 1}")
             with suppress(FileNotFoundError):
-                self._aside(number).replace(self._aside(number + 1))
-        with suppress(FileNotFoundError):
-            self._path.replace(self._aside(1))
-        self._open_again()
-
-    def _aside(self, number: int) -> Path:
-        return self._path.with_name(f"{self._path.name}.{number}")
+                folder.replace(name, f"{name}.1")
+            self._open_again(folder)
 
 
 class LineWriter:

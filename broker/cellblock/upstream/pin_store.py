@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shlex
-import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock.errors import CellblockError
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins import Pin, Pins
+from cellblock_worker.folders import Folder, InTheWay
 
 PINS_DIR: Final = "pins"
 """In the state directory."""
@@ -47,7 +50,7 @@ class PinStore:
     def stamp(self, server: str) -> Stamp | None:
         """What version of the file there is; None without one."""
         try:
-            status = self.path(server).stat()
+            status = self.path(server).stat(follow_symlinks=False)
         except OSError:
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
@@ -60,12 +63,14 @@ class PinStore:
         """
         path = self.path(server)
         try:
-            with path.open("rb") as file:
+            with Folder.inside(self._directory) as folder:
+                descriptor = folder.open(path.name, os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
                 raw = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unusable(server, f"cannot be read: {error.strerror}") from None
+            raise self._failed(server, "read", error) from None
         if len(raw) > MAX_FILE_BYTES:
             raise self._unusable(server, "is too large")
         try:
@@ -79,16 +84,15 @@ class PinStore:
         Raises:
             PinError: The file cannot be written.
         """
-        temporary = self._write(server, pins)
-        try:
-            os.link(temporary, self.path(server))
-        except FileExistsError:
-            return False
-        except OSError:
-            # A file system without hard links: two brokers that start at once may then both write.
-            self.replace(server, pins)
-        finally:
-            temporary.unlink(missing_ok=True)
+        name = self.path(server).name
+        with self._opened(server) as folder, self._written(folder, server, pins) as new:
+            try:
+                folder.link(new, name)
+            except FileExistsError:
+                return False
+            except OSError:
+                # A file system without hard links: two brokers that start at once may then both write.
+                folder.replace(new, name)
         return True
 
     def replace(self, server: str, pins: Pins) -> None:
@@ -97,16 +101,23 @@ class PinStore:
         Raises:
             PinError: The file cannot be written.
         """
-        temporary = self._write(server, pins)
-        try:
-            temporary.replace(self.path(server))
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise self._unusable(server, f"cannot be written: {error.strerror}") from None
+        with self._opened(server) as folder, self._written(folder, server, pins) as new:
+            folder.replace(new, self.path(server).name)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _write(self, server: str, pins: Pins) -> Path:
+    @contextlib.contextmanager
+    def _opened(self, server: str) -> Generator[Folder]:
+        """The directory, to be written to; what goes wrong there is a PinError."""
+        try:
+            with Folder.inside(self._directory, make=True) as folder:
+                yield folder
+        except OSError as error:
+            raise self._failed(server, "written", error) from None
+
+    @contextlib.contextmanager
+    def _written(self, folder: Folder, server: str, pins: Pins) -> Generator[str]:
+        """The name of a new file with a server's pins, which does not stay under it."""
         data = {
             "format": FORMAT,
             "server": server,
@@ -116,23 +127,23 @@ class PinStore:
                 for name, pin in pins.tools.items()
             },
         }
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(prefix=".pins-", dir=self._directory)  # 0600
-        except OSError as error:
-            raise self._unusable(server, f"cannot be written: {error.strerror}") from None
-        temporary = Path(name)
+        name = f".pins-{secrets.token_hex(8)}"
+        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             # ASCII: a lone surrogate in an upstream's text is no UTF-8.
-            with os.fdopen(handle, "w", encoding="ascii") as file:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 json.dump(data, file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
+            yield name
+        finally:
             # A full disk must not get fuller with every attempt.
-            temporary.unlink(missing_ok=True)
-            raise self._unusable(server, f"cannot be written: {error.strerror}") from None
-        return temporary
+            folder.remove(name)
+
+    def _failed(self, server: str, what: str, error: OSError) -> PinError:
+        if isinstance(error, InTheWay):
+            return PinError(f"{error}.", hint="Move it away, or use another --state-dir.")
+        return self._unusable(server, f"cannot be {what}: {error.strerror}")
 
     def _unusable(self, server: str, what: str) -> PinError:
         return PinError(

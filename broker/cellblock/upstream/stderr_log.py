@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, TextIO
 
 from cellblock.upstream.redaction import Redactor
+from cellblock_worker.folders import Folder, InTheWay
+
+logger = logging.getLogger("cellblock.upstream")
 
 CAP_BYTES: Final = 1024 * 1024
 """What a log file may hold; past it, the file is started anew."""
@@ -25,7 +29,7 @@ def upstream_log(log_dir: Path, name: str) -> Path:
 
 
 class _Pump(asyncio.Protocol):
-    def __init__(self, file: IO[bytes], redactor: Redactor) -> None:
+    def __init__(self, file: IO[bytes] | None, redactor: Redactor) -> None:
         self._file = file
         self._redactor = redactor
         self._rest = b""
@@ -43,12 +47,28 @@ class _Pump(asyncio.Protocol):
         self._rest = b""
 
     def _write(self, data: bytes) -> None:
+        if self._file is None:
+            return
         safe = self._redactor.text(data.decode("utf-8", "replace")).encode("utf-8", "replace")
         # A full disk must not end the session: the log is what can be done without.
         with suppress(OSError):
             if self._file.tell() + len(safe) > CAP_BYTES:
                 self._file.truncate(0)
             self._file.write(safe[-CAP_BYTES:])
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[IO[bytes] | None]:
+    """The log file; None where something else has its name: the server can do without a log."""
+    try:
+        with Folder.inside(path.parent) as folder:
+            descriptor = folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
+    except InTheWay as error:
+        logger.warning("what a server writes to its stderr is not kept: %s", error)
+        yield None
+        return
+    with os.fdopen(descriptor, "ab", buffering=0) as file:
+        yield file
 
 
 @asynccontextmanager
@@ -58,7 +78,7 @@ async def stderr_log(path: Path, redactor: Redactor) -> AsyncGenerator[TextIO, N
     Raises:
         OSError: The file cannot be opened, or there are no descriptors left.
     """
-    with path.open("ab", buffering=0) as file:
+    with _opened(path) as file:
         reading, writing = os.pipe()
         pump = _Pump(file, redactor)
         with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as sink:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -11,6 +12,9 @@ from typing import Final
 from mcp.server.auth.provider import AccessToken
 
 from cellblock.errors import ConfigError
+from cellblock.own_folders import MARK_NAME
+from cellblock.state_dir import in_the_way
+from cellblock_worker.folders import FILE, Folder, InTheWay
 
 FILE_NAME: Final = "token"
 """In the state directory."""
@@ -34,9 +38,11 @@ def read_token(file: Path) -> str:
         ConfigError: The file cannot be read, other users may read it, or it holds no token.
     """
     try:
-        with file.open(encoding="ascii") as opened:
+        with os.fdopen(_opened(file), encoding="ascii") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             token = opened.read(MAX_CHARS).strip()
+    except InTheWay as error:
+        raise in_the_way(error) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The token file {file} cannot be read: {error}.", hint="Check --token-file."
@@ -52,6 +58,18 @@ def read_token(file: Path) -> str:
             hint=f"Make a new token: rm {file}.",
         )
     return token
+
+
+def _opened(file: Path) -> int:
+    """A descriptor of a token file: outside a state directory it may be a link, as a container's secrets are."""
+    with Folder.named(file.parent) as folder:
+        if folder.holds(MARK_NAME, FILE):
+            return folder.open(file.name, os.O_RDONLY)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
+    return descriptor
 
 
 def ensure_token(file: Path) -> str:

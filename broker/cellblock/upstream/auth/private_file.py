@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.upstream.auth.errors import LoginStoreError
+from cellblock_worker.folders import Folder, InTheWay
 
 MAX_BYTES: Final = 256 * 1024
 """Of one file; a login takes a few KiB."""
@@ -26,7 +27,7 @@ Stamp = tuple[int, int, int]
 def stamp_of(file: Path) -> Stamp | None:
     """The stamp of a file; None when there is none."""
     try:
-        found = file.stat()
+        found = file.stat(follow_symlinks=False)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
@@ -39,19 +40,18 @@ def read_private(file: Path) -> bytes | None:
         LoginStoreError: It is no plain file, is another user's, others may read it, or it is too large.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with Folder.inside(file.parent) as folder:
+            descriptor = folder.open(file.name, os.O_RDONLY)
     except FileNotFoundError:
         return None
+    except InTheWay as error:
+        raise LoginStoreError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise LoginStoreError(
             f"The login file {file} cannot be read: {error.strerror}.", hint=f"Remove it: rm {file}."
         ) from None
     try:
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise LoginStoreError(
-                f"The login file {file} is no plain file of this user.", hint=f"Remove it: rm {file}."
-            )
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise LoginStoreError(
                 f"Others may read the login file {file} (mode {stat.S_IMODE(found.st_mode):04o}).",
@@ -72,20 +72,22 @@ def write_private(file: Path, data: bytes) -> None:
     Raises:
         LoginStoreError: It cannot be written.
     """
-    new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    new = f".{file.name}.{secrets.token_hex(8)}"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                # A rotated token that is lost with the power cannot be had again.
-                os.fsync(opened.fileno())
-            new.replace(file)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        with Folder.inside(file.parent, make=True) as folder:
+            descriptor = folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                with os.fdopen(descriptor, "wb") as opened:
+                    opened.write(data)
+                    opened.flush()
+                    # A rotated token that is lost with the power cannot be had again.
+                    os.fsync(opened.fileno())
+                folder.replace(new, file.name)
+            except BaseException:
+                folder.remove(new)
+                raise
+    except InTheWay as error:
+        raise LoginStoreError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise LoginStoreError(
             f"The login file {file} cannot be written: {error.strerror}.", hint="Check the state directory."
@@ -100,8 +102,10 @@ async def locked(file: Path, bound: float) -> AsyncGenerator[None]:
         LoginStoreError: Another process has held it for `bound` seconds, or it cannot be made.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with Folder.inside(file.parent, make=True) as folder:
+            descriptor = folder.open(file.name, os.O_RDWR | os.O_CREAT)
+    except InTheWay as error:
+        raise LoginStoreError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise LoginStoreError(
             f"The lock {file} cannot be made: {error.strerror}.", hint="Check the state directory."

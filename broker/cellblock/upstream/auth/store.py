@@ -21,6 +21,7 @@ from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
 from cellblock.upstream.auth.private_file import Stamp, locked, read_private, stamp_of, write_private
 from cellblock.upstream.auth.record import LoginRecord
+from cellblock_worker.folders import Folder
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -114,7 +115,10 @@ class LoginStore:
         """
         entry = self._entry()
         try:
-            self.file.unlink(missing_ok=True)
+            with Folder.inside(self.file.parent) as folder:
+                folder.remove(self.file.name)
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise LoginStoreError(
                 f"The login file {self.file} cannot be removed: {error.strerror}.", hint="Remove it by hand."

@@ -58,7 +58,7 @@ def test_the_reason_says_what_to_do(reason: str, word: str, tmp_path: Path) -> N
 def test_a_state_directory_that_cannot_be_used(tmp_path: Path) -> None:
     assert checkups.state_dir_trouble(tmp_path / "new" / "state") is None
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in (checkups.state_dir_trouble(tmp_path / "file" / "state") or "")
+    assert "cannot be used" in (checkups.state_dir_trouble(tmp_path / "file" / "state") or "")
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import socket_dir
 from cellblock.errors import ConfigError
-from cellblock.socket_dir import LOCK_NAME, SocketDir, remove_stale
+from cellblock.own_folders import LOCK_NAME
+from cellblock.socket_dir import SocketDir
+from cellblock_worker.folders import InTheWay
 
 HOLDER = """
-import sys
+import socket, sys
 from pathlib import Path
 from cellblock.socket_dir import SocketDir
 held = SocketDir(Path(sys.argv[1]))
-(held.path / "hosts.sock").touch()
+socket.socket(socket.AF_UNIX).bind(str(held.path / "hosts.sock"))
 print(held.path, flush=True)
 sys.stdin.read()
 """
@@ -103,50 +105,37 @@ def test_a_shared_folder_that_others_can_enter_is_refused(
         SocketDir(state_dir / ("x" * 90))
 
 
-def test_a_folder_that_has_no_lock_yet_is_left_alone_until_it_is_old(state_dir: Path) -> None:
-    young, old = state_dir / "broker-young", state_dir / "123-old"
-    young.mkdir()
-    old.mkdir()
-    os.utime(old, (1, 1))
-    (state_dir / "a file").touch()
-    remove_stale(state_dir)
-    assert young.exists() and not old.exists() and (state_dir / "a file").exists()
+def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Path) -> None:
+    made = SocketDir(state_dir)
+    held = made.path
+    made.restore()
+    assert sorted(path.name for path in held.iterdir()) == [LOCK_NAME]
+    for folder in (held, held.parent, state_dir):
+        shutil.rmtree(folder)
+        made.restore()
+        assert made.path == held and (held / LOCK_NAME).exists() and held.stat().st_mode & 0o777 == 0o700
+    (held / LOCK_NAME).unlink()
+    made.restore()
+    process, _ = start_holder(state_dir)
+    kill(process)
+    assert (held / LOCK_NAME).exists(), "what is restored is held"
+    made.close()
+    assert not held.exists()
 
 
-def test_what_other_brokers_tidy_up_meanwhile_is_no_error(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove_stale(state_dir / "gone")
-    folder = state_dir / "broker-stopping"
-    folder.mkdir()
-    opened = os.open
-
-    def gone_by_then(path: Path, *arguments: int) -> int:
-        folder.rmdir()
-        return opened(path, *arguments)
-
-    monkeypatch.setattr(socket_dir.os, "open", gone_by_then)
-    remove_stale(state_dir)
-    assert not folder.exists()
-
-
-def test_a_folder_lost_to_another_broker_is_made_again(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    mkdtemp = tempfile.mkdtemp
-
-    def removed_at_first(prefix: str, dir: Path) -> str:
-        path = mkdtemp(prefix=prefix, dir=dir)
-        made.append(path)
-        if len(made) == 1:
-            Path(path).rmdir()
-        return path
-
-    monkeypatch.setattr(socket_dir.tempfile, "mkdtemp", removed_at_first)
-    got = SocketDir(state_dir)
-    assert str(got.path) == made[1] and (got.path / LOCK_NAME).exists()
-    got.close()
+def test_nothing_of_others_is_taken_for_the_folder_or_the_socket(state_dir: Path) -> None:
+    made = SocketDir(state_dir)
+    (made.path / "hosts.sock").write_text("precious")
+    with pytest.raises(InTheWay, match=r"hosts\.sock is not the socket"):
+        made.restore()
+    (made.path / "hosts.sock").unlink()
+    made.path.rename(state_dir / "aside")
+    (state_dir / "aside" / LOCK_NAME).unlink()
+    made.path.mkdir()
+    with pytest.raises(InTheWay, match="not the folder that Cellblock has made"):
+        made.restore()
+    made.close()
+    assert made.path.is_dir() and (state_dir / "aside").is_dir()
 
 
 def test_a_path_that_no_socket_can_have_is_said_with_what_to_do(

@@ -100,14 +100,18 @@ async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> N
     assert contents(filled) == before
 
 
-async def test_what_a_killed_host_left_is_replaced(filled: Path) -> None:
-    left = filled.parent / "left.txt"
-    left.write_text("of a host that was killed")
+async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_stays(
+    filled: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (filled.parent / "filled").mkdir()
+    (filled.parent / "filled" / "dep_analysis_cache_v2-wal").write_text("of a host that was killed")
+    (filled.parent / "mine.txt").write_text("precious")
     owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB)
     await owner.serve()
-    assert names(filled.parent) == ["shown"]
-    owner.close()
-    assert names(filled.parent.parent) == []
+    assert names(filled.parent) == ["mine.txt", "shown"]
+    with caplog.at_level(logging.WARNING, "cellblock.host"):
+        owner.close()
+    assert names(filled.parent) == ["mine.txt"] and "mine.txt" in caplog.text
 
 
 async def test_without_bubblewrap_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

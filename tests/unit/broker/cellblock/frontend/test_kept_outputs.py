@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import tempfile
@@ -36,7 +37,7 @@ async def kept(tmp_path: Path) -> AsyncIterator[KeptOutputs]:
     made = KeptOutputs(SETTINGS, tmp_path / "outputs")
     yield made
     await made.close()
-    assert list((tmp_path / "outputs").iterdir()) == []
+    assert "outputs" not in os.listdir(tmp_path)  # noqa: PTH208 - a plain look
 
 
 async def keep(kept: KeptOutputs, owner: Owner, text: str) -> Kept:
@@ -49,7 +50,7 @@ async def whole(kept: KeptOutputs, owner: Owner, one: Kept) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    return [file for file in folder.glob("outputs/*/*") if file.name != "lock"]
+    return [file for file in folder.glob("outputs/broker-*/*") if file.name != "lock"]
 
 
 def sizes(folder: Path) -> list[int]:
@@ -254,6 +255,6 @@ async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: P
             await process.wait()
     assert (said.decode().strip(), process.returncode) == ("closed, and the loop went on: True", 0)
     # What was left behind goes with the next start.
-    (left,) = (tmp_path / "outputs").iterdir()
+    (left,) = (tmp_path / "outputs").glob("broker-*")
     async with keeping(SETTINGS, tmp_path):
         assert not left.exists()

@@ -11,58 +11,83 @@ import pytest
 
 from cellblock.frontend import outputs_disk
 from cellblock.frontend.outputs_disk import on_disk, write_within
+from cellblock.own_folders import OwnFolder
+from cellblock.state_dir import OUTPUT_FILES
 
 KIB = 1024
 CAP = 256 * KIB
 
 
-def folder(parent: Path, name: str) -> Path:
-    """As a process makes its own."""
-    made = parent / name
-    made.mkdir(parents=True)
-    (made / "lock").write_bytes(b"x" * CAP)
-    return made
+def name(number: int) -> str:
+    return f"{number:032}"
+
+
+def write(own: OwnFolder, number: int, size: int) -> Path:
+    write_within(own.parent, CAP, own.folder, name(number), b"x" * size)
+    return own.path / name(number)
 
 
 def used(parent: Path) -> int:
-    return sum(on_disk(file.stat().st_size) for file in parent.glob("*/*") if file.name != "lock")
+    return sum(on_disk(file.stat().st_size) for file in parent.glob("broker-*/*") if file.name != "lock")
+
+
+def outputs(parent: Path) -> set[int]:
+    return {int(file.name) for file in parent.glob("broker-*/*") if file.name != "lock"}
 
 
 def test_the_oldest_of_all_folders_go(tmp_path: Path) -> None:
-    one, other = folder(tmp_path, "a"), folder(tmp_path, "b")
-    for age, file in enumerate((one / "3", other / "2", one / "1", other / "0")):
-        write_within(tmp_path, CAP, file, b"x" * (60 * KIB))
-        os.utime(file, (1_000 + age, 1_000 + age))
-    assert used(tmp_path) == 240 * KIB
-    write_within(tmp_path, CAP, one / "new", b"x" * (100 * KIB))
-    assert {file.name for file in tmp_path.glob("*/*")} == {"lock", "1", "0", "new"}
+    one, other = (OwnFolder(tmp_path / "outputs", OUTPUT_FILES) for _ in range(2))
+    for age, (own, number) in enumerate(((one, 3), (other, 2), (one, 1), (other, 0))):
+        os.utime(write(own, number, 60 * KIB), (1_000 + age, 1_000 + age))
+    assert used(tmp_path / "outputs") == 240 * KIB
+    write(one, 4, 100 * KIB)
+    assert outputs(tmp_path / "outputs") == {4, 1, 0}
+    one.close()
+    other.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    """Links are not followed, and folders are not looked into."""
-    own, outside = folder(tmp_path / "outputs", "a"), tmp_path / "outside"
-    outside.mkdir()
-    (outside / "file").write_bytes(b"x" * CAP)
-    (tmp_path / "outputs" / "link").symlink_to(outside / "file")
-    (own / "link").symlink_to(outside / "file")
-    (own / "below").mkdir()
-    (own / "below" / "file").write_bytes(b"x" * CAP)
-    write_within(tmp_path / "outputs", CAP, own / "new", b"x" * CAP)
-    assert (outside / "file").exists() and (own / "below" / "file").exists() and (own / "new").exists()
+    """It is neither removed nor counted, whatever it is called; links are not followed."""
+    own, parent, outside = (
+        OwnFolder(tmp_path / "outputs", OUTPUT_FILES),
+        tmp_path / "outputs",
+        tmp_path / "outside",
+    )
+    foreign = [
+        outside / "file",
+        own.path / "below" / name(1),
+        own.path / "notes.txt",
+        parent / "experiment" / name(2),
+        parent / "broker-12345678" / name(3),
+    ]
+    for file in foreign:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * CAP)
+        os.utime(file, (1, 1))
+    (parent / "broker-12345678" / "lock").write_bytes((own.path / "lock").read_bytes())
+    (parent / "link").symlink_to(outside / "file")
+    (own.path / name(4)).symlink_to(outside / "file")
+    kept = write(own, 5, CAP)
+    assert kept.exists()
+    own.close()
+    assert not kept.exists() and all(file.read_bytes() == b"x" * CAP for file in foreign)
+    assert (own.path / name(4)).is_symlink() and (parent / "link").is_symlink()
 
 
 def test_who_holds_the_lock_and_is_stopped_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputs_disk, "TURN_SECONDS", 0.05)
-    own = folder(tmp_path, "a")
-    held = os.open(tmp_path, os.O_RDONLY)
+    own = OwnFolder(tmp_path / "outputs", OUTPUT_FILES)
+    held = os.open(tmp_path / "outputs", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     try:
-        write_within(tmp_path, CAP, own / "new", b"x")
+        written = write(own, 1, 1)
     finally:
         os.close(held)
-    assert (own / "new").read_bytes() == b"x"
+    assert written.read_bytes() == b"x"
+    own.close()
 
 
 def used_between_writes(parent: Path) -> int:
@@ -75,16 +100,16 @@ def used_between_writes(parent: Path) -> int:
         os.close(held)
 
 
-def fill(parent: Path, name: str) -> None:
-    own = folder(parent, name)
+def fill(parent: Path) -> None:
+    own = OwnFolder(parent, OUTPUT_FILES)
     for number in range(40):
-        write_within(parent, CAP, own / str(number), b"x" * (30 * KIB))
+        write(own, number, 30 * KIB)
         assert used_between_writes(parent) <= CAP
 
 
 def test_several_processes_at_once_stay_under_it(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=fill, args=(tmp_path, f"p{number}")) for number in range(3)]
+    processes = [spawn.Process(target=fill, args=(tmp_path,)) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:

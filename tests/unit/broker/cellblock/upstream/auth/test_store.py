@@ -69,7 +69,7 @@ async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     store = LoginStore(tmp_path, "notes", URL, SETTINGS)
     await store.save(record())
     os.chown(store.file, 12345, 12345)
-    with pytest.raises(LoginStoreError, match="no plain file of this user"):
+    with pytest.raises(LoginStoreError, match="another user's"):
         await store.load()
 
 
@@ -79,15 +79,15 @@ async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
     real = tmp_path / "elsewhere"
     store.file.rename(real)
     store.file.symlink_to(real)
-    with pytest.raises(LoginStoreError, match="cannot be read"):
+    with pytest.raises(LoginStoreError, match="is a symbolic link"):
         await store.load()
     store.file.unlink()
     os.mkfifo(store.file, 0o600)
-    with pytest.raises(LoginStoreError, match="no plain file"):
+    with pytest.raises(LoginStoreError, match="not a file of Cellblock's"):
         await store.load()
     store.file.unlink()
     store.file.mkdir()
-    with pytest.raises(LoginStoreError, match=r"cannot be read|no plain file"):
+    with pytest.raises(LoginStoreError, match="is a folder, not a file"):
         await store.load()
 
 

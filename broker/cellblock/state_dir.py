@@ -1,0 +1,189 @@
+"""The state directory: whose it must be, what Cellblock puts into it, and what is done when it is used first.
+
+It may be any folder of the user's, with files of the user's own in it. A mark says that this version, or a later one,
+has been here. Without one, what is there is an earlier version's, recognised by its files, or it is somebody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+from cellblock.errors import ConfigError
+from cellblock.own_folders import MARK_NAME, SHORTAGES, remove_stale
+from cellblock_worker.deno_files import CONTENTS as DENO_FILES
+from cellblock_worker.deno_files import FOLDER_NAME as DENO_DIR
+from cellblock_worker.folders import FILE, SOCKET, Contents, Folder, InTheWay
+
+logger = logging.getLogger("cellblock")
+
+RUN: Final = "run"
+"""Each broker has a folder of its own in it, for its sockets."""
+
+SOCKET_NAME: Final = "hosts.sock"
+
+SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
+"""What is in such a folder."""
+
+OUTPUTS: Final = "outputs"
+"""Each front-end has a folder of its own in it, for large outputs."""
+
+OUTPUT_NAME: Final = "[A-Za-z0-9_-]{32}"
+"""A pattern: the files there are named by the ids of the outputs."""
+
+OUTPUT_FILES: Final[Contents] = {OUTPUT_NAME: FILE}
+
+LOGS: Final = "logs"
+"""What the worker host and started servers write to their stderr."""
+
+HOST_LOG: Final = "host.log"
+
+DATABASE: Final = "schemas.sqlite3"
+
+DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")
+"""Of the files that SQLite has beside it for a while."""
+
+_LOG_FILE: Final = re.compile(r"host\.log|upstream-.*\.log")
+
+_SQLITE: Final = b"SQLite format 3\0"
+
+_USED: Final = (
+    b"Cellblock keeps its state in this folder, and removes nothing from it that it has not made.\n"
+)
+"""What the mark says to people: that it is there is all that counts."""
+
+
+def check_state_dir(path: Path) -> str | None:
+    """Looks at whose a state directory is. Gives a warning, or None; one that is not there is fine.
+
+    Raises:
+        ConfigError: It is another user's, all users may write to it, or it cannot be opened.
+    """
+    try:
+        with Folder.named(path) as folder:
+            return _check(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def prepare_state_dir(path: Path) -> None:
+    """Makes a state directory, or takes over what is there, with a folder for logs; warns when its group may write.
+
+    Raises:
+        ConfigError: It cannot be used, or something of others is at a name that Cellblock needs.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with Folder.named(path) as folder:
+            warning = _check(folder)
+            if warning:
+                logger.warning("%s", warning)
+            if not _is_used(folder):
+                _begin(folder)
+            folder.below(LOGS, make=True).close()
+    except OSError as error:
+        raise _unusable(path, error) from None
+
+
+def in_the_way(error: InTheWay) -> ConfigError:
+    """The error for people, with what to do."""
+    return ConfigError(f"{error}.", hint="Move it away, or use another --state-dir.")
+
+
+def _check(folder: Folder) -> str | None:
+    seen, path = folder.stat(), folder.path
+    if seen.st_uid != os.geteuid():
+        raise ConfigError(
+            f"The state directory {path} belongs to another user (uid {seen.st_uid}), who could change what is in it.",
+            hint=f"Make it yours (chown {os.geteuid()} {path}), or use another --state-dir.",
+        )
+    if seen.st_mode & stat.S_IWOTH:
+        raise ConfigError(
+            f"All users may write to the state directory {path} (mode {stat.S_IMODE(seen.st_mode):04o}).",
+            hint=f"Close it (chmod 700 {path}), or use another --state-dir.",
+        )
+    if seen.st_mode & stat.S_IWGRP:
+        return f"The group of the state directory {path} may write to it. Close it: chmod g-w {path}."
+    return None
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    if isinstance(error, InTheWay):
+        return in_the_way(error)
+    return ConfigError(
+        f"The state directory {path} cannot be used: {error}.", hint="Use another --state-dir."
+    )
+
+
+# ---- the first time ----------------------------------------------------------------------------------------
+
+
+def _begin(folder: Folder) -> None:
+    """Cleans up behind an earlier version, or sees that nobody else's files would be written to; and leaves the mark.
+
+    Both once only: later, a folder without a mark of its own is somebody else's, whatever it looks like, and the names
+    of files are Cellblock's.
+    """
+    if _is_of_earlier_version(folder):
+        for name, contents in ((RUN, SOCKETS), (OUTPUTS, OUTPUT_FILES)):
+            remove_stale(folder.path / name, contents, unmarked=True)
+    else:
+        _refuse_taken(folder)
+    try:
+        mark = folder.open(MARK_NAME, os.O_WRONLY | os.O_CREAT)
+        with os.fdopen(mark, "wb") as file:
+            file.write(_USED)
+    except OSError as error:
+        # It serves on a full disk, too, and looks again the next time.
+        if error.errno not in SHORTAGES:
+            raise
+
+
+def _is_used(folder: Folder) -> bool:
+    try:
+        with os.fdopen(folder.open(MARK_NAME, os.O_RDONLY), "rb") as file:
+            said = file.read(len(_USED))
+    except FileNotFoundError:
+        return False
+    if said and not said.startswith(b"Cellblock "):
+        raise InTheWay(folder.path / MARK_NAME, "not a mark that Cellblock has made")
+    return bool(said)
+
+
+def _is_of_earlier_version(folder: Folder) -> bool:
+    """Its store, which begins as no text does, or its logs, in a folder that it has made private."""
+    if _begins_as_database(folder):
+        return True
+    with contextlib.suppress(OSError), folder.below(LOGS) as logs:
+        private = stat.S_IMODE(logs.stat().st_mode) == 0o700
+        return private and any(_LOG_FILE.fullmatch(name) and logs.holds(name, FILE) for name in logs.names())
+    return False
+
+
+def _refuse_taken(folder: Folder) -> None:
+    """Raises InTheWay for a file that would be appended to, or taken for a damaged one."""
+    for name in (DATABASE, *(DATABASE + ending for ending in DATABASE_ENDINGS)):
+        if folder.holds(name, FILE):
+            raise InTheWay(folder.path / name, "not a file that Cellblock has made")
+    with contextlib.suppress(FileNotFoundError), folder.below(LOGS) as logs:
+        for name in logs.names():
+            if _LOG_FILE.fullmatch(name) and logs.holds(name, FILE):
+                raise InTheWay(logs.path / name, "not a file that Cellblock has made")
+
+
+def _begins_as_database(folder: Folder) -> bool:
+    try:
+        descriptor = folder.open(DATABASE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.pread(descriptor, len(_SQLITE), 0) == _SQLITE
+    finally:
+        os.close(descriptor)

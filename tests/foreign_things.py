@@ -1,0 +1,147 @@
+"""Things of other programs in a folder that Cellblock uses: planted, remembered to the byte, and compared."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from cellblock.upstream.pin_store import PinStore
+
+KINDS = (
+    "file",
+    "folder",
+    "full folder",
+    "link to a file",
+    "link to a folder",
+    "dangling link",
+    "pipe",
+    "socket",
+)
+
+ID = "A" * 32
+PIN_FILE = PinStore(Path()).path("plain").name
+
+FOLDERS = (
+    *(".", "run", "outputs", "logs", "pins", "auth", "exp1", "lost+found"),
+    *("run/OWN", "run/OWN/deno-dir", "run/OWN/deno-dir/filled", "run/LEFT", "run/broker-12345678"),
+    *("outputs/OWN", "outputs/LEFT", "outputs/broker-12345678"),
+)
+"""OWN is the folder of a living broker, LEFT that of a killed one."""
+
+NAMES = (
+    *("notes.txt", "model.bin", "lost+found", "lock", "hosts.sock", ".cellblock", "broker-87654321", ID),
+    *(
+        "deno-dir",
+        "filled",
+        "shown",
+        "dep_analysis_cache_v2",
+        "npm",
+        "run",
+        "outputs",
+        "logs",
+        "pins",
+        "auth",
+    ),
+    *("host.log", "upstream-plain.log", "schemas.sqlite3", "schemas.sqlite3-wal", "schemas.sqlite3-journal"),
+    *("audit.jsonl", "audit.jsonl.1", "token", PIN_FILE, "plain.json", "plain.lock"),
+)
+
+OURS = {
+    *("logs/host.log", "logs/upstream-plain.log", "schemas.sqlite3", "schemas.sqlite3-wal"),
+    *(
+        "schemas.sqlite3-journal",
+        "audit.jsonl",
+        "audit.jsonl.1",
+        "token",
+        f"pins/{PIN_FILE}",
+        "auth/plain.json",
+    ),
+    *("auth/plain.lock", ".cellblock"),
+}
+"""A plain file of that name is Cellblock's, whoever has made it."""
+
+Seen = dict[str, tuple[object, ...]]
+
+
+def is_ours(place: str, kind: str) -> bool:
+    """Whether a thing cannot be told from one that Cellblock has made."""
+    folder, _, name = place.rpartition("/")
+    if kind == "file":
+        in_own = folder.startswith("outputs/") and not folder.endswith("12345678") and name == ID
+        return place in OURS or in_own or name == "dep_analysis_cache_v2"
+    # An empty folder where Cellblock and Deno make theirs; and a socket.
+    return (
+        kind == "folder"
+        and folder.startswith(("run/OWN", "run/LEFT"))
+        and name in ("deno-dir", "filled", "shown", "npm")
+    ) or (kind == "socket" and name == "hosts.sock")
+
+
+class Foreign:
+    """Plants things, and keeps what links lead to in a folder of its own.
+
+    Args:
+        outside: That folder; made.
+    """
+
+    def __init__(self, outside: Path) -> None:
+        self._outside = outside
+        (outside / "folder").mkdir(parents=True)
+        (outside / "file").write_text("precious, outside")
+        (outside / "folder" / "deep.txt").write_text("precious, in a folder outside")
+        self.planted: list[Path] = [outside]
+
+    def plant(self, path: Path, kind: str) -> bool:
+        """Puts a thing there, unless there is one; folders on the way are foreign, too."""
+        if os.path.lexists(path) or any(part.is_symlink() or part.is_file() for part in path.parents):
+            return False
+        missing = [part for part in path.parents if not part.exists()]
+        for part in reversed(missing):
+            part.mkdir()
+            self.planted.append(part)
+        if kind == "file":
+            path.write_bytes(os.urandom(100))
+            # Old things are removed first, where age is looked at.
+            os.utime(path, (1, 1))
+        elif kind in ("folder", "full folder"):
+            path.mkdir()
+            if kind == "full folder":
+                (path / "model.bin").write_bytes(os.urandom(100))
+            os.utime(path, (1, 1))
+        elif kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(path))
+        else:
+            path.symlink_to(
+                self._outside / {"link to a file": "file", "link to a folder": "folder"}.get(kind, "nothing")
+            )
+        self.planted.append(path)
+        return True
+
+    def seen(self) -> Seen:
+        """What is there now of all that was planted."""
+        found: Seen = {}
+        for planted in self.planted:
+            inside = sorted(planted.rglob("*")) if planted == self._outside else []
+            if planted.is_dir() and (planted / "model.bin").exists():
+                inside = [planted / "model.bin"]
+            for path in [planted, *inside]:
+                found[str(path)] = _look(path)
+        return found
+
+
+def _look(path: Path) -> tuple[object, ...]:
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return ("gone",)
+    what: object = None
+    if stat.S_ISLNK(facts.st_mode):
+        what = path.readlink()
+    elif stat.S_ISREG(facts.st_mode):
+        what = (path.read_bytes(), facts.st_mtime_ns, facts.st_nlink)
+    return (oct(facts.st_mode), facts.st_uid, facts.st_ino, what)

@@ -1,0 +1,204 @@
+"""Whatever others put into a state directory in use stays as it is, and what need not touch it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cellblock.config import AuditSettings, ServerConfig
+from cellblock.errors import CellblockError, ConfigError
+from cellblock.frontend.http.token import ensure_token
+from cellblock.frontend.outputs_disk import write_within
+from cellblock.own_folders import OwnFolder, remove_stale
+from cellblock.schemas.store import Store, StoreError
+from cellblock.socket_dir import SocketDir
+from cellblock.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
+from cellblock.telemetry.audit import AuditLog
+from cellblock.telemetry.files import PrivateFile
+from cellblock.upstream.auth.private_file import read_private, write_private
+from cellblock.upstream.pin_store import PinStore
+from cellblock.upstream.pins import Pins
+from cellblock.upstream.redaction import Redactor
+from cellblock.upstream.stderr_log import stderr_log
+from cellblock_worker.folders import Contents, InTheWay
+from foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
+
+PLACES = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(NAMES), st.sampled_from(KINDS))
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """A path that leaves room for sockets; in memory where there is such a place, as nothing waits for a disk there."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(prefix="cb-", dir=memory if Path(memory).is_dir() else "/tmp") as folder:
+        yield Path(folder)
+
+
+def left_behind(parent: Path, contents: Contents) -> Path:
+    """The folder of a process that was killed: its lock is free, its files are there."""
+    own = OwnFolder(parent, contents)
+    if parent.name == "run":
+        for name in ("filled", "shown"):
+            (own.path / "deno-dir" / name).mkdir(parents=True)
+            (own.path / "deno-dir" / name / "node_analysis_cache_v2").touch()
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(own.path / "hosts.sock"))
+    else:
+        (own.path / ("B" * 32)).write_bytes(b"x" * 10_000)
+    os.close(own._lock)
+    return own.path
+
+
+def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]]:
+    """What commands do with a state directory, each with the names that it cannot do without."""
+    config = ServerConfig.model_validate({"command": "x"})
+
+    def pins() -> None:
+        store = PinStore(state / "pins")
+        store.load("plain")
+        store.replace("plain", Pins("origin"))
+        assert store.load("plain") == Pins("origin")
+
+    def login() -> None:
+        write_private(state / "auth" / "plain.json", b"{}")
+        assert read_private(state / "auth" / "plain.json") == b"{}"
+
+    def audit() -> None:
+        AuditLog(AuditSettings(enabled=True, keep=1), state).close()
+        file = PrivateFile(state / "audit.jsonl", max_bytes=100, keep=1)
+        for _ in range(5):
+            file.write(b'{"time": 1234567890}\n' * 2)
+        file.close()
+
+    def outputs() -> None:
+        remove_stale(state / "outputs", OUTPUT_FILES)
+        own = OwnFolder(state / "outputs", OUTPUT_FILES)
+        for number in range(4):
+            write_within(own.parent, 8192, own.folder, f"{number:032}", b"x" * 5000)
+        own.close()
+
+    async def log() -> None:
+        async with stderr_log(state / "logs" / "upstream-plain.log", Redactor(config)) as stream:
+            stream.write("said")
+
+    database = tuple(f"schemas.sqlite3{ending}" for ending in ("", "-wal", "-shm", "-journal"))
+    logs = ("logs", "logs/host.log", "logs/upstream-plain.log")
+    return {
+        "prepare": (lambda: prepare_state_dir(state), (".cellblock", *logs, *database)),
+        "sockets": (lambda: SocketDir(state).close(), ("run",)),
+        "outputs": (outputs, ("outputs",)),
+        "store": (lambda: Store(state / "schemas.sqlite3").close(), database),
+        "pins": (pins, ("pins", f"pins/{PIN_FILE}")),
+        "login": (login, ("auth", "auth/plain.json")),
+        "audit": (audit, ("audit.jsonl", "audit.jsonl.1")),
+        "token": (lambda: ensure_token(state / "token"), ("token",)),
+        "log": (lambda: asyncio.run(log()), ()),
+    }
+
+
+def life(state: Path, foreign: Foreign | None = None) -> set[str]:
+    """Does it all. Only what needs the very name of a foreign thing may fail, and says which that is.
+
+    Returns:
+        What has failed.
+    """
+    failed: set[str] = set()
+    for name, (work, needs) in steps(state).items():
+        try:
+            work()
+        except (CellblockError, StoreError, InTheWay) as error:
+            assert foreign is not None, error
+            blocked = [str(state / need) for need in needs if state / need in foreign.planted]
+            assert any(path in str(error) for path in blocked), (name, error, blocked)
+            failed.add(name)
+            if name == "prepare":
+                # No command goes on behind that.
+                break
+    return failed
+
+
+@settings(max_examples=25)
+@given(st.lists(PLACES, min_size=1, max_size=10))
+def test_in_a_directory_in_use(things: list[tuple[str, str, str]]) -> None:
+    with directory() as top:
+        state, foreign = top / "s", Foreign(top / "outside")
+        assert life(state) == set()
+        sockets, outputs = SocketDir(state), OwnFolder(state / "outputs", OUTPUT_FILES)
+        left = {
+            "run": left_behind(state / "run", SOCKETS),
+            "outputs": left_behind(state / "outputs", OUTPUT_FILES),
+        }
+        own = {"run": sockets.path, "outputs": outputs.path}
+        for folder, name, kind in things:
+            if is_ours(f"{folder}/{name}".removeprefix("./"), kind):
+                continue
+            kind_of_folder = folder.partition("/")[0]
+            if kind_of_folder in own:
+                folder = folder.replace("OWN", own[kind_of_folder].name).replace(
+                    "LEFT", left[kind_of_folder].name
+                )
+            foreign.plant(state / folder / name, kind)
+        before = foreign.seen()
+        life(state, foreign)
+        assert foreign.seen() == before
+        sockets.close()
+        outputs.close()
+        life(state, foreign)
+        assert foreign.seen() == before
+        for folder in (*own.values(), *left.values()):
+            kept = [path for path in foreign.planted if path.is_relative_to(folder)]
+            assert folder.exists() == bool(kept), kept
+            assert sorted(folder.rglob("*")) == sorted(
+                path
+                for path in folder.rglob("*")
+                if any(path.is_relative_to(one) or one.is_relative_to(path) for one in kept)
+            )
+
+
+@settings(max_examples=25)
+@given(st.lists(PLACES, min_size=1, max_size=10))
+def test_in_a_directory_that_is_used_for_the_first_time(things: list[tuple[str, str, str]]) -> None:
+    with directory() as top:
+        state, foreign = top / "s", Foreign(top / "outside")
+        for folder, name, kind in things:
+            if folder.startswith(("pins", "auth")) and kind == "file":
+                continue
+            foreign.plant(
+                state / folder.replace("OWN", "broker-00000000").replace("LEFT", "mine") / name, kind
+            )
+        before = foreign.seen()
+        try:
+            prepare_state_dir(state)
+        except ConfigError as error:
+            assert any(str(path) in str(error) for path in foreign.planted), error
+        else:
+            for _ in range(2):
+                life(state, foreign)
+        assert foreign.seen() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_that_is_needed_is_named(tmp_path: Path, kind: str) -> None:
+    """Every one of them, with every kind of thing at it: random ones are rare."""
+    for need in {need for _, needs in steps(tmp_path).values() for need in needs}:
+        if kind.endswith("folder") and "link" not in kind and "." not in need:
+            continue  # a folder is what is wanted there
+        if "/" in need and (kind == "file") != need.startswith("logs/"):
+            continue  # a plain file is a pin or a login; other things in place of a log are only warned of
+        with directory() as top:
+            foreign = Foreign(top / "outside")
+            foreign.plant(top / "s" / need, kind)
+            before = foreign.seen()
+            try:
+                assert life(top / "s", foreign), need
+            finally:
+                assert foreign.seen() == before

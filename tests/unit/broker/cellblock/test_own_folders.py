@@ -1,0 +1,179 @@
+"""Folders that Cellblock makes and removes: only with prefix, mark, owner and lock, and only what is its own there."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from cellblock import own_folders
+from cellblock.own_folders import LOCK_NAME, MARK_NAME, OwnFolder, own_folder, remove_stale, shared_folder
+from cellblock_worker.folders import FILE, Contents, Folder, InTheWay
+
+CONTENTS: Contents = {"[0-9]+": FILE}
+
+
+def killed(parent: Path) -> Path:
+    """What a broker leaves that is killed: made by a real process, whose lock ends with it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            own = OwnFolder(parent, CONTENTS)
+            (own.path / "1").touch()
+            os.write(writing, str(own.path).encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writing)
+    path = Path(os.read(reading, 4096).decode())
+    os.close(reading)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_it_is_private_and_goes_with_its_parent_when_that_was_made_for_it(parent: Path) -> None:
+    one, other = OwnFolder(parent, CONTENTS), OwnFolder(parent, CONTENTS)
+    assert names(parent) == sorted([MARK_NAME, one.path.name, other.path.name])
+    assert {path.stat().st_mode & 0o777 for path in (parent, one.path)} == {0o700}
+    (one.path / "7").touch()
+    one.close()
+    assert names(parent) == sorted([MARK_NAME, other.path.name])
+    other.close()
+    assert not parent.exists()
+
+
+def test_a_parent_that_was_there_stays(parent: Path) -> None:
+    parent.mkdir()
+    OwnFolder(parent, CONTENTS).close()
+    assert names(parent) == []
+
+
+def test_a_killed_ones_folder_goes_and_a_living_ones_stays(parent: Path) -> None:
+    left = killed(parent)
+    living = OwnFolder(parent, CONTENTS)
+    remove_stale(parent, CONTENTS)
+    assert names(parent) == sorted([MARK_NAME, living.path.name])
+    assert not left.exists()
+    living.close()
+    killed(parent)
+    remove_stale(parent, CONTENTS)
+    assert not parent.exists()
+    remove_stale(parent, CONTENTS)
+
+
+def test_what_others_put_into_it_stays_and_is_named(parent: Path, caplog: pytest.LogCaptureFixture) -> None:
+    left, own = killed(parent), OwnFolder(parent, CONTENTS)
+    for folder in (left, own.path):
+        (folder / "thesis.txt").write_text("precious")
+    with caplog.at_level(logging.WARNING):
+        remove_stale(parent, CONTENTS)
+        own.close()
+    for folder in (left, own.path):
+        assert names(folder) == ["thesis.txt"]
+        assert f"{folder} stays" in caplog.text and "thesis.txt" in caplog.text
+    caplog.clear()
+    remove_stale(parent, CONTENTS)
+    assert not caplog.text and names(left) == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "what", ["copied", "renamed", "no mark", "another mark", "no lock", "link", "owner", "open"]
+)
+def test_without_one_of_the_proofs_it_stays(parent: Path, tmp_path: Path, what: str) -> None:
+    left = killed(parent)
+    if what == "copied":
+        shutil.rmtree(left.parent / "broker-12345678", ignore_errors=True)
+        shutil.copytree(left, left := parent / "broker-12345678")
+    elif what == "renamed":
+        left = left.rename(parent / "broker-renamed1")
+    elif what in ("no mark", "another mark"):
+        (left / LOCK_NAME).write_text("" if what == "no mark" else "Cellblock made this folder")
+    elif what == "no lock":
+        (left / LOCK_NAME).unlink()
+    elif what == "link":
+        (left / LOCK_NAME).rename(tmp_path / "lock")
+        (left / LOCK_NAME).symlink_to(tmp_path / "lock")
+    elif what == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a folder away")
+        os.chown(left, 12345, 12345)
+    else:
+        left.chmod(0o777)
+    before = names(left)
+    remove_stale(parent, CONTENTS)
+    assert names(left) == before
+    with Folder.inside(parent) as folder, pytest.raises(InTheWay):
+        own_folder(folder, left.name)
+
+
+def test_an_earlier_versions_folders_go_once_and_only_with_nothing_unknown(parent: Path) -> None:
+    for name, files in (
+        ("broker-killed_1", ["lock", "1"]),
+        ("broker-foreign1", ["lock", "1", "notes"]),
+        ("broker-no_lock1", ["1"]),
+        ("experiment", ["lock", "1"]),
+    ):
+        (parent / name).mkdir(parents=True, mode=0o700)
+        for file in files:
+            (parent / name / file).touch()
+    remove_stale(parent, CONTENTS)
+    assert len(names(parent)) == 4
+    remove_stale(parent, CONTENTS, unmarked=True)
+    assert names(parent) == ["broker-foreign1", "broker-no_lock1", "experiment"]
+    assert names(parent / "broker-foreign1") == ["1", "lock", "notes"]
+
+
+def test_a_marked_parent_has_nothing_of_an_earlier_version(parent: Path) -> None:
+    shared_folder(parent).close()
+    (parent / "broker-foreign1").mkdir()
+    (parent / "broker-foreign1" / LOCK_NAME).touch()
+    remove_stale(parent, CONTENTS, unmarked=True)
+    assert names(parent) == [MARK_NAME, "broker-foreign1"]
+
+
+def test_a_parent_that_goes_at_that_moment_is_made_again(
+    parent: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+    opened = own_folders.shared_folder
+
+    def gone_at_first(path: Path) -> Folder:
+        folder = opened(path)
+        tries.append(path)
+        if len(tries) == 1:
+            shutil.rmtree(path)
+        return folder
+
+    monkeypatch.setattr(own_folders, "shared_folder", gone_at_first)
+    own = OwnFolder(parent, CONTENTS)
+    assert len(tries) == 2 and own.path.exists()
+    own.close()
+
+
+def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(own_folders.os, "write", full)
+        own = OwnFolder(parent, CONTENTS)
+    assert (own.path / LOCK_NAME).stat().st_size == 0
+    remove_stale(parent, CONTENTS)
+    own.close()
+    assert names(parent) == [MARK_NAME]

@@ -1,0 +1,139 @@
+"""The state directory: whose it must be, and its first use."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from cellblock.errors import ConfigError
+from cellblock.own_folders import MARK_NAME
+from cellblock.schemas.store import Store
+from cellblock.state_dir import check_state_dir, prepare_state_dir
+
+
+def legacy(state: Path) -> None:
+    """As the version before marks left it when it was killed."""
+    for folder in ("logs", "run/broker-abc_1234", "outputs/broker-abc_1234"):
+        (state / folder).mkdir(parents=True)
+        (state / folder).chmod(0o700)
+    (state / "logs" / "host.log").touch()
+    for name in (
+        "run/broker-abc_1234/lock",
+        "outputs/broker-abc_1234/lock",
+        f"outputs/broker-abc_1234/{'x' * 32}",
+    ):
+        (state / name).touch()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_is_made_private_and_marked(tmp_path: Path) -> None:
+    state = tmp_path / "a" / "state"
+    assert check_state_dir(state) is None and not state.exists()
+    prepare_state_dir(state)
+    prepare_state_dir(state)
+    assert names(state) == [MARK_NAME, "logs"]
+    assert {path.stat().st_mode & 0o777 for path in (state, state / "logs")} == {0o700}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    for refuse in (check_state_dir, prepare_state_dir):
+        with pytest.raises(
+            ConfigError, match=r"another user \(uid 12345\).*chown 0 .*or use another --state-dir"
+        ):
+            refuse(tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused_roots(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    (tmp_path / "state").mkdir()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setuid(12345)
+            prepare_state_dir(tmp_path / "state")
+        except ConfigError as error:
+            os._exit(7 if "belongs to another user (uid 0)" in str(error) else 1)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_one_that_all_may_write_to_is_refused_and_its_groups_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o1777)
+    for refuse in (check_state_dir, prepare_state_dir):
+        with pytest.raises(ConfigError, match=r"All users may write .*\(mode 1777\).*chmod 700"):
+            refuse(tmp_path)
+    assert names(tmp_path) == []
+    tmp_path.chmod(0o770)
+    assert "chmod g-w" in (check_state_dir(tmp_path) or "")
+    with caplog.at_level(logging.WARNING):
+        prepare_state_dir(tmp_path)
+    assert "The group of the state directory" in caplog.text
+
+
+def test_it_may_be_a_link_as_the_user_has_named_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "state").symlink_to(tmp_path / "real")
+    prepare_state_dir(tmp_path / "state")
+    assert names(tmp_path / "real") == [MARK_NAME, "logs"]
+
+
+def test_an_earlier_versions_is_cleaned_up_once(tmp_path: Path) -> None:
+    legacy(tmp_path)
+    (tmp_path / "run" / "mystuff").mkdir()
+    (tmp_path / "outputs" / "lost+found").mkdir()
+    prepare_state_dir(tmp_path)
+    assert (names(tmp_path / "run"), names(tmp_path / "outputs")) == (["mystuff"], ["lost+found"])
+    # What comes later and looks the same is not an earlier version's.
+    (tmp_path / "run" / "broker-abc_1234").mkdir(mode=0o700)
+    (tmp_path / "run" / "broker-abc_1234" / "lock").touch()
+    prepare_state_dir(tmp_path)
+    assert names(tmp_path / "run") == ["broker-abc_1234", "mystuff"]
+
+
+def test_its_store_alone_tells_an_earlier_version(tmp_path: Path) -> None:
+    legacy(tmp_path)
+    (tmp_path / "logs").chmod(0o755)
+    Store(tmp_path / "schemas.sqlite3").close()
+    prepare_state_dir(tmp_path)
+    assert names(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("name", ["logs/host.log", "logs/upstream-files.log", "schemas.sqlite3"])
+def test_a_strangers_file_at_a_name_that_is_written_to_is_refused(tmp_path: Path, name: str) -> None:
+    """As in a project with logs of its own; once the directory is in use, such files are Cellblock's."""
+    (tmp_path / "logs").mkdir(mode=0o755)
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ConfigError, match=f"{name} is not a file that Cellblock has made. Move it away"):
+        prepare_state_dir(tmp_path)
+    assert MARK_NAME not in names(tmp_path)
+    text = (tmp_path / name).read_text()
+    (tmp_path / name).unlink()
+    prepare_state_dir(tmp_path)
+    (tmp_path / name).write_text(text)
+    prepare_state_dir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logs", MARK_NAME])
+def test_a_link_at_a_name_that_is_needed_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        ConfigError, match=f"{name} is a symbolic link.*Move it away, or use another --state-dir"
+    ):
+        prepare_state_dir(tmp_path)
+    assert names(tmp_path / "elsewhere") == []
