@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from cellblock.cli import main
 from cellblock.state_dir import prepare_state_dir
-from foreign_things import FOLDERS, KINDS, NAMES, Foreign, is_ours
+from foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
 from http_daemon import TOOL, daemon
 from support import CELLBLOCK, plain_server, until, within, write_config
 
-ONE = "globalThis.__codemode_result__ = 1;"
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 
 SECTION: dict[str, Any] = {"outputs": {"inline_bytes": 1024, "expire_ms": 700}, "pool": {"warm": 1}}
@@ -36,21 +37,23 @@ def top() -> Iterator[Path]:
         yield Path(folder)
 
 
-def command(*arguments: str | Path, code: str | None = None, cwd: Path | None = None) -> str:
-    """Runs `cellblock`, which must succeed, and gives what it said."""
-    done = subprocess.run(
-        [str(CELLBLOCK), *map(str, arguments)],
-        **({"stdin": subprocess.DEVNULL} if code is None else {"input": code}),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+Command = Callable[..., tuple[int, str]]
 
 
-def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path) -> None:
+@pytest.fixture
+def command(top: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs `cellblock` in this process, which saves a second a time: its exit code, and what it said."""
+
+    def run(*arguments: str | Path) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main([*map(str, arguments)])
+        return code, "".join(capsys.readouterr())
+
+    (top / "one.js").write_text("globalThis.__codemode_result__ = 1;")
+    return run
+
+
+def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path, command: Command) -> None:
     """`run/mystuff` and `outputs/exp1/model.bin` were removed, being old and without a lock."""
     project, foreign = top / "project", Foreign(top / "outside")
     for place in ("run/mystuff", "outputs/exp1", "outputs/broker-12345678"):
@@ -58,13 +61,16 @@ def test_a_project_as_the_state_directory_keeps_its_own_folders(top: Path) -> No
     (project / "outputs/broker-12345678/lock").touch()
     foreign.plant(project / "run" / "old.sock", "socket")
     before = foreign.seen()
+    code, said = command("run", top / "one.js", "--state-dir", project)
+    assert code == 0 and '"result": 1' in said
     config = write_config(project, {}, **SECTION)
-    assert '"result": 1' in command("run", "-", "--state-dir", project, code=ONE)
-    command("serve", "--state-dir", ".", "--config", config, cwd=project)
+    arguments = [str(CELLBLOCK), "serve", "--state-dir", ".", "--config", str(config)]
+    done = subprocess.run(arguments, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, timeout=90)
+    assert done.returncode == 0, done.stderr
     assert foreign.seen() == before
 
 
-def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path) -> None:
+def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path, command: Command) -> None:
     state, foreign = top / "s", Foreign(top / "outside")
     prepare_state_dir(state)
     for name in ("host.log", "upstream-plain.log"):
@@ -72,24 +78,36 @@ def test_links_at_the_names_of_logs_are_told_and_not_written_through(top: Path) 
     before = foreign.seen()
     config = write_config(top, {"plain": plain_server()}, log={"level": "warning"})
     arguments = ["--config", config, "--state-dir", state, "--require", "plain"]
-    said = command("run", "-", *arguments, code=ONE)
+    code, said = command("run", top / "one.js", *arguments)
+    assert code == 0 and '"result": 1' in said
     assert f"the worker host has no log: {state}/logs/host.log is a symbolic link" in said
     assert f"is not kept: {state}/logs/upstream-plain.log is a symbolic link" in said
     assert foreign.seen() == before
 
 
-def test_a_link_at_a_folders_name_is_an_error_that_says_what_to_do(top: Path) -> None:
+@pytest.mark.parametrize("name", ["outputs", "run", "logs", ".cellblock", "pins"])
+def test_a_link_at_a_name_is_an_error_that_says_what_to_do(top: Path, command: Command, name: str) -> None:
     state, foreign = top / "s", Foreign(top / "outside")
-    foreign.plant(state / "outputs", "link to a folder")
+    foreign.plant(state / name, "link to a folder")
     before = foreign.seen()
-    config = write_config(top, {}, **SECTION)
-    arguments = ["serve", "--state-dir", str(state), "--config", str(config)]
-    done = subprocess.run(
-        [str(CELLBLOCK), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90
-    )
-    assert done.returncode == 2
-    assert f"{state}/outputs is a symbolic link" in done.stderr and "Move it away" in done.stderr
+    config = write_config(top, {"plain": plain_server()}, **SECTION)
+    arguments = ("approve", "plain", "--all") if name == "pins" else ("serve", "--http", "127.0.0.1:0")
+    code, said = command(*arguments, "--config", config, "--state-dir", state)
+    assert code == (3 if name == "pins" else 2)
+    assert f"{state}/{name} is a symbolic link" in said and "Move it away" in said
     assert foreign.seen() == before
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_one_that_others_may_write_to_is_refused_and_the_groups_is_warned_of(
+    top: Path, command: Command, mode: int
+) -> None:
+    (top / "s").mkdir()
+    (top / "s").chmod(mode)
+    code, said = command("auth", "status", "--state-dir", top / "s")
+    assert code == (2 if mode == 0o777 else 0)
+    assert ("All users may write" if mode == 0o777 else "warning: The group of") in said
+    assert list((top / "s").iterdir()) == []
 
 
 def plant_everywhere(state: Path, foreign: Foreign, chance: Random) -> None:
@@ -104,11 +122,29 @@ def plant_everywhere(state: Path, foreign: Foreign, chance: Random) -> None:
         foreign.plant(state / folder.replace("OWN", own).replace("LEFT", "broker-left0000") / name, kind)
 
 
-async def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemon(top: Path) -> None:
-    state, foreign, chance = top / "s", Foreign(top / "outside"), Random(15)
+def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a_daemon(
+    top: Path, command: Command
+) -> None:
+    state, foreign = top / "s", Foreign(top / "outside")
+    before = asyncio.run(lives_of_daemons(top, foreign))
+    place = ("--config", top / "cellblock.json", "--state-dir", state)
+    code, said = command("doctor", "--json", *place)
+    assert code == 0 and json.loads(said)["ok"], said
+    assert command("approve", "plain", "--all", *place)[0] == 0
+    assert command("run", top / "one.js", *place)[0] == 0
+    assert foreign.seen() == before
+    assert not [path for path in state.rglob("*") if path.name == "lock" and path not in foreign.planted]
+
+
+async def lives_of_daemons(top: Path, foreign: Foreign) -> Seen:
+    """One is killed while it keeps an output; the next one keeps one till it expires, and is stopped.
+
+    Returns:
+        What was planted meanwhile.
+    """
     async with daemon(top, **SECTION) as running, running.client("legacy") as client:
         await within(client.call_tool(TOOL, {"code": LARGE}))
-        plant_everywhere(state, foreign, chance)
+        plant_everywhere(top / "s", foreign, Random(15))
         before = foreign.seen()
         assert len(before) > THINGS / 2
         running.process.send_signal(signal.SIGKILL)
@@ -117,16 +153,10 @@ async def test_a_directory_in_use_keeps_them_through_every_command_and_life_of_a
     async with daemon(top, **SECTION) as running, running.client() as client:
         result = await within(client.call_tool(TOOL, {"code": LARGE}))
         assert any(getattr(block, "uri", "").startswith("cellblock://outputs/") for block in result.content)
-        await until(lambda: not kept(state, foreign), "what was kept has expired")
+        await until(lambda: not kept(top / "s", foreign), "what was kept has expired")
         assert foreign.seen() == before
     assert foreign.seen() == before
-    config = top / "cellblock.json"
-    report = json.loads(command("doctor", "--json", "--config", config, "--state-dir", state))
-    assert report["ok"]
-    command("approve", "plain", "--all", "--config", config, "--state-dir", state)
-    assert '"result": 1' in command("run", "-", "--config", config, "--state-dir", state, code=ONE)
-    assert foreign.seen() == before
-    assert not [path for path in state.rglob("*") if path.name == "lock" and path not in foreign.planted]
+    return before
 
 
 def kept(state: Path, foreign: Foreign) -> list[Path]:

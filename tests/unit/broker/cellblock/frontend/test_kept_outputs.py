@@ -162,6 +162,56 @@ async def test_a_file_that_someone_removed_is_an_output_that_has_gone(
     assert kept.of(ANN) == []
 
 
+async def test_a_link_in_an_outputs_place_is_not_read_and_not_removed(
+    kept: KeptOutputs, tmp_path: Path
+) -> None:
+    """As somebody would plant it who wants what another file holds, or to have it removed at its end."""
+    one, other = await keep(kept, ANN, "x"), await keep(kept, BOB, "bob's")
+    (tmp_path / "secret").write_text("a secret", encoding="utf-8")
+    for target in (tmp_path / "secret", files(tmp_path)[0].parent / other.output_id):
+        place = files(tmp_path)[0].parent / one.output_id
+        place.unlink(missing_ok=True)
+        place.symlink_to(target)
+        with pytest.raises(NotKept):
+            await kept.read(ANN, one.output_id, 1)
+        assert place.is_symlink()
+        place.unlink()
+        one = await keep(kept, ANN, "x")
+    assert (tmp_path / "secret").read_text(encoding="utf-8") == "a secret"
+    assert await whole(kept, BOB, other) == "bob's"
+
+
+async def test_what_is_planted_in_the_folder_is_nobodys_output(kept: KeptOutputs, tmp_path: Path) -> None:
+    """There is no index on the disk: a name is an id only for the client that this process has given it to."""
+    one = await keep(kept, ANN, "x")
+    (file,) = files(tmp_path)
+    for name in ("A" * 32, f"{one.output_id}.json", "index.json"):
+        (file.parent / name).write_text('{"owner": "oauth:bob"}', encoding="utf-8")
+        with pytest.raises(NotKept):
+            await kept.read(BOB, name, 1)
+    assert kept.of(BOB) == [] and kept.of(ANN) == [one]
+    for name in (f"{one.output_id}.json", "index.json"):
+        (file.parent / name).unlink()
+
+
+async def test_a_folder_that_is_swapped_for_another_changes_nothing(
+    kept: KeptOutputs, tmp_path: Path
+) -> None:
+    """Outputs are read, written and removed in the folder that was made, whatever has its name now."""
+    one = await keep(kept, ANN, "x")
+    folder = files(tmp_path)[0].parent
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / one.output_id).write_text("planted", encoding="utf-8")
+    folder.rename(tmp_path / "aside")
+    folder.symlink_to(tmp_path / "other")
+    assert await whole(kept, ANN, one) == "x"
+    two = await keep(kept, ANN, "y")
+    assert (tmp_path / "aside" / two.output_id).read_text(encoding="utf-8") == "y"
+    assert [path.name for path in (tmp_path / "other").iterdir()] == [one.output_id]
+    folder.unlink()
+    (tmp_path / "aside").rename(folder)
+
+
 async def test_it_expires(tmp_path: Path) -> None:
     settings = SETTINGS.model_copy(update={"expire_ms": 100})
     async with keeping(settings, tmp_path) as kept:

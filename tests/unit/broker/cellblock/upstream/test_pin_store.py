@@ -83,6 +83,45 @@ def test_the_file_of_another_server_is_not_believed(store: PinStore) -> None:
         store.load("other")
 
 
+def test_pins_behind_a_link_are_not_believed_and_not_written(store: PinStore, tmp_path: Path) -> None:
+    """Whoever can put a link there would have other definitions trusted, or the first list once more."""
+    store.create("files", pins())
+    folder, planted = store.path("files").parent, PinStore(tmp_path / "planted")
+    planted.create("files", pins("swapped"))
+    held = planted.path("files").read_bytes()
+    folder.rename(tmp_path / "aside")
+    for target in ("planted", "empty", "nowhere"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        folder.symlink_to(tmp_path / target)
+        for use in (
+            store.load,
+            lambda name: store.create(name, pins()),
+            lambda name: store.replace(name, pins()),
+        ):
+            with pytest.raises(PinError, match="pins is a symbolic link"):
+                use("files")
+        folder.unlink()
+    assert planted.path("files").read_bytes() == held and list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
+def test_a_pin_file_that_is_none_is_not_read_and_not_replaced(
+    store: PinStore, tmp_path: Path, kind: str
+) -> None:
+    store.create("files", pins())
+    path = store.path("files")
+    path.rename(tmp_path / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
+    for use in (store.load, lambda name: store.replace(name, pins("other"))):
+        with pytest.raises(PinError, match=r"is a (symbolic link|named pipe), not a file of Cellblock's"):
+            use("files")
+    assert not store.create("files", pins("other"))
+    assert sorted(path.parent.iterdir()) == [path] and (path.is_symlink() or path.is_fifo())
+
+
 DAMAGE = [
     b"",
     b"{",
@@ -122,4 +161,4 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "pins").write_text("a file where the directory should be")
     with pytest.raises(PinError) as caught:
         PinStore(tmp_path / "pins").create("files", pins())
-    assert "cannot be written" in caught.value.message
+    assert "pins is a file, not a folder" in caught.value.message
