@@ -69,15 +69,17 @@ class OwnFolder:
         return self.folder.path
 
     def restore(self) -> None:
-        """Makes it anew under its name, where someone has removed it or its lock.
+        """Makes it anew under its name, where someone has removed or moved it, or removed its lock.
 
         Raises:
             InTheWay: Something else has its name.
             OSError: It cannot be made.
         """
-        if os.fstat(self._lock).st_nlink > 0:
-            return
         parent, folder, lock = self.parent, self.folder, self._lock
+        with shared_folder(parent.path) as now:
+            seen = now.look(folder.path.name)
+        if seen is not None and os.path.samestat(seen, folder.stat()) and os.fstat(lock).st_nlink > 0:
+            return
         self._take(parent.path, folder.path.name, was=folder.stat())
         os.close(lock)
         folder.close()
@@ -99,6 +101,8 @@ class OwnFolder:
         with contextlib.ExitStack() as stack:
             within = stack.enter_context(shared_folder(parent))
             made = within.make(name)
+            if made:
+                stack.callback(_remove_new, within, name)
             folder = stack.enter_context(within.below(name))
             if not made and (was is None or not os.path.samestat(folder.stat(), was)):
                 raise InTheWay(folder.path, "not the folder that Cellblock has made there")
@@ -212,6 +216,11 @@ def _remove(parent: Folder, folder: Folder, contents: Contents) -> None:
         logger.warning("%s stays: Cellblock has not made what is in it: %s", folder.path, ", ".join(left))
         return
     _remove_empty(parent, folder)
+
+
+def _remove_new(parent: Folder, name: str) -> None:
+    with contextlib.suppress(OSError):
+        parent.remove(name, stat.S_IFDIR)
 
 
 def _remove_empty(parent: Folder, folder: Folder) -> None:

@@ -211,7 +211,8 @@ class Store:
         _make_private(self._path)
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
         try:
-            if not _version(connection) and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            # In this order: another broker may be making them.
+            if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _version(connection):
                 raise StoreError(f"{self._path} is a database that Cellblock has not made")
             _into_wal(connection)
             # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost

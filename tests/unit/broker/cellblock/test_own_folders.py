@@ -177,3 +177,14 @@ def test_on_a_full_disk_it_serves_without_a_mark(parent: Path, monkeypatch: pyte
     remove_stale(parent, CONTENTS)
     own.close()
     assert names(parent) == [MARK_NAME]
+
+
+def test_what_cannot_be_made_whole_leaves_nothing(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Folder, "open", too_many)
+    parent.mkdir()
+    with pytest.raises(OSError, match="Too many open files"):
+        OwnFolder(parent, CONTENTS)
+    assert names(parent) == []

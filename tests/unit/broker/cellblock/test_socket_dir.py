@@ -116,6 +116,9 @@ def test_a_folder_that_someone_removed_is_made_anew_under_its_name(state_dir: Pa
         assert made.path == held and (held / LOCK_NAME).exists() and held.stat().st_mode & 0o777 == 0o700
     (held / LOCK_NAME).unlink()
     made.restore()
+    held.rename(state_dir / "aside")
+    made.restore()
+    assert (held / LOCK_NAME).exists() and (state_dir / "aside" / LOCK_NAME).exists()
     process, _ = start_holder(state_dir)
     kill(process)
     assert (held / LOCK_NAME).exists(), "what is restored is held"

@@ -132,6 +132,17 @@ def test_a_row_that_cannot_be_read_is_forgotten(path: Path) -> None:
     store.close()
 
 
+def test_another_programs_database_is_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    other.close()
+    path.chmod(0o600)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="a database that Cellblock has not made"):
+        Store(path)
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
+
+
 def test_a_file_of_a_newer_version_is_left_alone(path: Path) -> None:
     Store(path).close()
     with sqlite3.connect(path) as other:
