@@ -133,7 +133,9 @@ def _begin(folder: Folder) -> None:
     """
     if _is_of_earlier_version(folder):
         for name, contents in ((RUN, SOCKETS), (OUTPUTS, OUTPUT_FILES)):
-            remove_stale(folder.path / name, contents, unmarked=True)
+            # What is in the way there is told by whoever needs the name.
+            with contextlib.suppress(OSError):
+                remove_stale(folder.path / name, contents, unmarked=True)
     else:
         _refuse_taken(folder)
     try:

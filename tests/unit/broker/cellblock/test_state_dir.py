@@ -105,6 +105,14 @@ def test_an_earlier_versions_is_cleaned_up_once(tmp_path: Path) -> None:
     assert names(tmp_path / "run") == ["broker-abc_1234", "mystuff"]
 
 
+def test_a_link_there_is_left_to_whoever_needs_the_name(tmp_path: Path) -> None:
+    legacy(tmp_path)
+    (tmp_path / "outputs").rename(tmp_path / "elsewhere")
+    (tmp_path / "outputs").symlink_to(tmp_path / "elsewhere")
+    prepare_state_dir(tmp_path)
+    assert names(tmp_path / "elsewhere") == ["broker-abc_1234"] and names(tmp_path / "run") == []
+
+
 def test_its_store_alone_tells_an_earlier_version(tmp_path: Path) -> None:
     legacy(tmp_path)
     (tmp_path / "logs").chmod(0o755)
