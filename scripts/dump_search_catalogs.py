@@ -3,6 +3,7 @@
 
 They widen the recorded catalogs of `dump_catalogs.py`, whose installing and asking they share, to the
 size at which search decides. Only what names and describes a tool is kept: no types, no constraints.
+Those of FRESH go to another folder: no word of search was chosen with their tools in view.
 
     python scripts/dump_search_catalogs.py              # all of them
     python scripts/dump_search_catalogs.py xero         # one
@@ -79,8 +80,21 @@ SOURCES = (
             "CONFLUENCE_API_TOKEN": "dummy",
         },
     ),
+    Source(
+        "stripe",
+        "npm",
+        "@stripe/mcp",
+        "0.2.5",
+        "mcp",
+        ("--tools=all",),
+        env={"STRIPE_SECRET_KEY": "sk_test_dummy"},
+    ),
+    Source(
+        "firecrawl", "npm", "firecrawl-mcp", "3.22.2", "firecrawl-mcp", env={"FIRECRAWL_API_KEY": "dummy"}
+    ),
     Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",)),
 )
+FRESH = frozenset({"stripe", "firecrawl"})
 _CREDENTIALS = {
     "installed": {"client_id": "dummy", "client_secret": "dummy", "redirect_uris": ["http://localhost"]}
 }
@@ -110,11 +124,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[[], *(source.name for source in SOURCES)])
     parser.add_argument("--install-dir", type=Path, default=ROOT / ".servers" / "search")
-    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures" / "search" / "catalogs")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures" / "search")
     options = parser.parse_args()
     out: Path = options.out
     installs: Path = options.install_dir.resolve()
-    out.mkdir(parents=True, exist_ok=True)
     failed = 0
     for source in SOURCES:
         if options.names and source.name not in options.names:
@@ -132,7 +145,9 @@ def main() -> int:
             print(f"{source.name}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        (out / f"{source.name}.json").write_text(text, encoding="utf-8")
+        folder = out / ("fresh_catalogs" if source.name in FRESH else "catalogs")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{source.name}.json").write_text(text, encoding="utf-8")
         print(f"{source.name}: {len(document['tools'])} tools, {len(text.encode()) / 1024:.0f} KiB")
     return 1 if failed else 0
 

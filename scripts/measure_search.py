@@ -3,10 +3,12 @@
     python scripts/measure_search.py               # the half that search is tuned with
     python scripts/measure_search.py --misses      # with the queries that found nothing among the first three
     python scripts/measure_search.py --held-out    # the other half
+    python scripts/measure_search.py --fresh       # the queries of two servers that came later
 
 The queries of tests/fixtures/search/relevance.json were written from the tool lists alone. A hash of its text puts
 each into one of two halves. The held-out half says whether what was tuned carries over: so it is measured before and
-after the tuning, its misses are never shown, and nobody tunes with what it says.
+after the tuning, its misses are never shown, and nobody tunes with what it says. The same holds for the queries of
+fresh.json, for two servers that none of the words of search was chosen for; there all the others are in the way.
 
 The yardstick is plain FTS5: one table, every word of a query or-ed, ranked by its BM25, each text as the server sent
 it; with the tokenizer as it is by default, and with Porter stems.
@@ -32,6 +34,7 @@ from cellblock.catalog.search import SearchIndex
 
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 FOLDERS = (FIXTURES / "catalogs", FIXTURES / "search" / "catalogs")
+FRESH = FIXTURES / "search" / "fresh_catalogs"
 ROUNDS = 5
 """Times that every query is asked for the figures of time; the fastest of each query counts."""
 
@@ -52,16 +55,16 @@ class Query:
         return hashlib.sha256(self.text.encode()).digest()[0] % 2 == 1
 
 
-def read_queries() -> list[Query]:
-    """The relevance set."""
-    entries = json.loads((FIXTURES / "search" / "relevance.json").read_text("utf-8"))
+def read_queries(name: str = "relevance") -> list[Query]:
+    """The queries of one file."""
+    entries = json.loads((FIXTURES / "search" / f"{name}.json").read_text("utf-8"))
     return [Query(entry["query"], entry["style"], frozenset(entry["tools"])) for entry in entries]
 
 
-def read_catalog() -> Catalog:
+def read_catalog(folders: Sequence[Path] = FOLDERS) -> Catalog:
     """The recorded tool lists as one catalog."""
     servers: dict[str, ServerEntry] = {}
-    for path in sorted((path for folder in FOLDERS for path in folder.glob("*.json")), key=lambda p: p.stem):
+    for path in sorted((path for folder in folders for path in folder.glob("*.json")), key=lambda p: p.stem):
         document = cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
         exports = export_names([raw["name"] for raw in document["tools"]])
         tools = tuple(
@@ -141,15 +144,20 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--held-out", action="store_true", help="measure the half that is not tuned with")
+    parser.add_argument(
+        "--fresh", action="store_true", help="measure the queries of the servers that came later"
+    )
     parser.add_argument("--misses", action="store_true", help="print what the tuned half does not find")
     options = parser.parse_args()
-    catalog = read_catalog()
-    queries = read_queries()
+    catalog = read_catalog((*FOLDERS, FRESH) if options.fresh else FOLDERS)
+    queries = read_queries("fresh" if options.fresh else "relevance")
     started = time.process_time()
     index = SearchIndex(catalog)
     built = time.process_time() - started
     halves = {"tuned": [query for query in queries if not query.held_out]}
-    if options.held_out:
+    if options.fresh:
+        halves = {"fresh": queries}
+    elif options.held_out:
         halves["held out"] = [query for query in queries if query.held_out]
     ranks = {
         "plain FTS5": plain_fts5(catalog, "unicode61"),
@@ -166,7 +174,7 @@ def main() -> None:
             print(f"| {name}: {style} | {len(some)} | search | {shares(ranks['search'], some)} |")
     print_times(index, queries)
     print(f"Building the index: {built * 1e3:.0f} ms")
-    if options.misses:
+    if options.misses and not options.fresh:
         for query in halves["tuned"]:
             names = ranks["search"](query.text)
             if not query.tools.intersection(names[:3]):
