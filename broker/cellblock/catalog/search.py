@@ -1,58 +1,46 @@
 """Tool search over one catalog snapshot (Code Mode specification, sections 4.2.5 and 4.2.7).
 
-Ranking is BM25 with field weights and Porter stemming by SQLite's FTS5, from the standard library and
-in memory. Every term of the query is scored by itself: over all fields, again over the tool names
-alone (where a short name wins), and at a discount by its synonyms; a term that no tool has is taken
-for the catalog's own words that it may stand for. The sums are scaled by how much of the query matched.
+Ranking is BM25F: a word counts by the field that it is in and by how rare it is in the catalog. Each word or phrase of
+the query counts with the best of what may stand for it: itself, at a discount the words of its groups, and where it is
+unknown the catalog's own words that it may be short for or a misspelling of. The sum is scaled by how much of the query
+matched. SQLite's FTS5 adds such words up instead: with the same groups it found less, and took longer.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import weakref
-from collections.abc import Sequence
+import re
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.search_text import name_key, query_terms, tool_text
-from cellblock.catalog.search_vocabulary import Vocabulary, joined_pairs, meant_by, synonyms
+from cellblock.catalog.search_query import Wanted, wanted_by
+from cellblock.catalog.search_text import MAX_TEXT_CHARS, name_key, stem, tool_text
+from cellblock.catalog.search_vocabulary import Vocabulary, meant_by
+from cellblock.catalog.search_words import word_groups
 
 DEFAULT_LIMIT = 20
 """Results when the caller names no limit: more than an agent reads, few enough to print."""
 MAX_LIMIT = 100
 """Results at most, whatever the caller asks for (section 4.2.7: host-defined maximum)."""
 
-FIELD_WEIGHTS = {"name": 10.0, "server": 3.0, "summary": 4.0, "details": 1.0, "properties": 2.0, "notes": 0.5}
-"""BM25 weight of each field. Figures within a factor of two of these rank the relevance set alike."""
-NAME_SHARE = 0.6
-"""Weight of the score over tool names alone, beside 1 for the score over all fields."""
-SYNONYM_SHARE = 0.4
-"""Weight of a synonym's score, beside 1 for the term that the query has."""
-COVERAGE_SHARE = 0.5
-"""Part of a score that is scaled by the portion of the query's terms that the tool matches."""
-EXACT_NAME_BONUS = 100.0
+FIELD_WEIGHTS = {"name": 6.0, "server": 2.0, "summary": 3.0, "details": 1.0, "properties": 1.5, "notes": 0.4}
+"""Weight of a word in each field. Figures within a factor of two of these rank the relevance set alike."""
+LENGTH_SHARE = 0.6
+"""Part of a field's weight that is scaled by how long the field is, beside the average (BM25's `b`)."""
+SATURATION = 4.0
+"""Weight of a word in one tool at which it counts half of what it can count (BM25's `k1`)."""
+GUESS_SHARE = 0.5
+"""What a word counts that an unknown word of the query may be short for, or a misspelling of."""
+COVERAGE_SHARE = 0.7
+"""Part of a score that is scaled by the portion of the query that the tool matches."""
+DEPRECATED_SHARE = 0.5
+"""What is left of the score of a tool that says that it is deprecated, so that what replaces it comes first."""
+EXACT_NAME_BONUS = 1_000.0
 """Added where the query is the tool's name: more than any sum of scores comes to."""
 
-_FIELDS = ", ".join(FIELD_WEIGHTS)
-_TOKENIZE = "tokenize='porter unicode61'"
-_CREATE = (
-    f"CREATE VIRTUAL TABLE tool_text USING fts5({_FIELDS}, content='', {_TOKENIZE})",
-    f"CREATE VIRTUAL TABLE tool_name USING fts5(name, content='', {_TOKENIZE})",
-)
-_INSERT_TEXT = f"INSERT INTO tool_text(rowid, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_INSERT_NAME = "INSERT INTO tool_name(rowid, name) VALUES (?, ?)"
-_MATCH_TEXT = (
-    f"SELECT rowid, -bm25(tool_text, {', '.join(map(str, FIELD_WEIGHTS.values()))}) FROM tool_text"
-    " WHERE tool_text MATCH ? AND rowid BETWEEN ? AND ?"
-)
-_MATCH_NAME = (
-    "SELECT rowid, -bm25(tool_name) FROM tool_name WHERE tool_name MATCH ? AND rowid BETWEEN ? AND ?"
-)
-_OCCURS = "SELECT 1 FROM tool_text WHERE tool_text MATCH ? LIMIT 1"
-
-
-class SearchUnavailableError(RuntimeError):
-    """This Python's SQLite was built without FTS5."""
+_DEPRECATED = re.compile(r"^\W*(?i:deprecated)\b|\bDEPRECATED\b|\b(?:is|been) deprecated\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +52,46 @@ class SearchHit:
     score: float
 
 
-class SearchIndex:
-    """An index of every tool of one `Catalog`; immutable, and released with its last reference.
+@dataclass(frozen=True, slots=True)
+class _Posting:
+    """The tools that have one stem, with what it counts in each (0 to 1), and how rare it is."""
 
-    Raises SearchUnavailableError where SQLite has no FTS5.
-    """
+    rows: array[int]
+    counts: array[float]
+    rarity: float
+
+
+class SearchIndex:
+    """An index of every tool of one `Catalog`; immutable."""
 
     def __init__(self, catalog: Catalog) -> None:
-        # Catalogs may be built in a worker thread and searched from the loop; SQLite serialises the calls.
-        self._db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._close = weakref.finalize(self, self._db.close)
-        try:
-            for statement in _CREATE:
-                self._db.execute(statement)
-        except sqlite3.OperationalError as error:
-            self._close()
-            raise SearchUnavailableError(f"tool search needs SQLite with FTS5: {error}") from error
         self._rows: list[tuple[ServerEntry, ToolEntry]] = []
         self._ranges: dict[str, tuple[int, int]] = {}
         self._exact: dict[str, list[int]] = {}
+        self._deprecated: set[int] = set()
         self._vocabulary = Vocabulary()
-        self._fill(catalog)
+        self._groups = word_groups()
+        self._postings = self._fill(catalog)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _fill(self, catalog: Catalog) -> None:
-        texts: list[tuple[int | str, ...]] = []
-        names: list[tuple[int, str]] = []
+    def _fill(self, catalog: Catalog) -> dict[str, _Posting]:
+        texts: list[list[list[str]]] = []
         for server_id, server in catalog.servers.items():
             first = len(self._rows)
             for tool in sorted(server.tools, key=lambda entry: entry.tool_name):
                 row = len(self._rows)
                 text = tool_text(server, tool)
-                texts.append((row, *text))
-                names.append((row, text.name))
                 self._vocabulary.add(text.name, text.server, text.properties, text.summary)
+                texts.append([[stem(word) for word in field.split()] for field in text])
                 for key in {name_key(name) for name in (tool.tool_name, tool.export_name)}:
                     self._exact.setdefault(key, []).append(row)
+                if _DEPRECATED.search((tool.description or "")[:MAX_TEXT_CHARS]):
+                    self._deprecated.add(row)
                 self._rows.append((server, tool))
             self._ranges[server_id] = (first, len(self._rows) - 1)
-        self._db.execute("BEGIN")
-        self._db.executemany(_INSERT_TEXT, texts)
-        self._db.executemany(_INSERT_NAME, names)
-        self._db.execute("COMMIT")
+        return _postings(texts)
 
     def search(
         self, query: str, *, server_id: str | None = None, limit: int = DEFAULT_LIMIT
@@ -118,52 +102,77 @@ class SearchIndex:
         `server_id`, and a query that nothing matches give an empty list. Never raises on any query text.
         """
         span = (0, len(self._rows) - 1) if server_id is None else self._ranges.get(server_id, (0, -1))
-        wanted = query_terms(query)
+        wanted = wanted_by(query, self._groups.phrases, self._postings)
         if not wanted or limit < 1 or span[1] < span[0]:
             return []
-        scores = self._scores(wanted, span)
+        scores = self._scores(wanted)
+        for row in self._deprecated.intersection(scores):
+            scores[row] *= DEPRECATED_SHARE
         for row in self._exact.get(name_key(query), ()):
-            if span[0] <= row <= span[1]:
+            if row not in self._deprecated or self._rows[row][1].tool_name == query:
                 scores[row] = scores.get(row, 0.0) + EXACT_NAME_BONUS
         # Rounded, so that two equal tools of two servers tie whatever the order of the additions was.
-        ranked = sorted((-round(score, 9), row) for row, score in scores.items())
+        ranked = sorted((-round(score, 9), row) for row, score in scores.items() if span[0] <= row <= span[1])
         return [SearchHit(*self._rows[row], -negated) for negated, row in ranked[: min(limit, MAX_LIMIT)]]
 
-    def _scores(self, wanted: Sequence[str], span: tuple[int, int]) -> dict[int, float]:
-        """Score by row: the sum over the query's terms, scaled by the portion of them that matched."""
+    def _scores(self, wanted: Sequence[Wanted]) -> dict[int, float]:
+        """Score by row: the sum over what is wanted, scaled by the portion of it that matched."""
         totals: dict[int, float] = {}
-        matched: dict[int, int] = {}
-        for term in wanted:
-            for row, score in self._term_scores(term, span).items():
-                totals[row] = totals.get(row, 0.0) + score
-                matched[row] = matched.get(row, 0) + 1
-        for row, count in matched.items():
-            totals[row] *= 1.0 - COVERAGE_SHARE * (1.0 - count / len(wanted))
-        for term in joined_pairs(wanted, self._vocabulary):
-            for row, score in self._bm25((term,), span).items():
-                totals[row] = totals.get(row, 0.0) + score
+        matched: dict[int, float] = {}
+        whole = 0.0
+        for one in wanted:
+            most, scores = self._best(self._meanings(one), one.stem)
+            whole += one.weight * bool(scores)
+            for row, score in scores.items():
+                totals[row] = totals.get(row, 0.0) + one.weight * score
+                # Half of what a word can count is a match: the other half says in what place and how often.
+                matched[row] = matched.get(row, 0.0) + one.weight * min(1.0, 2 * score / most)
+        for row, part in matched.items():
+            totals[row] *= 1.0 - COVERAGE_SHARE * (1.0 - part / whole)
         return totals
 
-    def _term_scores(self, term: str, span: tuple[int, int]) -> dict[int, float]:
-        scores = self._bm25((term,), span)
-        # Asked of all servers, so that a filter by server cannot turn a known word into a misspelling.
-        if not scores and self._db.execute(_OCCURS, (_any_of((term,)),)).fetchone() is None:
-            scores = self._bm25(meant_by(term, self._vocabulary), span)
-        for row, score in self._bm25(synonyms(term), span).items():
-            scores[row] = max(scores.get(row, 0.0), SYNONYM_SHARE * score)
-        return scores
+    def _meanings(self, one: Wanted) -> Mapping[str, float]:
+        """The stems in the catalog that may stand for what is wanted, with what they count."""
+        related = self._groups.related.get(one.stem, {})
+        found = {key: share for key, share in related.items() if key in self._postings}
+        if one.stem in self._postings:
+            found[one.stem] = 1.0
+        return found or dict.fromkeys(map(stem, meant_by(one.word, self._vocabulary)), GUESS_SHARE)
 
-    def _bm25(self, words: Sequence[str], span: tuple[int, int]) -> dict[int, float]:
-        """The score of every row in `span` that has one of `words`."""
-        if not words:
-            return {}
-        arguments = (_any_of(words), *span)
-        scores: dict[int, float] = dict(self._db.execute(_MATCH_TEXT, arguments))
-        for row, score in self._db.execute(_MATCH_NAME, arguments):
-            scores[row] += NAME_SHARE * score
-        return scores
+    def _best(self, meanings: Mapping[str, float], literal: str) -> tuple[float, dict[int, float]]:
+        """The most that `meanings` can count, and what the best of them counts in each tool.
+
+        A stand-in is taken to be no rarer than the word that it stands for, lest it count for more.
+        """
+        postings = {key: self._postings[key] for key in meanings}
+        known = postings.get(literal)
+        most = known.rarity if known else max((posting.rarity for posting in postings.values()), default=0.0)
+        best: dict[int, float] = {}
+        for key, posting in postings.items():
+            factor = min(posting.rarity, most) * meanings[key]
+            for row, count in zip(posting.rows, posting.counts, strict=True):
+                if (score := factor * count) > best.get(row, 0.0):
+                    best[row] = score
+        return most, best
 
 
-def _any_of(words: Sequence[str]) -> str:
-    """An FTS5 expression for any of `words`; terms hold no quote, so none can leave its string."""
-    return " OR ".join(f'"{word}"' for word in words)
+def _postings(texts: Sequence[Sequence[Sequence[str]]]) -> dict[str, _Posting]:
+    """The postings of tools, each given as the stems of its fields in the order of FIELD_WEIGHTS."""
+    weights = tuple(FIELD_WEIGHTS.values())
+    totals = [sum(len(fields[place]) for fields in texts) for place in range(len(weights))]
+    averages = [max(1.0, total / max(1, len(texts))) for total in totals]
+    found: dict[str, tuple[array[int], array[float]]] = {}
+    for row, fields in enumerate(texts):
+        counts: dict[str, float] = {}
+        for stems, weight, average in zip(fields, weights, averages, strict=True):
+            per_word = weight / (1.0 - LENGTH_SHARE + LENGTH_SHARE * len(stems) / average)
+            for key in stems:
+                counts[key] = counts.get(key, 0.0) + per_word
+        for key, count in counts.items():
+            rows, values = found.setdefault(key, (array("I"), array("f")))
+            rows.append(row)
+            values.append(count / (count + SATURATION))
+    return {
+        key: _Posting(rows, values, log(1.0 + (len(texts) - len(rows) + 0.5) / (len(rows) + 0.5)))
+        for key, (rows, values) in found.items()
+    }

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +18,7 @@ from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 MAX_QUERY_CHARS = 1_000
 """Characters of a query that are read; the rest is ignored (an agent's query is one sentence)."""
 MAX_QUERY_TERMS = 16
-"""Distinct terms of a query that are searched for."""
+"""Distinct words of a query that are searched for."""
 MAX_TERM_CHARS = 48
 """Characters kept of one term; longer runs are keys or base64, not words."""
 MAX_NAME_CHARS = 256
@@ -59,8 +60,35 @@ class ToolText(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """Compatibility-normalised text, so that a full-width or ligature spelling is the plain one."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    """Compatibility-normalised text, so that a full-width, ligature or accented spelling of Latin is the plain one."""
+    if text.isascii():
+        return text
+    whole = unicodedata.normalize("NFKC", text)
+    bases = (unicodedata.normalize("NFD", character)[0] for character in whole)
+    return "".join(
+        base if base.isascii() else character for base, character in zip(bases, whole, strict=True)
+    )
+
+
+@lru_cache(maxsize=8_192)
+def stem(word: str) -> str:
+    """An English word without the endings of plurals, `-ed` and `-ing`, and without a last `e`; others as they are.
+
+    Porter's further steps find less here: they make one of words that name different tools.
+    """
+    if len(word) < 4 or not (word.isascii() and word.isalpha()) or word.endswith("ss"):
+        return word
+    if word.endswith("ies"):
+        word = f"{word[:-3]}y"
+    elif word.endswith("s") and not word.endswith("us"):
+        word = word[:-1]
+    for ending in ("ed", "ing"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word.removesuffix(ending)
+            if word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 3 else word
 
 
 def terms(text: str) -> list[str]:
@@ -68,7 +96,7 @@ def terms(text: str) -> list[str]:
 
     Identifiers are split at `_`, `-`, case changes and digits, and a word that was split is there as a
     whole as well. Scripts written without spaces become overlapping pairs of characters. A term holds
-    letters and digits only: no quote, NUL or lone surrogate, which SQLite or UTF-8 could not carry.
+    letters and digits only: no quote, NUL or lone surrogate.
     """
     found: list[str] = []
     for word in _WORD.findall(fold(text)):
@@ -88,13 +116,6 @@ def terms(text: str) -> list[str]:
 def name_key(name: str) -> str:
     """`name` without case and separators, to tell a query that is a name, in whatever spelling."""
     return "".join(_WORD.findall(fold(name[:MAX_NAME_CHARS]).lower()))
-
-
-def query_terms(query: str) -> list[str]:
-    """The distinct terms of a query in order, without stop words unless there are no others."""
-    found = list(dict.fromkeys(terms(query[:MAX_QUERY_CHARS])))
-    telling = [term for term in found if term not in STOP_WORDS]
-    return (telling or found)[:MAX_QUERY_TERMS]
 
 
 def tool_text(server: ServerEntry, tool: ToolEntry) -> ToolText:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
 
 from cellblock.catalog.suggest import letter_pairs
 
@@ -21,54 +19,6 @@ MAX_COMPLETIONS = 4
 MIN_PREFIX_CHARS = 3
 _COMPARED = 8
 """Words that share the most letter pairs with a misspelt one; only these are compared in full."""
-
-_SYNONYMS = (
-    "add append insert create",
-    "attach upload",
-    "bug issue ticket",
-    "create make new open",
-    "delete remove erase destroy drop forget",
-    "diff difference change compare",
-    "dir directory folder",
-    "docs documentation",
-    "env environment",
-    "execute run evaluate",
-    "find search query locate lookup",
-    "get fetch load retrieve read show view",
-    "image picture photo screenshot",
-    "js javascript script",
-    "list enumerate all",
-    "move rename",
-    "navigate open go visit",
-    "pr pull request",
-    "press type key",
-    "repo repository",
-    "save store write append",
-    "select choose pick",
-    "send post message",
-    "table schema",
-    "undo revert restore reset",
-    "update edit modify change patch",
-    "url link website webpage page",
-    "user member people person",
-)
-
-
-def _synonym_map() -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
-    for group in _SYNONYMS:
-        words = group.split()
-        for word in words:
-            found.setdefault(word, {}).update(dict.fromkeys(other for other in words if other != word))
-    return {word: tuple(others) for word, others in found.items()}
-
-
-_SYNONYMS_OF = _synonym_map()
-
-
-def synonyms(term: str) -> tuple[str, ...]:
-    """Words that tool authors use for the same thing; a plural is looked up as its singular."""
-    return _SYNONYMS_OF.get(term) or _SYNONYMS_OF.get(term.removesuffix("s"), ())
 
 
 class Vocabulary:
@@ -147,10 +97,3 @@ class Vocabulary:
 def meant_by(term: str, vocabulary: Vocabulary) -> list[str]:
     """What an unknown `term` stands for: words run together, else an abbreviation, else a misspelling."""
     return vocabulary.split(term) or vocabulary.completions(term) or vocabulary.corrections(term)
-
-
-def joined_pairs(wanted: Sequence[str], vocabulary: Vocabulary) -> Iterator[str]:
-    """Neighbouring terms that the catalog writes as one word: `time zone` for `timezone`."""
-    for first, second in pairwise(wanted):
-        if first + second in vocabulary:
-            yield first + second

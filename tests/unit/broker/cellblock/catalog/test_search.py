@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
-import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from cellblock.catalog import search as search_module
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, SearchIndex, SearchUnavailableError
+from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, SearchIndex
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 Ranker = Callable[[str, str | None], list[str]]
@@ -379,22 +376,9 @@ def test_a_thousand_tools_build_and_answer_quickly() -> None:
     assert p95 < 0.050
 
 
-def test_dropped_indexes_free_their_database() -> None:
-    database = SearchIndex(real_catalog())._db  # pyright: ignore[reportPrivateUsage]
-    gc.collect()
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        database.execute("SELECT 1")
-
-
 def test_search_from_another_thread() -> None:
     with ThreadPoolExecutor(1) as thread:
         index = thread.submit(SearchIndex, real_catalog()).result()
         expected = found(index, "open an issue")
         assert thread.submit(found, index, "open an issue").result() == expected
     assert expected[0].startswith("github/")
-
-
-def test_sqlite_without_fts5_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "_CREATE", ("CREATE VIRTUAL TABLE t USING fts99(x)",))
-    with pytest.raises(SearchUnavailableError, match=r"FTS5.*no such module"):
-        SearchIndex(Catalog())

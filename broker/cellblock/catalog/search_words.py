@@ -1,0 +1,55 @@
+"""Which words mean nearly the same to someone who looks for a tool: the groups of `search_words.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cellblock.catalog.search_text import stem
+
+AMONG_TOOLS = 0.5
+"""What a word that tools use counts for another such word of its group, beside 1 for itself."""
+FROM_SPEECH = 0.8
+"""What a word that tools use counts for one that only people use: who says it can have meant nothing else."""
+FROM_TOOLS = 0.4
+"""What a word that people use counts for one that tools use."""
+MAX_PHRASE_WORDS = 3
+
+_FILE = Path(__file__).with_name("search_words.txt")
+
+
+class WordGroups(NamedTuple):
+    """`related` maps a stem, or the stems of a phrase joined with `_`, to what counts for it and how much."""
+
+    related: Mapping[str, Mapping[str, float]]
+    phrases: frozenset[str]
+
+
+@cache
+def word_groups() -> WordGroups:
+    """The groups of the file, read once."""
+    related: dict[str, dict[str, float]] = {}
+    phrases: set[str] = set()
+    for line in _FILE.read_text(encoding="utf-8").splitlines():
+        of_tools, _, of_people = line.partition("#")[0].partition(":")
+        tools, said = _stems(of_tools), _stems(of_people)
+        phrases.update(key for key in said if "_" in key)
+        for one in tools:
+            _relate(related, one, tools, AMONG_TOOLS)
+            _relate(related, one, said, FROM_TOOLS)
+        for one in said:
+            _relate(related, one, tools, FROM_SPEECH)
+    return WordGroups(related, frozenset(phrases))
+
+
+def _stems(words: str) -> list[str]:
+    return ["_".join(map(stem, word.split("_"))) for word in words.split()]
+
+
+def _relate(related: dict[str, dict[str, float]], one: str, others: list[str], share: float) -> None:
+    found = related.setdefault(one, {})
+    for other in others:
+        if other != one:
+            found[other] = max(found.get(other, 0.0), share)
