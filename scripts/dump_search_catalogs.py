@@ -3,7 +3,7 @@
 
 They widen the recorded catalogs of `dump_catalogs.py`, whose installing and asking they share, to the
 size at which search decides. Only what names and describes a tool is kept: no types, no constraints.
-Those of FRESH go to another folder: no word of search was chosen with their tools in view.
+Those of FRESH go to another folder: what search knows was not written from their tools.
 
     python scripts/dump_search_catalogs.py              # all of them
     python scripts/dump_search_catalogs.py xero         # one
@@ -92,9 +92,18 @@ SOURCES = (
     Source(
         "firecrawl", "npm", "firecrawl-mcp", "3.22.2", "firecrawl-mcp", env={"FIRECRAWL_API_KEY": "dummy"}
     ),
+    Source(
+        "circleci",
+        "npm",
+        "@circleci/mcp-server-circleci",
+        "0.20.0",
+        "mcp-server-circleci",
+        env={"CIRCLECI_TOKEN": "dummy"},
+    ),
+    Source("obsidian", "pypi", "mcp-obsidian", "0.2.3", "mcp-obsidian", env={"OBSIDIAN_API_KEY": "dummy"}),
     Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",)),
 )
-FRESH = frozenset({"stripe", "firecrawl"})
+FRESH = frozenset({"stripe", "firecrawl", "circleci", "obsidian"})
 _CREDENTIALS = {
     "installed": {"client_id": "dummy", "client_secret": "dummy", "redirect_uris": ["http://localhost"]}
 }
