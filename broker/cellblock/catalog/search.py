@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
@@ -31,10 +32,14 @@ LENGTH_SHARE = 0.6
 """Part of a field's weight that is scaled by how long the field is, beside the average (BM25's `b`)."""
 SATURATION = 4.0
 """Weight of a word in one tool at which it counts half of what it can count (BM25's `k1`)."""
+NAMED_SHARE = 0.5
+"""What is left of a stand-in's share where a tool is named with the word itself, which then says what is meant."""
 GUESS_SHARE = 0.5
 """What a word counts that an unknown word of the query may be short for, or a misspelling of."""
 COVERAGE_SHARE = 0.7
 """Part of a score that is scaled by the portion of the query that the tool matches."""
+SERVER_WEIGHT = 0.8
+"""Weight of how much a tool's server is about what is asked for: not every tool of it says so again."""
 DEPRECATED_SHARE = 0.5
 """What is left of the score of a tool that says that it is deprecated, so that what replaces it comes first."""
 EXACT_NAME_BONUS = 1_000.0
@@ -54,11 +59,15 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class _Posting:
-    """The tools that have one stem, with what it counts in each (0 to 1), and how rare it is."""
+    """The tools that have one stem, with what it counts in each (0 to 1), how rare it is, and what it says of servers.
+
+    `servers` maps the place of a server to the portion of its tools that have the stem, times how rare it is in others.
+    """
 
     rows: array[int]
     counts: array[float]
     rarity: float
+    servers: Mapping[int, float]
 
 
 class SearchIndex:
@@ -69,6 +78,8 @@ class SearchIndex:
         self._ranges: dict[str, tuple[int, int]] = {}
         self._exact: dict[str, list[int]] = {}
         self._deprecated: set[int] = set()
+        self._server_places: list[int] = []
+        self._named: set[str] = set()
         self._vocabulary = Vocabulary()
         self._groups = word_groups()
         self._postings = self._fill(catalog)
@@ -78,20 +89,22 @@ class SearchIndex:
 
     def _fill(self, catalog: Catalog) -> dict[str, _Posting]:
         texts: list[list[list[str]]] = []
-        for server_id, server in catalog.servers.items():
+        for place, (server_id, server) in enumerate(catalog.servers.items()):
             first = len(self._rows)
             for tool in sorted(server.tools, key=lambda entry: entry.tool_name):
                 row = len(self._rows)
                 text = tool_text(server, tool)
                 self._vocabulary.add(text.name, text.server, text.properties, text.summary)
                 texts.append([[stem(word) for word in field.split()] for field in text])
+                self._named.update(texts[-1][0])
                 for key in {name_key(name) for name in (tool.tool_name, tool.export_name)}:
                     self._exact.setdefault(key, []).append(row)
                 if _DEPRECATED.search((tool.description or "")[:MAX_TEXT_CHARS]):
                     self._deprecated.add(row)
                 self._rows.append((server, tool))
+                self._server_places.append(place)
             self._ranges[server_id] = (first, len(self._rows) - 1)
-        return _postings(texts)
+        return _postings(texts, self._server_places)
 
     def search(
         self, query: str, *, server_id: str | None = None, limit: int = DEFAULT_LIMIT
@@ -116,12 +129,16 @@ class SearchIndex:
         return [SearchHit(*self._rows[row], -negated) for negated, row in ranked[: min(limit, MAX_LIMIT)]]
 
     def _scores(self, wanted: Sequence[Wanted]) -> dict[int, float]:
-        """Score by row: the sum over what is wanted, scaled by the portion of it that matched."""
+        """Score by row: the sum over what is wanted, scaled by the portion of it that matched, and for the server."""
         totals: dict[int, float] = {}
         matched: dict[int, float] = {}
+        servers: dict[int, float] = {}
         whole = 0.0
         for one in wanted:
-            most, scores = self._best(self._meanings(one), one.stem)
+            meanings = self._meanings(one)
+            most, scores = self._best(meanings, one.stem)
+            for place, score in self._about(meanings, one.stem).items():
+                servers[place] = servers.get(place, 0.0) + one.weight * score
             whole += one.weight * bool(scores)
             for row, score in scores.items():
                 totals[row] = totals.get(row, 0.0) + one.weight * score
@@ -129,12 +146,14 @@ class SearchIndex:
                 matched[row] = matched.get(row, 0.0) + one.weight * min(1.0, 2 * score / most)
         for row, part in matched.items():
             totals[row] *= 1.0 - COVERAGE_SHARE * (1.0 - part / whole)
+            totals[row] += SERVER_WEIGHT * servers.get(self._server_places[row], 0.0)
         return totals
 
     def _meanings(self, one: Wanted) -> Mapping[str, float]:
         """The stems in the catalog that may stand for what is wanted, with what they count."""
+        part = NAMED_SHARE if one.stem in self._named else 1.0
         related = self._groups.related.get(one.stem, {})
-        found = {key: share for key, share in related.items() if key in self._postings}
+        found = {key: part * share for key, share in related.items() if key in self._postings}
         if one.stem in self._postings:
             found[one.stem] = 1.0
         return found or dict.fromkeys(map(stem, meant_by(one.word, self._vocabulary)), GUESS_SHARE)
@@ -155,9 +174,18 @@ class SearchIndex:
                     best[row] = score
         return most, best
 
+    def _about(self, meanings: Mapping[str, float], literal: str) -> dict[int, float]:
+        """How much servers are about `literal`, or if the catalog does not have it about the best of its meanings."""
+        found: dict[int, float] = {}
+        for key in [literal] if literal in meanings else meanings:
+            for place, score in self._postings[key].servers.items():
+                found[place] = max(found.get(place, 0.0), meanings[key] * score)
+        return found
 
-def _postings(texts: Sequence[Sequence[Sequence[str]]]) -> dict[str, _Posting]:
-    """The postings of tools, each given as the stems of its fields in the order of FIELD_WEIGHTS."""
+
+def _postings(texts: Sequence[Sequence[Sequence[str]]], places: Sequence[int]) -> dict[str, _Posting]:
+    """The postings of tools, each given as the stems of its fields in the order of FIELD_WEIGHTS and its server."""
+    sizes = Counter(places)
     weights = tuple(FIELD_WEIGHTS.values())
     totals = [sum(len(fields[place]) for fields in texts) for place in range(len(weights))]
     averages = [max(1.0, total / max(1, len(texts))) for total in totals]
@@ -172,7 +200,15 @@ def _postings(texts: Sequence[Sequence[Sequence[str]]]) -> dict[str, _Posting]:
             rows, values = found.setdefault(key, (array("I"), array("f")))
             rows.append(row)
             values.append(count / (count + SATURATION))
-    return {
-        key: _Posting(rows, values, log(1.0 + (len(texts) - len(rows) + 0.5) / (len(rows) + 0.5)))
-        for key, (rows, values) in found.items()
-    }
+    postings: dict[str, _Posting] = {}
+    for key, (rows, values) in found.items():
+        having = Counter(places[row] for row in rows)
+        among = _rarity(len(having), len(sizes))
+        servers = {place: among * count / (sizes[place] + 1) for place, count in having.items()}
+        postings[key] = _Posting(rows, values, _rarity(len(rows), len(texts)), servers)
+    return postings
+
+
+def _rarity(having: int, of: int) -> float:
+    """What something is worth that `having` have `of` all: BM25's inverse document frequency, never negative."""
+    return log(1.0 + (of - having + 0.5) / (having + 0.5))

@@ -40,9 +40,11 @@ _UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\
 _SENTENCE_END = re.compile(r"[.!?]\s|\n\s*\n|[。！？]")
 
 _STOP_WORDS = """
-a about all am an and any are as at be been but by can could did do does for from had has have how i if in
-into is it its just like me my need of on or our please should so some than that the their them then there
-these they this to us want was we were what when where which will with would you your
+a about all already also am an and another any anything are as at be been but by can could did do does each
+ever every everything for from had has have here how i if in into is it its just lately like me more most
+much my need never of on one only or other our own please really same should so some somebody something still
+than that the their them then there these they this those to too us very want was we were what when where
+which while who whom whose why will with would you your
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """English words that say nothing about which tool is meant; dropped from a query unless it has no others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ FROM_SPEECH = 0.8
 """What a word that tools use counts for one that only people use: who says it can have meant nothing else."""
 FROM_TOOLS = 0.4
 """What a word that people use counts for one that tools use."""
+AMONG_SPEECH = 0.3
+"""What a word that people use counts for another of its group: tools of another trade may be named with it."""
+AMBIGUITY = 0.3
+"""Power of the number of groups that a word is in, by which what counts for it is divided: `open` can mean much."""
 MAX_PHRASE_WORDS = 3
 
 _FILE = Path(__file__).with_name("search_words.txt")
@@ -31,17 +36,21 @@ class WordGroups(NamedTuple):
 def word_groups() -> WordGroups:
     """The groups of the file, read once."""
     related: dict[str, dict[str, float]] = {}
-    phrases: set[str] = set()
+    groups: Counter[str] = Counter()
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         of_tools, _, of_people = line.partition("#")[0].partition(":")
         tools, said = _stems(of_tools), _stems(of_people)
-        phrases.update(key for key in said if "_" in key)
+        groups.update({*tools, *said})
         for one in tools:
             _relate(related, one, tools, AMONG_TOOLS)
             _relate(related, one, said, FROM_TOOLS)
         for one in said:
             _relate(related, one, tools, FROM_SPEECH)
-    return WordGroups(related, frozenset(phrases))
+            _relate(related, one, said, AMONG_SPEECH)
+    for one, shares in related.items():
+        for other in shares:
+            shares[other] /= groups[one] ** AMBIGUITY
+    return WordGroups(related, frozenset(key for key in groups if "_" in key))
 
 
 def _stems(words: str) -> list[str]:
