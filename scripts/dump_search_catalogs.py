@@ -101,9 +101,25 @@ SOURCES = (
         env={"CIRCLECI_TOKEN": "dummy"},
     ),
     Source("obsidian", "pypi", "mcp-obsidian", "0.2.3", "mcp-obsidian", env={"OBSIDIAN_API_KEY": "dummy"}),
+    Source(
+        "trello",
+        "npm",
+        "@delorenj/mcp-server-trello",
+        "1.8.1",
+        "mcp-server-trello",
+        env={"TRELLO_API_KEY": "dummy", "TRELLO_TOKEN": "dummy"},
+    ),
+    Source(
+        "gmail",
+        "npm",
+        "@gongrzhe/server-gmail-autoauth-mcp",
+        "1.1.11",
+        "gmail-mcp",
+        env={"GMAIL_OAUTH_PATH": "{tmp}/credentials.json", "GMAIL_CREDENTIALS_PATH": "{tmp}/none.json"},
+    ),
     Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",)),
 )
-FRESH = frozenset({"stripe", "firecrawl", "circleci", "obsidian"})
+FRESH = frozenset({"stripe", "firecrawl", "circleci", "obsidian", "trello", "gmail"})
 _CREDENTIALS = {
     "installed": {"client_id": "dummy", "client_secret": "dummy", "redirect_uris": ["http://localhost"]}
 }
