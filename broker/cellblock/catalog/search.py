@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
@@ -189,7 +189,7 @@ def _postings(texts: Sequence[Sequence[Sequence[str]]], places: Sequence[int]) -
     weights = tuple(FIELD_WEIGHTS.values())
     totals = [sum(len(fields[place]) for fields in texts) for place in range(len(weights))]
     averages = [max(1.0, total / max(1, len(texts))) for total in totals]
-    found: dict[str, tuple[array[int], array[float]]] = {}
+    found: defaultdict[str, tuple[array[int], array[float]]] = defaultdict(lambda: (array("I"), array("f")))
     for row, fields in enumerate(texts):
         counts: dict[str, float] = {}
         for stems, weight, average in zip(fields, weights, averages, strict=True):
@@ -197,12 +197,12 @@ def _postings(texts: Sequence[Sequence[Sequence[str]]], places: Sequence[int]) -
             for key in stems:
                 counts[key] = counts.get(key, 0.0) + per_word
         for key, count in counts.items():
-            rows, values = found.setdefault(key, (array("I"), array("f")))
+            rows, values = found[key]
             rows.append(row)
             values.append(count / (count + SATURATION))
     postings: dict[str, _Posting] = {}
     for key, (rows, values) in found.items():
-        having = Counter(places[row] for row in rows)
+        having = Counter(map(places.__getitem__, rows))
         among = _rarity(len(having), len(sizes))
         servers = {place: among * count / (sizes[place] + 1) for place, count in having.items()}
         postings[key] = _Posting(rows, values, _rarity(len(rows), len(texts)), servers)
