@@ -15,7 +15,7 @@ LINES = [line for line in FILE.read_text("utf-8").splitlines() if line.strip() a
 
 def test_every_line_is_a_group() -> None:
     for line in LINES:
-        tools, colon, said = line.partition(":")
+        tools, colon, said = line.removeprefix("+ ").partition(":")
         words = [*tools.split(), *said.split()]
         assert tools.split() and not tools.startswith(" "), line
         assert bool(colon) == bool(said.strip()), line
@@ -42,6 +42,12 @@ def test_a_word_of_many_groups_stands_for_less(tmp_path: Path, monkeypatch: pyte
     assert related["open"]["read"] == related["open"]["launch"] < related["bill"]["invoic"]
     assert set(related["start"]) == {"launch", "open"}
     assert phrases == frozenset()
+
+
+def test_the_words_of_one_name_do_not_stand_for_each_other() -> None:
+    related = word_groups().related
+    assert "writ" not in related["fil"] and "fil" not in related["writ"]
+    assert {"writ", "fil"} <= set(related["sav"])
 
 
 def test_phrases_are_stemmed_by_word() -> None:
