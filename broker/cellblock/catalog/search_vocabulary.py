@@ -35,9 +35,6 @@ class Vocabulary:
             self._counts.update(text.split())
         self._sorted = None
 
-    def __contains__(self, word: str) -> bool:
-        return word in self._counts
-
     def completions(self, prefix: str) -> list[str]:
         """Words that `prefix` (3 characters or more) abbreviates, the most frequent first."""
         if len(prefix) < MIN_PREFIX_CHARS:
