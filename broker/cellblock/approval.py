@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from cellblock.apart.pool import Apart
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config import Settings
 from cellblock.errors import ConfigError
@@ -89,9 +90,9 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
         )
     prepare_state_dir(settings.state_dir)
     logins = kept_logins(section.auth, settings.state_dir)
-    registry = Registry(
-        {server: config}, (), section.upstream, log_dir=settings.state_dir / LOGS, logins=logins
-    )
+    apart = Apart()
+    log_dir = settings.state_dir / LOGS
+    registry = Registry({server: config}, (), section.upstream, log_dir=log_dir, apart=apart, logins=logins)
     registry.start()
     try:
         await registry.settled(section.upstream.connect_timeout_ms / 1000)
@@ -104,6 +105,7 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
         return session.facts.tools
     finally:
         await registry.close()
+        await apart.close()
 
 
 def _chosen(

@@ -17,6 +17,7 @@ from typing import Any, Final
 import zmq
 
 from cellblock import __version__
+from cellblock.apart.pool import Apart
 from cellblock.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import module_paths
@@ -26,6 +27,7 @@ from cellblock.config_changes import described, taken_over
 from cellblock.errors import CellblockError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import NOBODY, Executor
+from cellblock.execution.looks_apart import LargeLooks
 from cellblock.execution.request import request_of
 from cellblock.execution.response import Observer, RunResponse
 from cellblock.first_collection import FirstCollection
@@ -151,14 +153,12 @@ class Broker:
 
         Args:
             code: JavaScript or TypeScript, an ES module.
-            limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; unknown keys are
-                ignored.
+            limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; others are ignored.
             requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
             typecheck: When the script is type-checked; None: as configured.
             observer: Told console entries and tool calls while they happen.
             client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
-            grants: What this script may call, of what `grantee` is granted: `tools`, `readOnly`, `budgets`,
-                `arguments`, `approve`, `destructive` (see docs/howto-policy.md).
+            grants: What this script may call, of what `grantee` is granted (see docs/howto-policy.md).
             grantee: Which grants of `cellblock.policy` it has, and who is asked for approval.
 
         Raises:
@@ -173,7 +173,7 @@ class Broker:
             typecheck=typecheck,
             grants=grants,
         )
-        return await self.run_request(request, observer=observer, client=client, grantee=grantee)
+        return (await self.run_request(request, observer=observer, client=client, grantee=grantee)).decoded()
 
     async def run_request(
         self,
@@ -186,7 +186,7 @@ class Broker:
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
-        `watcher` is told of this run alone, beside the watchers of `events`.
+        A large result is a `RawJson`, to be passed on. `watcher` is told of this run alone, beside those of `events`.
         """
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
@@ -270,8 +270,7 @@ class Broker:
         return self._workers.remote.endpoint if self._workers and self._workers.remote else None
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Has `listener` called, on the event loop, whenever a catalog, the settings or the policy have changed; what
-        this gives ends that."""
+        """Has `listener` called, on the loop, when catalog, settings or policy change; what this gives ends that."""
         return self._changed.add(listener)
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
@@ -333,13 +332,18 @@ class Broker:
         log_dir = state_dir / LOGS
         start_watchers(self._settings, self.events, stack, version=__version__)
         overlays = load_overlays(self._settings)
-        self._learner = self._start_learner(stack)
+        self._learner = Learner(section.schemas, state_dir / FILE_NAME)
+        self._learner.start()
+        stack.push_async_callback(self._learner.close)
         known = self._outputs = KnownOutputs(self._learner)
+        stack.push_async_callback((apart := Apart(queue_wait_ms=section.pool.queue_wait_ms)).close)
+        self._learner.apart = LargeLooks(apart)
         self._registry = Registry(
             self._settings.servers,
             self._tools,
             section.upstream,
             log_dir=log_dir,
+            apart=apart,
             reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
             refine=ToolRefiner(section.schemas, overlays),
             logins=kept_logins(section.auth, state_dir),
@@ -364,20 +368,15 @@ class Broker:
             outputs=self._outputs,
             policy=self._policy,
             events=self.events,
+            apart=apart,
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.callback(FirstCollection(lambda: executor.busy).give_up)
         stack.push_async_callback(self._stop_executor, executor)
+        # The registry closes what they would have closed.
         stack.callback(self._stop_releases)
 
-    def _start_learner(self, stack: contextlib.AsyncExitStack) -> Learner:
-        learner = Learner(self._settings.cellblock.schemas, self._settings.state_dir / FILE_NAME)
-        learner.start()
-        stack.push_async_callback(learner.close)
-        return learner
-
     def _stop_releases(self) -> None:
-        # The registry closes what they would have closed.
         for release in self._releases:
             release.cancel()
 

@@ -44,7 +44,7 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
         ("never({})", "did not answer"),
         ("garbage({})", "no tool result"),
         ("deep({ depth: 300 })", "no tool result"),
-        ("deep({ depth: 100_000 })", "no tool result"),
+        ("deep({ depth: 40_000 })", "no tool result"),
         ("wrong_shape({})", "no tool result"),
         ("raw({ text: '\"result\":null' })", "no tool result"),
         ('raw({ text: \'"result":"x"\' })', "no tool result"),

@@ -36,8 +36,8 @@ QUEUE_WAIT_MS: Final = 30_000
 WALL_SECONDS: Final = 30.0
 """From the start of a task to its answer: a few seconds of computing on a machine that is ten times overloaded."""
 
-IDLE_SECONDS: Final = 20.0
-"""A process that has nothing to do for so long is ended: what it costs is 30 MiB, and to start one takes 0.2 s."""
+IDLE_SECONDS: Final = 60.0
+"""A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
 
 WRITE_BYTES: Final = 256 * 1024
 """Of one write: the loop goes on between two."""
@@ -102,6 +102,7 @@ class Apart:
         self._queue_wait_ms = queue_wait_ms
         self._free = AT_ONCE
         self._idle: list[_Worker] = []
+        self._working: set[_Worker] = set()
         self._ends: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -141,8 +142,10 @@ class Apart:
             self._end(key)
 
     async def close(self) -> None:
-        """Refuses everything that waits, and ends the processes that are idle; the others end with their work."""
+        """Refuses everything that waits, and ends the processes; work that one has fails."""
         self.refuse_all()
+        for worker in self._working:
+            worker.kill()
         while self._idle:
             self._discard(self._idle.pop())
         if self._ends:
@@ -207,6 +210,7 @@ class Apart:
     ) -> Answer:
         worker = self._waiting_one() or _Worker(await _started())
         kept = False
+        self._working.add(worker)
         try:
             async with asyncio.timeout(WALL_SECONDS):
                 answer, kept = await worker.do(task, told, parts)
@@ -222,6 +226,7 @@ class Apart:
                 hint="Send less at a time.",
             ) from None
         finally:
+            self._working.discard(worker)
             if kept and not self._closed:
                 self._idle.append(worker)
                 worker.expire(IDLE_SECONDS, self._expire)
@@ -295,11 +300,7 @@ class _Worker:
         }
         stdin.write(message(head, parts))
         for part in parts:
-            view = memoryview(part)
-            for start in range(0, len(view), WRITE_BYTES):
-                stdin.write(view[start : start + WRITE_BYTES])
-                await stdin.drain()
-        await stdin.drain()
+            await _write(stdin, part)
         (size,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
         if size > MAX_TOLD_BYTES:
             raise EOFError
@@ -310,13 +311,25 @@ class _Worker:
         last: bool = answer.pop("last")
         return Answer(answer, [await stdout.readexactly(size) for size in sizes]), not last
 
+    def kill(self) -> None:
+        """Kills it; `end` must follow."""
+        if self._process.returncode is None:
+            kill(self._process, group=False)
+
     async def end(self) -> None:
         """Kills and reaps it."""
         self.keep()
-        if self._process.returncode is None:
-            kill(self._process, group=False)
+        self.kill()
         # Reaped here: a loop that closes before it would leave that to no one.
         await reaped(self._process)
+
+
+async def _write(stdin: asyncio.StreamWriter, data: bytes | memoryview) -> None:
+    """Writes bytes of any size; the loop goes on meanwhile."""
+    view = memoryview(data)
+    for start in range(0, len(view), WRITE_BYTES):
+        stdin.write(view[start : start + WRITE_BYTES])
+        await stdin.drain()
 
 
 async def _started() -> Process:

@@ -5,6 +5,8 @@ It has no credential and an empty environment, and its death costs one task. Wha
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -14,6 +16,7 @@ import resource
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from cellblock_worker.lifetime import LINUX, die_with_parent
@@ -21,8 +24,8 @@ from cellblock_worker.lifetime import LINUX, die_with_parent
 HEAD: Final = struct.Struct(">I")
 """Before each message: the length of its JSON, which says how many parts follow, and how long they are."""
 
-RETIRE_BYTES: Final = 192 * 1024 * 1024
-"""A process that was ever so large ends after its answer: not all of that would go back to the machine."""
+RETIRE_BYTES: Final = 160 * 1024 * 1024
+"""A process that is still so large after its answer ends. What it imports for messages takes 70 MiB."""
 
 NICENESS: Final = 5
 """Beside the loop and the workers, which are waited for, this work takes what is left."""
@@ -51,9 +54,14 @@ def _bound(kind: int, soft: int) -> None:
     resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
-def _peak_bytes() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * 1024 if LINUX else peak
+def _held_bytes() -> int:
+    """What the process holds when it has given back what it can."""
+    if not LINUX:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize()
 
 
 def _work(name: str) -> Work:
@@ -90,7 +98,7 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - a fault of Cellblock's own: the broker logs it
             answer, out = {"error": f"{type(error).__name__}: {error}"[:ERROR_CHARS]}, ()
         del parts
-        answer["last"] = last = _peak_bytes() > RETIRE_BYTES
+        answer["last"] = last = _held_bytes() - sum(map(len, out)) > RETIRE_BYTES
         stdout.write(message(answer, out))
         for part in out:
             stdout.write(part)

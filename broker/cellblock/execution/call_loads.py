@@ -1,4 +1,4 @@
-"""How much of one run's calls is held in memory: their inputs grow thirtyfold when they are decoded.
+"""How much of one run's calls is held in memory, and with them of its client's.
 
 A worker's own cap does not hold here: what it has sent is no longer in it.
 """
@@ -9,6 +9,10 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from cellblock.apart.budget import OverBudget
+from cellblock.apart.light import LIGHT_BYTES
+from cellblock.apart.share import Share
+
 WAITING_FACTOR: Final = 4
 """Inputs that wait undecoded may have so many times what may be decoded at once."""
 
@@ -18,10 +22,12 @@ class CallLoads:
 
     Args:
         most: Bytes of JSON whose calls may be decoded and unanswered at the same time; one call may always be.
+        share: Of the client, whose runs together may have so many bytes of large inputs; None for no such bound.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, share: Share | None = None) -> None:
         self._most = most
+        self._share = share
         self._decoded = 0
         self._held = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -30,12 +36,19 @@ class CallLoads:
         """Takes an input in, undecoded; False: with those that are held already it would be too much."""
         if self._held and self._held + size > WAITING_FACTOR * self._most:
             return False
+        if size > LIGHT_BYTES and self._share is not None:
+            try:
+                self._share.take(size)
+            except OverBudget:
+                return False
         self._held += size
         return True
 
     def drop(self, size: int) -> None:
         """What `hold` has taken in is gone."""
         self._held -= size
+        if size > LIGHT_BYTES and self._share is not None:
+            self._share.give_back(size)
 
     async def enter(self, size: int) -> None:
         """Waits until it may be decoded, first come, first served; `leave` must follow when this has returned."""

@@ -8,10 +8,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
-import mcp_types as types
-
+from cellblock.apart.share import Share, share_of_one
 from cellblock.callbacks import tell
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
@@ -23,15 +22,14 @@ from cellblock.errors import (
     ToolCallError,
     ToolNotFound,
 )
-from cellblock.execution import payload
+from cellblock.execution.call_inputs import CallInputs, InputRules
 from cellblock.execution.call_loads import CallLoads
+from cellblock.execution.call_results import result_of
 from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
-from cellblock.execution.unwrap import kind_of, unwrap
 from cellblock.policy.rules import NO_CLOCK, Clock
-from cellblock.schemas.cache import CheckedSchema, ValidatorCache
-from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.cache import ValidatorCache
 from cellblock.schemas.observation import Kind
 
 logger = logging.getLogger("cellblock.execution")
@@ -58,7 +56,7 @@ class ResultObserver(Protocol):
         ...
 
 
-class CallRules(Protocol):
+class CallRules(InputRules, Protocol):
     """Says whether a call may be sent; `policy.rules.RunRules` implements it."""
 
     async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
@@ -92,6 +90,7 @@ class ToolCalls:
         learner: Shown each successful result, after its answer has been sent.
         rules: What the policy says of each call; None where it says nothing.
         clock: The run's wall clock, for the time in which the user is asked.
+        share: What the run's client has for large inputs.
         watch: Told each call as it begins and ends; None when nobody watches.
         context: In which the calls are made: that of the request that made the run.
     """
@@ -108,19 +107,22 @@ class ToolCalls:
     learner: ResultObserver | None = None
     rules: CallRules | None = None
     clock: Clock = NO_CLOCK
+    share: Share = field(default_factory=share_of_one)
     watch: RunWatch | None = None
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _turns: asyncio.Semaphore = field(init=False)
     _loads: CallLoads = field(init=False)
+    _inputs: CallInputs = field(init=False)
     _waiting_since: float | None = None
     _waited: float = 0.0
     _running: int = 0
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.concurrent)
-        self._loads = CallLoads(self.max_reply_bytes)
+        self._loads = CallLoads(self.max_reply_bytes, self.share)
+        self._inputs = CallInputs(self.schemas, self.share, self.rules)
 
     @property
     def at_limit(self) -> bool:
@@ -190,8 +192,8 @@ class ToolCalls:
             entered = True
             server, tool = self._find(call)
             call.export = tool.export_name
-            label = f"{server.server_id}.{tool.export_name}"
-            arguments = _arguments(tool, body, self.schemas.get(tool.input_schema, label=label))
+            arguments = await self._inputs.read(server, tool, body)
+            body = b""
             function = self.caller.caller(server, tool)
             if self.rules is not None:
                 await self.rules.admit(server, tool, arguments, self.clock)
@@ -200,20 +202,15 @@ class ToolCalls:
                     await self.room()
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
-            kind: Kind = "value"
-            if isinstance(result, types.CallToolResult):
-                value = unwrap(
-                    result, server=call.server, tool=call.tool, parse_text=tool.parse_text, box=tool.box
-                )
-                result, kind = value, kind_of(result, value)
-            answer = self._encode(call, result)
+            found = result_of(result, call.server, tool, self.max_reply_bytes)
+            answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
             self.reply(call_id, True, answer)
             if self.watch is not None:
                 call.result = answer
             if self.learner is not None:
-                self.learner.offer(server.config_name, tool, kind, answer, result)
+                self.learner.offer(server.config_name, tool, found.kind, answer, found.value)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)
@@ -275,23 +272,6 @@ class ToolCalls:
             hint=_did_you_mean(call.tool, names, "Use a tool from listTools()."),
         )
 
-    def _encode(self, call: CallFacts, value: Any) -> bytes:
-        try:
-            answer = payload.encode(value)
-        except payload.PayloadError as error:
-            raise ToolCallError(
-                f"{call.tool} gave a result that has no JSON form: {error}.",
-                hint="The tool has run; report this to its authors.",
-                certainty=Certainty.COMPLETED,
-            ) from None
-        if len(answer) > self.max_reply_bytes:
-            raise ToolCallError(
-                f"{call.tool} gave {len(answer)} bytes, over the maximum of {self.max_reply_bytes}.",
-                hint="Ask for less at a time, for example with a limit or a filter.",
-                certainty=Certainty.COMPLETED,
-            )
-        return answer
-
     def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
         call.error = error.summary
         self._finish(call)
@@ -330,47 +310,6 @@ def _too_much(tool: str) -> ToolCallError:
         certainty=Certainty.NOT_STARTED,
         summary="too much was under way",
     )
-
-
-def _arguments(tool: ToolEntry, body: bytes, schema: CheckedSchema) -> Any:
-    """The input of a call, checked (Code Mode specification, sections 5.3.1 and 7.2); no input is `{}`."""
-    try:
-        value: Any = payload.decode(body) if body else {}
-    except payload.PayloadError as error:
-        raise SchemaValidationError(
-            f"The input of {tool.export_name} is {error}.",
-            hint="Pass plain, shallow JSON data.",
-            toolName=tool.tool_name,
-            exportName=tool.export_name,
-            path="",
-            expected="JSON of a moderate depth",
-            received=str(error),
-        ) from None
-    violation = schema.validator.check(value)
-    if violation is not None:
-        details = {"example": schema.example} if schema.example is not None else {}
-        raise SchemaValidationError(
-            f"The input of {tool.export_name} does not fit its schema: {violation.message}",
-            hint=corrective_hint(violation, nearest_names),
-            toolName=tool.tool_name,
-            exportName=tool.export_name,
-            path=violation.path,
-            expected=violation.expected,
-            received=violation.received,
-            **details,
-        )
-    if not isinstance(value, dict) and not tool.input_schema:
-        kind = "null" if value is None else "array" if isinstance(value, list) else type(value).__name__
-        raise SchemaValidationError(
-            f"The input of {tool.export_name} must be an object.",
-            hint=f"Call {tool.export_name}({{ … }}) with one object.",
-            toolName=tool.tool_name,
-            exportName=tool.export_name,
-            path="",
-            expected="object",
-            received=kind,
-        )
-    return cast("Any", value)
 
 
 def _did_you_mean(name: str, known: Any, otherwise: str) -> str:

@@ -7,6 +7,9 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
+from cellblock.apart.budget import ByteBudget
+from cellblock.apart.pool import Apart
+from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, Share
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import ModuleUrls
@@ -79,6 +82,7 @@ class Executor:
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
         events: Who watches all runs.
+        apart: Reads what is too large for the loop; None: one of its own.
     """
 
     def __init__(
@@ -92,9 +96,12 @@ class Executor:
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
         events: RunEvents | None = None,
+        apart: Apart | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
+        self._apart = apart or Apart(queue_wait_ms=settings.pool.queue_wait_ms)
+        self._budget = ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client")
         self._upstreams = upstreams
         self._urls = ModuleUrls()
         self._analyst = Analyst(pool.queue_beside(), settings.pool.queue_wait_ms)
@@ -128,11 +135,13 @@ class Executor:
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
         self._analyst.refuse_all()
+        self._apart.refuse_all()
         for run in self._live.values():
             run.abort()
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
         await self._analyst.close()
+        await self._apart.close()
 
     async def run(
         self,
@@ -234,6 +243,7 @@ class Executor:
             learner=self._learner,
             observer=asked.observer,
             rules=rules,
+            share=Share(self._apart, self._budget, f"client:{asked.client}"),
             watch=watch,
         )
         if watch is not None:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from cellblock.apart.raw import RawJson
+
 Level = Literal["debug", "log", "warn", "error"]
 Severity = Literal["error", "warning", "info"]
 
@@ -44,6 +46,10 @@ class Diagnostic(_Part):
     hint: str | None = None
     path: str | None = None
     error_class: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As in a response."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Usage(_Part):
@@ -81,7 +87,13 @@ class RunResponse(_Part):
         """Whether no diagnostic is an error."""
         return all(diagnostic.severity != "error" for diagnostic in self.diagnostics)
 
+    def decoded(self) -> RunResponse:
+        """The same with its result as data, where that is a `RawJson`."""
+        if not isinstance(self.result, RawJson):
+            return self
+        return self.model_copy(update={"result": self.result.decoded()})
+
     def as_json(self) -> dict[str, Any]:
-        """The response as plain JSON data with the specification's names."""
+        """The response as plain JSON data with the specification's names; a large result stays a `RawJson`."""
         data = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result"})
         return {"logs": data.pop("logs"), "result": self.result, **data}

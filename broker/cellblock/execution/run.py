@@ -8,12 +8,16 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from cellblock.apart.light import is_light
+from cellblock.apart.share import Share, share_of_one
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
 from cellblock.execution import payload
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
+from cellblock.execution.due import Due
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, places_in_stacks
+from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import call_limit, ending, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
@@ -37,9 +41,6 @@ LEASE_BOUND_SECONDS: Final = 15.0
 HOST_GRACE_SECONDS: Final = 3.0
 """How much later than the host the broker ends a run by its own clock."""
 
-LATE_SECONDS: Final = 1.0
-"""A bound that comes so much later than it was due says something of this process, and is given as long once more."""
-
 KILL_BOUND_SECONDS: Final = 4.0
 """From asking for a worker's death to `Ended`; the host itself allows 2 s."""
 
@@ -59,6 +60,7 @@ class Run:
         learner: Shown the results of tool calls.
         observer: Told what happens while it happens.
         rules: The policy in this run; None where nothing is restricted.
+        share: What the client has for large inputs and results.
         watch: The same for those that watch all runs; None when nobody does.
     """
 
@@ -76,6 +78,7 @@ class Run:
         learner: ResultObserver | None,
         observer: Observer,
         rules: RunRules | None = None,
+        share: Share | None = None,
         watch: RunWatch | None = None,
     ) -> None:
         self._plan = plan
@@ -85,10 +88,12 @@ class Run:
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
+        self._due = Due(self._host_broke_word)
         self._said = Said(plan.script, limits.max_log_bytes, observer.on_log, watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
+        self._share = share or share_of_one()
+        self._reading: asyncio.Task[None] | None = None
         self._replies = Replies(self._send_reply, max_message_bytes)
         self._queries = Queries(
             discovery, self._reply, max_message_bytes, has_room=lambda: self._replies.has_room
@@ -120,6 +125,7 @@ class Run:
             on_call=observer.on_call,
             rules=rules,
             clock=self._clock,
+            share=self._share,
             watch=watch,
             context=context,
         )
@@ -139,9 +145,11 @@ class Run:
         try:
             await self._over.wait()
         finally:
-            self._set_timer(None)
+            self._due.cancel()
             self._lease.release()
         await self._calls.cancel()
+        if self._reading is not None:
+            await self._reading
         return self._response(queue_ms)
 
     def abort(self) -> None:
@@ -208,7 +216,7 @@ class Run:
             lane=hash(lease.client) & 0xFFFF_FFFF,
             pause_ms=self._pause_ms,
         )
-        self._set_timer(LEASE_BOUND_SECONDS, self._host_broke_word, "it gave a run no worker")
+        self._due.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
         try:
             lease.start(message, self._plan.body)
         except OSError as error:
@@ -225,7 +233,7 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
-        self._set_timer(KILL_BOUND_SECONDS, self._host_broke_word, "it did not confirm a kill")
+        self._due.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
         try:
             self._lease.cancel()
@@ -234,7 +242,7 @@ class Run:
 
     def _set_deadline(self, seconds: float) -> None:
         if self._state is State.RUNNING:
-            self._set_timer(seconds, self._host_broke_word, "it let a run pass its deadline")
+            self._due.at(seconds, "it let a run pass its deadline")
 
     def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
         if self._state is State.RUNNING and self._lease is not None:
@@ -247,7 +255,7 @@ class Run:
         if self._move(Event.END):
             self._queries.close()
             self._replies.close()
-            self._set_timer(None)
+            self._due.cancel()
             self._over.set()
 
     def _host_broke_word(self, why: str) -> None:
@@ -256,24 +264,6 @@ class Run:
         self._lease.host_failed(why)
         if self._state is not State.OVER:
             self.host_lost(why)
-
-    def _set_timer(
-        self, seconds: float | None, action: Callable[[str], None] | None = None, why: str = ""
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if seconds is not None and action is not None:
-            loop = asyncio.get_running_loop()
-            due = loop.time() + seconds
-            self._timer = loop.call_at(due, self._is_due, due, action, why)
-
-    def _is_due(self, due: float, action: Callable[[str], None], why: str) -> None:
-        if asyncio.get_running_loop().time() - due > LATE_SECONDS:
-            # This loop stood still: what the host has said meanwhile is still to be read.
-            self._set_timer(LATE_SECONDS, action, why)
-            return
-        action(why)
 
     # ---- inside: what the worker says ----------------------------------------------------------------
 
@@ -308,28 +298,36 @@ class Run:
     def _settle(self) -> None:
         self._move(Event.SETTLE)
         self._settled = True
-        self._set_timer(KILL_BOUND_SECONDS, self._host_broke_word, "it did not confirm an end")
+        self._due.at(KILL_BOUND_SECONDS, "it did not confirm an end")
 
     def _on_done(self, body: bytes) -> None:
         self._settle()
+        if not is_light(body):
+            self._reading = asyncio.create_task(self._read_result(body), name="a large result")
+            return
         try:
             self._result = payload.decode(places_in_stacks(body, self._plan.script))
         except payload.PayloadError as error:
-            self._failed = True
-            self._diagnostics.append(
-                Diagnostic(
-                    severity="error",
-                    code="RESULT_NOT_JSON",
-                    message=f"The result is {error}.",
-                    hint="Assign plain JSON data to __codemode_result__.",
-                )
-            )
+            self._no_result(not_json(str(error)))
+
+    async def _read_result(self, body: bytes) -> None:
+        try:
+            self._result = await read_result(body, self._plan.script, self._share)
+        except UnreadableResult as error:
+            self._no_result(error.diagnostic)
+        except Exception:
+            logger.exception("a large result could not be read")
+            self._no_result(not_read("Cellblock failed while it read the result.", "Report this."))
+
+    def _no_result(self, why: Diagnostic) -> None:
+        self._failed = True
+        self._diagnostics.append(why)
 
     def _on_failed(self, message: protocol.Failed, body: bytes) -> None:
         self._settle()
         self._failed = True
         try:
-            failure: object = payload.decode(body)
+            failure: object = payload.decode(body) if is_light(body) else None
         except payload.PayloadError:
             failure = None
         script = self._plan.script

@@ -13,6 +13,7 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cellblock.apart.raw import RawJson
 from cellblock.frontend.held_runs import HeldRun, NoRoom
 from cellblock.policy.asking import Approver, Question, Verdict
 from cellblock.visible_text import is_visible
@@ -45,7 +46,11 @@ _VERDICTS: Final = {
 def question_text(question: Question) -> str:
     """The question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
     tool = f"{question.server_id}.{_visible(question.tool_name, MAX_NAME_CHARS)}"
-    shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
+    if isinstance(question.arguments, RawJson):
+        shown = _visible(question.arguments.beginning(MAX_INPUT_CHARS), MAX_INPUT_CHARS)
+        shown += f"… ({len(question.arguments.raw):,} bytes in all)"
+    else:
+        shown = _visible(json.dumps(question.arguments, ensure_ascii=False), MAX_INPUT_CHARS)
     destroys = ", which can destroy data" if question.destructive else ""
     return f"A script wants to call {tool}{destroys}. Allow this call?\nIts input: {shown}"
 

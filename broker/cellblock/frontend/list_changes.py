@@ -22,6 +22,7 @@ from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
+from cellblock.apart.raw import Splices
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.typescript import declare_server
 from cellblock.frontend.context import resource_uri
@@ -54,10 +55,12 @@ _CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True
 class TellingServer(Server[dict[str, Any]]):
     """A server that announces `listChanged` to the sessions of older revisions, too.
 
-    `end_streams` ends the streams of changes, which would never end by themselves.
+    `end_streams` ends the streams of changes, which would never end by themselves. `splices` has the large results for
+    whoever writes responses; None where nobody puts them in.
     """
 
     end_streams: Callable[[], None]
+    splices: Splices | None = None
 
     def create_initialization_options(
         self,

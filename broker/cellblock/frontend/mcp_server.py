@@ -16,6 +16,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from cellblock.apart.pool import Apart
+from cellblock.apart.raw import Splices
 from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
@@ -138,7 +139,7 @@ def make_server(
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
             return response
-        return await tool_result(response, kept, owner_of(context) if kept else None)
+        return await tool_result(response, kept, owner_of(context) if kept else None, server.splices)
 
     async def list_resources(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -226,11 +227,13 @@ async def serve_stdio(service: RunService, *, version: str) -> None:
         await _serve_stdio(make_server(service, version=version, kept=kept))
 
 
-async def _serve_stdio(server: Server[dict[str, Any]]) -> None:
+async def _serve_stdio(server: TellingServer) -> None:
     apart = Apart()
     lines = await StdinLines.open(apart)
     # Who cannot be answered any more need not be listened to.
-    output = await StdoutLines.open(on_lost=lines.close if lines else lambda: None)
+    splices = Splices()
+    output = await StdoutLines.open(on_lost=lines.close if lines else lambda: None, splices=splices)
+    server.splices = splices if output is not None else None
     try:
         async with stdio_server(
             stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None

@@ -10,10 +10,15 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.apart.budget import OverBudget
+from cellblock.apart.raw import Splices
 from cellblock.config_outputs import OutputSettings
+from cellblock.errors import CellblockError
+from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.kept_outputs import Kept, KeptOutputs, Output, Owner
 from cellblock.frontend.kept_resources import output_uri, resource_link
+from cellblock.frontend.spliced import SplicedResult
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -26,7 +31,7 @@ _LINES: Final = frozenset("\n\t")
 
 
 async def tool_result(
-    response: RunResponse, kept: KeptOutputs | None, owner: Owner | None
+    response: RunResponse, kept: KeptOutputs | None, owner: Owner | None, splices: Splices | None = None
 ) -> types.CallToolResult:
     """The result of `codemode.run`: the response as text and as structured content, and links to what is kept.
 
@@ -34,8 +39,11 @@ async def tool_result(
         response: Of the run.
         kept: Where large outputs go; None: nowhere, and the response is whole.
         owner: For whom they are kept.
+        splices: Puts large results into what is written; None where nothing does, and they are decoded here.
     """
-    data = response.as_json()
+    if isinstance(response.result, LargeResult) and splices is not None:
+        return await _large_result(response, response.result, kept, owner, splices)
+    data = response.decoded().as_json()
     text = json.dumps(data, ensure_ascii=False)
     links: list[Kept] = []
     # Without `json.dumps` for the parts where the whole is small, which is nearly always.
@@ -47,10 +55,50 @@ async def tool_result(
     return types.CallToolResult(content=content, structured_content=data)
 
 
-async def _keep_large(data: dict[str, Any], kept: KeptOutputs, owner: Owner) -> list[Kept]:
+async def _large_result(
+    response: RunResponse,
+    result: LargeResult,
+    kept: KeptOutputs | None,
+    owner: Owner | None,
+    splices: Splices,
+) -> types.CallToolResult:
+    """The same of a result that is not decoded here: tokens stand for it until the response is written."""
+    data = response.as_json()
+    links: list[Kept] = []
+    tokens = SplicedResult(splices)
+    try:
+        most = None
+        if kept is not None and owner is not None:
+            rest = _bytes_in(json.dumps({**data, "result": None}, ensure_ascii=False))
+            most = max(0, (kept.settings.inline_bytes or 0) - rest)
+        spelled = await result.spelled(most)
+        if spelled.document is not None and kept is not None and owner is not None:
+            links = await _keep_large(data, kept, owner, spelled.document)
+            if data["result"] is result:
+                spelled = await result.spelled(None)
+        if data["result"] is result and spelled.inline is not None:
+            tokens.add(result.raw, spelled.inline)
+    except (CellblockError, OverBudget, OSError) as error:
+        said = (
+            error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
+        )
+        hint = "Return less, or run fewer scripts with large results at a time."
+        data["diagnostics"] = [*data["diagnostics"], not_read(said, hint).as_json()]
+        data["result"] = None
+    shown = data["result"]
+    text = json.dumps({**data, "result": tokens.in_text if shown is result else shown}, ensure_ascii=False)
+    if shown is result:
+        data["result"] = tokens.in_data
+    content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
+    return types.CallToolResult(content=content, structured_content=data)
+
+
+async def _keep_large(
+    data: dict[str, Any], kept: KeptOutputs, owner: Owner, result: bytes | None = None
+) -> list[Kept]:
     """Keeps the larger of result and logs, and the other one too where that does not do; puts previews in `data`."""
     settings = kept.settings
-    outputs = await asyncio.to_thread(_encoded, data)
+    outputs = await asyncio.to_thread(_encoded, data, result)
     inline = sum(len(output.data) for output in outputs)
     chosen: list[Output] = []
     for output in sorted(outputs, key=lambda output: -len(output.data)):
@@ -80,16 +128,12 @@ def _beginning(data: bytes, max_bytes: int) -> str:
     return preview(data[: max_bytes + 8].decode("utf-8", "ignore"), max_bytes)
 
 
-def _encoded(data: dict[str, Any]) -> list[Output]:
+def _encoded(data: dict[str, Any], result: bytes | None) -> list[Output]:
+    spelled = document(data["result"]) if result is None else result
     return [
-        Output("result", "application/json", _json(data["result"])),
-        Output("logs", "application/x-ndjson", b"".join(_json(entry) + b"\n" for entry in data["logs"])),
+        Output("result", "application/json", spelled),
+        Output("logs", "application/x-ndjson", b"".join(document(entry) + b"\n" for entry in data["logs"])),
     ]
-
-
-def _json(value: object) -> bytes:
-    # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def _facts(kept: Kept, settings: OutputSettings) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from typing import Final, cast
 
 import anyio
 
+from cellblock.apart.raw import Splices
+
 FAREWELL_SECONDS: Final = 2.0
 """For the last answers to a client that has closed its stdin, before they are dropped."""
 
@@ -48,18 +50,20 @@ class StdoutLines:
     Use `open`. Implements as much of `anyio.AsyncFile[str]` as `mcp.server.stdio.stdio_server` uses.
     """
 
-    def __init__(self, fd: int, flow: _Flow, transport: asyncio.WriteTransport) -> None:
+    def __init__(self, fd: int, flow: _Flow, transport: asyncio.WriteTransport, splices: Splices) -> None:
         self._fd = fd
+        self._splices = splices
         self._flow = flow
         self._transport = transport
         self._farewell: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, on_lost: Callable[[], None]) -> StdoutLines | None:
+    async def open(cls, on_lost: Callable[[], None], splices: Splices | None = None) -> StdoutLines | None:
         """Takes over stdout, or gives None where it is a file, a terminal or a device: writing there never waits long.
 
         Args:
             on_lost: Called when nobody can read stdout any more.
+            splices: Puts large results into what is written; None where there are none.
         """
         mode = os.fstat(sys.stdout.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
@@ -73,7 +77,7 @@ class StdoutLines:
         transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        return cls(fd, flow, transport)
+        return cls(fd, flow, transport, splices or Splices())
 
     def as_file(self) -> anyio.AsyncFile[str]:
         """Itself, as the type that the SDK asks for."""
@@ -82,7 +86,9 @@ class StdoutLines:
     async def write(self, text: str) -> int:
         """Gives the text to the loop. What nobody can read is dropped."""
         if not self._flow.lost:
-            self._transport.write(text.encode())
+            # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
+            for piece in self._splices.spliced(text.encode()):
+                self._transport.write(piece)
         return len(text)
 
     async def flush(self) -> None:

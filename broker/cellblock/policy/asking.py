@@ -25,6 +25,7 @@ class Question:
     """About one call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
+    Large arguments are a `RawJson`.
     """
 
     server_id: str

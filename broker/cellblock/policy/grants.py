@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
+from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, Withheld
 from cellblock.config_policy import Grant
 from cellblock.errors import InvalidRequest
 from cellblock.policy.effects import effect_of
@@ -116,8 +116,14 @@ class Layer:
             if not fits(pattern, server_id, tool):
                 continue
             if (found := validator.check(arguments, allowance)) is not None:
-                return f"{found.path or 'the input'}: {found.message}" if found.path else found.message
+                return found.said
         return None
+
+    def schemas_for(self, server_id: str, tool: ToolEntry) -> list[JsonSchema]:
+        """What inputs of a tool are held against by `violation`."""
+        return [
+            self.grant.arguments[pattern] for pattern, _ in self._schemas if fits(pattern, server_id, tool)
+        ]
 
 
 class Grants:

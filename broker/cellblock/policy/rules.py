@@ -8,7 +8,8 @@ import time
 from collections import Counter
 from typing import Any, Final, Protocol
 
-from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.apart.raw import RawJson
+from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.config_policy import PolicySettings
 from cellblock.errors import CallDenied, Fault
 from cellblock.policy.asking import Approver, Question, Verdict
@@ -97,12 +98,23 @@ class RunRules:
             raise _denied("NOT_GRANTED", tool, refusal.why, refusal.hint)
         allowance = Allowance(arguments)
         for layer in layers:
-            if (found := layer.violation(server_id, tool, arguments, allowance)) is not None:
+            if isinstance(arguments, RawJson):
+                # It was held against the schemas of all layers where it was read.
+                found = arguments.refusal
+            else:
+                found = layer.violation(server_id, tool, arguments, allowance)
+            if found is not None:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)
         if any(layer.asks_about(server_id, tool) for layer in layers):
             await self._ask(server_id, tool, arguments, clock)
+
+    def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:
+        """What inputs of a tool are held against, for whoever reads them where they are too large for `admit`."""
+        return [
+            schema for layer in self._grants.layers for schema in layer.schemas_for(server.server_id, tool)
+        ]
 
     # ---- inside --------------------------------------------------------------------------------------
 

@@ -43,6 +43,11 @@ class Violation:
     name: str | None = None
     candidates: tuple[str, ...] = ()
 
+    @property
+    def said(self) -> str:
+        """The place, where it is not the whole, and the sentence."""
+        return f"{self.path}: {self.message}" if self.path else self.message
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:

@@ -13,14 +13,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cellblock.config import SchemaSettings
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
+from cellblock.schemas.offers import LooksApart, Offer, Pace, ToolDefinition
 from cellblock.schemas.sample import UNREAD, observe
 from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
 from cellblock.schemas.turns import Turns
@@ -65,41 +65,6 @@ CLOSE_BOUND_SECONDS: Final = 3.0
 """From closing to giving up on what still waits; the thread then ends with the process."""
 
 
-class ToolDefinition(Protocol):
-    """What the learner needs of a tool; `catalog.model.ToolEntry` has it."""
-
-    @property
-    def tool_name(self) -> str:
-        """Its name in MCP."""
-        ...
-
-    @property
-    def input_schema(self) -> Any:
-        """As declared."""
-        ...
-
-    @property
-    def output_schema(self) -> Any:
-        """As declared."""
-        ...
-
-
-@dataclass(slots=True)
-class _Pace:
-    unchanged: int = 0
-    passed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    server: str
-    tool: ToolDefinition
-    kind: Kind
-    body: bytes
-    keep_sample: bool
-    value: Any = UNREAD
-
-
 class Learner:
     """Owns the store and the thread that writes it.
 
@@ -113,8 +78,8 @@ class Learner:
         self._path = path
         self._known: dict[ToolKey, Observation] = {}
         self._unwritten: dict[ToolKey, list[Observation]] = {}
-        self._paces: dict[tuple[str, str], _Pace] = {}
-        self._waiting: deque[_Offer] = deque()
+        self._paces: dict[tuple[str, str], Pace] = {}
+        self._waiting: deque[Offer] = deque()
         self._waiting_bytes = 0
         self._value_bytes = 0
         self._fits: dict[ToolKey, tuple[Fits, Fits]] = {}
@@ -135,6 +100,7 @@ class Learner:
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
         self.dropped = 0
+        self.apart: LooksApart | None = None
 
     def make_way_for(self, busy: Callable[[], bool]) -> None:
         """Sets what says, from any thread, whether runs are at work; looking at results then keeps to its share."""
@@ -178,7 +144,7 @@ class Learner:
                 value = UNREAD
             elif value is not UNREAD:
                 self._value_bytes += size
-            self._waiting.append(_Offer(server, tool, kind, body, rules.keep_samples, value))
+            self._waiting.append(Offer(server, tool, kind, body, rules.keep_samples, value))
             self._waiting_bytes += size
             self._idle.clear()
             self._looked.clear()
@@ -208,7 +174,7 @@ class Learner:
     # ---- inside: the pace -------------------------------------------------------------------------------
 
     def _wants(self, server: str, tool: str) -> bool:
-        pace = self._paces.setdefault((server, tool), _Pace())
+        pace = self._paces.setdefault((server, tool), Pace())
         if pace.unchanged < self._settings.stable_after:
             return True
         pace.passed += 1
@@ -289,7 +255,7 @@ class Learner:
                 logger.exception("a result of %r could not be looked at", offer.server)
             self._turns.took(time.thread_time() - started)
 
-    def _read(self, offer: _Offer) -> None:
+    def _read(self, offer: Offer) -> None:
         declared = offer.tool.output_schema
         validator = None
         if declared is not None and offer.kind == "value":
@@ -300,7 +266,8 @@ class Learner:
         known, known_document = None, None
         if held is not None and len(offer.body) >= FITS_FROM_BYTES:
             known, known_document = self._fitting(key, held)
-        seen = observe(
+        seen = self.apart.observe(offer) if self.apart is not None else None
+        seen = seen or observe(
             offer.kind,
             offer.body,
             time.time(),
@@ -329,7 +296,7 @@ class Learner:
             steps.append(seen)
         else:
             steps[-1] = steps[-1].merged(seen)
-        pace = self._paces.setdefault((offer.server, offer.tool.tool_name), _Pace())
+        pace = self._paces.setdefault((offer.server, offer.tool.tool_name), Pace())
         if held is not None and held.shape == merged.shape:
             pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
             return

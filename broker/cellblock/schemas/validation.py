@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import jsonschema_rs
 
@@ -17,13 +17,12 @@ from cellblock.schemas import patterns
 from cellblock.schemas.cost import NotCheckable, SchemaCost
 from cellblock.schemas.explain import UNCLEAR, Violation, explain
 from cellblock.schemas.keywords import Draft, draft_of
+from cellblock.schemas.sizes import Level, abridged, measured
 
 logger = logging.getLogger("cellblock.schemas")
 
 MAX_STEPS: Final = 1_500_000
 """Most work on one input, in keyword steps of about 20 ns."""
-MAX_VALUES: Final = 200_000
-"""Most JSON values in an input that is checked."""
 MAX_NESTED: Final = 4_000
 """Most native stack frames, counted as levels of the input times schemas nested on one value."""
 MAX_EXPLAINED: Final = 3_000
@@ -32,8 +31,6 @@ MAX_EXPLAINED_CHARS: Final = 20_000
 """Most characters in an input whose errors are all collected; every error copies its part of the input."""
 _TEXT_DIVISOR: Final = 30
 _PAIR_STEPS: Final = 50
-_KEPT_CHARS: Final = 500
-_KEPT_ITEMS: Final = 10
 _IGNORED: Final = frozenset(
     {
         "$schema",
@@ -68,14 +65,6 @@ _UNSTATED: Final = (Draft.DRAFT_7, Draft.DRAFT_4)
 _T = TypeVar("_T")
 
 
-class _Level(NamedTuple):
-    """What lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
-
-    values: int
-    chars: int
-    squares: int
-
-
 class Allowance:
     """The work that the checks of one value against several schemas may take together, which is that of one check.
 
@@ -85,13 +74,13 @@ class Allowance:
 
     def __init__(self, value: Any) -> None:
         self._value = value
-        self._levels: list[_Level] | None = None
+        self._levels: list[Level] | None = None
         self._steps = MAX_STEPS
 
-    def levels(self) -> list[_Level]:
-        """The sizes of the value. Raises NotCheckable as `_measure`."""
+    def levels(self) -> list[Level]:
+        """The sizes of the value. Raises NotCheckable as `measured`."""
         if self._levels is None:
-            self._levels = _measure(self._value)
+            self._levels = measured(self._value)
         return self._levels
 
     def take(self, steps: int) -> None:
@@ -110,6 +99,7 @@ class InputValidator:
         subject: What is checked, for the log.
         strict: For rules that must hold: what cannot be checked, or not wholly, is a violation, and nothing is accepted
             unchecked.
+        apart: In a process whose time is bounded: there nothing is too much work.
     """
 
     def __init__(
@@ -119,8 +109,10 @@ class InputValidator:
         label: str = "a tool",
         subject: str = "an input",
         strict: bool = False,
+        apart: bool = False,
     ) -> None:
         self._strict = strict
+        self._apart = apart
         self.why_not = ""
         self._schema = schema
         self._label = label
@@ -145,33 +137,69 @@ class InputValidator:
         Returns the most helpful violation, or None: the value fits, or it was not checked. Takes at most
         about 50 ms, whatever the schema and the value: all checks with one `allowance` of this value together.
         """
+        try:
+            return self._judged(value, allowance)
+        except NotCheckable as error:
+            return self._unchecked(error)
+
+    def judge(self, value: Any) -> Violation | None:
+        """As `check`, where nothing may pass only because it is too much work.
+
+        Raises:
+            NotCheckable: It is, wholly or for one keyword. A schema that can never be checked raises nothing.
+        """
+        return self._judged(value, None, whole=True)
+
+    # ---- checking --------------------------------------------------------------------------------------
+
+    def _judged(self, value: Any, allowance: Allowance | None, *, whole: bool = False) -> Violation | None:
         self._compile()
         if self._full is None:
             return UNCLEAR if self._strict and self.why_not else None
         try:
-            return self._check(self._full, value, allowance)
-        except (NotCheckable, ValueError) as error:
-            if self._strict:
-                return replace(UNCLEAR, message=f"the input cannot be checked: {error}")
-            self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
-            return None
+            if self._apart:
+                return self._check_apart(self._full, value)
+            return self._check(self._full, value, allowance, whole)
+        except ValueError as error:
+            return self._unchecked(error)
 
-    # ---- checking --------------------------------------------------------------------------------------
+    def _unchecked(self, error: NotCheckable | ValueError) -> Violation | None:
+        if self._strict:
+            return replace(UNCLEAR, message=f"the input cannot be checked: {error}")
+        self._warn(f"{self._subject} of {self._label} was not checked against its schema: {error}")
+        return None
 
-    def _check(
-        self, checker: jsonschema_rs.Validator, value: Any, allowance: Allowance | None
-    ) -> Violation | None:
-        levels = _measure(value) if allowance is None else allowance.levels()
-        steps, checker = self._within_bounds(checker, levels, allowance)
+    def _check_apart(self, checker: jsonschema_rs.Validator, value: Any) -> Violation | None:
         if _native(checker.is_valid, value):
             return None
+        try:
+            return self._explain(checker, value, measured(value), None)
+        except NotCheckable:
+            return self._explain_large(checker, value)
+
+    def _check(
+        self, checker: jsonschema_rs.Validator, value: Any, allowance: Allowance | None, whole: bool
+    ) -> Violation | None:
+        levels = measured(value) if allowance is None else allowance.levels()
+        steps, checker = self._within_bounds(checker, levels, allowance, whole)
+        return None if _native(checker.is_valid, value) else self._explain(checker, value, levels, steps)
+
+    def _explain(
+        self, checker: jsonschema_rs.Validator, value: Any, levels: list[Level], steps: int | None
+    ) -> Violation:
+        if steps is None:
+            steps, _ = self._within_bounds(checker, levels, None, whole=False)
         chars = sum(level.chars for level in levels)
         if steps <= MAX_EXPLAINED and chars <= MAX_EXPLAINED_CHARS:
             return explain(_native(checker.iter_errors, value), self._bare, value) or UNCLEAR
         return self._explain_large(checker, value)
 
     def _within_bounds(
-        self, checker: jsonschema_rs.Validator, levels: list[_Level], allowance: Allowance | None
+        self,
+        checker: jsonschema_rs.Validator,
+        levels: list[Level],
+        allowance: Allowance | None,
+        whole: bool,
     ) -> tuple[int, jsonschema_rs.Validator]:
         cost = self._cost
         if cost is None:  # A boolean schema.
@@ -186,7 +214,7 @@ class InputValidator:
         if steps > MAX_STEPS:
             raise NotCheckable("it could take too long")
         if steps + extra > MAX_STEPS:
-            if self._strict:
+            if self._strict or whole:
                 raise NotCheckable("it could take too long")
             self._warn(f"long texts and arrays for {self._label} are not checked for patterns and uniqueness")
             if self._light is None:
@@ -199,12 +227,15 @@ class InputValidator:
     def _explain_large(self, checker: jsonschema_rs.Validator, value: Any) -> Violation:
         """Looks for the place in an abridged copy, as collecting errors copies and repeats parts of the value."""
         cut: set[tuple[str | int, ...]] = set()
-        short = _abridge(value, (), cut)
-        levels = _measure(short)
-        steps = sum(
-            (self._cost.at(depth).steps if self._cost else 1) * level.values
-            for depth, level in enumerate(levels)
-        )
+        short = abridged(value, (), cut)
+        levels = measured(short)
+        try:
+            steps = sum(
+                (self._cost.at(depth).steps if self._cost else 1) * level.values
+                for depth, level in enumerate(levels)
+            )
+        except NotCheckable:
+            return UNCLEAR
         if steps <= MAX_EXPLAINED and sum(level.chars for level in levels) <= MAX_EXPLAINED_CHARS:
             found = explain(
                 _native(checker.iter_errors, short),
@@ -321,54 +352,3 @@ def _native(function: Callable[..., _T], *arguments: Any) -> _T:
         if type(error).__name__ == "PanicException":
             raise NotCheckable("the checker failed") from None
         raise
-
-
-def _measure(value: Any) -> list[_Level]:
-    """Sizes a value, depth by depth.
-
-    Raises:
-        NotCheckable: Over `MAX_VALUES`.
-    """
-    levels: list[_Level] = []
-    level: list[Any] = [value]
-    count = keys = 0
-    while level:
-        count += len(level)
-        chars, squares = keys, 0
-        keys = 0
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, str):
-                chars += len(item)
-            elif isinstance(item, dict):
-                members = cast("dict[str, Any]", item)
-                keys += sum(map(len, members))
-                below += members.values()
-            elif isinstance(item, list):
-                items = cast("list[Any]", item)
-                squares += len(items) ** 2
-                below += items
-            if count + len(below) > MAX_VALUES:
-                raise NotCheckable(f"it has over {MAX_VALUES} values")
-        # A key is matched both by its object's patterns and, as a value, by propertyNames.
-        levels.append(_Level(len(level), chars + keys, squares))
-        level = below
-    return levels
-
-
-def _abridge(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, ...]]) -> Any:
-    """A copy with long texts and arrays cut off; notes where. Recursion ends with the input's capped depth."""
-    if isinstance(value, str):
-        if len(value) > _KEPT_CHARS:
-            cut.add(path)
-            return value[:_KEPT_CHARS]
-        return value
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
-        if len(items) > _KEPT_ITEMS:
-            cut.add(path)
-        return [_abridge(item, (*path, index), cut) for index, item in enumerate(items[:_KEPT_ITEMS])]
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return {key: _abridge(item, (*path, key), cut) for key, item in members.items()}
-    return value

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.apart.raw import RawJson
 from cellblock.config import AuditSettings
 from cellblock.errors import ConfigError
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
@@ -86,7 +87,9 @@ class AuditLog(Watcher):
                 "event": "run_end",
                 **facts,
                 **(
-                    self._value("output", json.dumps(value).encode())
+                    self._value(
+                        "output", value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
+                    )
                     if self._settings.outputs and value is not None
                     else {}
                 ),

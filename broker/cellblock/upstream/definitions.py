@@ -17,7 +17,7 @@ import mcp_types as types
 from cellblock.catalog.model import Withheld
 from cellblock.catalog.naming import identifier
 from cellblock.config import UpstreamSettings
-from cellblock.upstream.lenience import schemas_of
+from cellblock.upstream.lenience import schemas_of, stubbed_bytes
 from cellblock.visible_text import is_visible
 from cellblock_worker.protocol import MAX_NAME_CHARS
 
@@ -64,6 +64,8 @@ def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | With
         return left_out(tool.name, why, "Report it to the server's authors.")
     if len(tool.name) > settings.max_name_chars:
         return _over(tool.name, "its name", len(tool.name), "characters", "max_name_chars", settings)
+    if (size := stubbed_bytes(tool)) is not None:
+        return _over(tool.name, "its definition", size, "bytes", "max_tool_bytes", settings)
     for what, text in (("title", tool.title), ("description", tool.description)):
         if text is not None and len(text) > settings.max_description_chars:
             return _over(tool.name, f"its {what}", len(text), "characters", "max_description_chars", settings)

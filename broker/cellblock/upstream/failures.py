@@ -7,6 +7,7 @@ from typing import Final, cast
 from mcp import MCPError
 
 from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.incoming import NO_ANSWER
 from cellblock.upstream.message_cap import is_too_large
 from cellblock.upstream.redaction import Redactor
@@ -88,6 +89,13 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
     """A JSON-RPC error instead of a result."""
     if error.message == NO_ANSWER:
         return no_result(server, tool)
+    if error.message.startswith(TOO_LARGE_START):
+        said = redactor.text(error.message.removeprefix(TOO_LARGE_START))
+        return ToolCallError(
+            f"The answer of {server} to {tool} {said.removesuffix('.')}.",
+            hint="Ask for less at a time; the tool has probably run.",
+            summary="the answer could not be read",
+        )
     if is_too_large(error.message):
         return ToolCallError(
             f"The answer of {server} to {tool} is too large: {redactor.text(error.message)}.",

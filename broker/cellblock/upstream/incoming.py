@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
-from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from cellblock.upstream.lines import answered_id
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
 
 NO_ANSWER: Final = "cellblock: the answer is no JSON-RPC response"
 """The error that a request is failed with whose answer cannot be read."""
@@ -20,13 +22,21 @@ MAX_DEPTH: Final = 200
 
 def read_message(line: bytes) -> SessionMessage | Exception:
     """The message, or what was wrong with the line where it answers nothing that is known."""
+    from mcp.shared.message import SessionMessage
+
+    message = parse_message(line)
+    return message if isinstance(message, Exception) else SessionMessage(message)
+
+
+def parse_message(line: bytes) -> types.JSONRPCMessage | Exception:
+    """The same without the SDK around it, whose import takes long."""
     try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
         return _second_look(line, error)
 
 
-def _second_look(line: bytes, why: ValueError) -> SessionMessage | Exception:
+def _second_look(line: bytes, why: ValueError) -> types.JSONRPCMessage | Exception:
     """JSON allows lone surrogates, which half of a cut emoji is, and the fast parser does not: they become U+FFFD."""
     answers: object = answered_id(line, line)
     try:
@@ -34,13 +44,13 @@ def _second_look(line: bytes, why: ValueError) -> SessionMessage | Exception:
         if isinstance(data, dict):
             message = cast("dict[str, Any]", data)
             answers = None if "method" in message else message.get("id")
-        return SessionMessage(types.jsonrpc_message_adapter.validate_python(data, by_name=False))
+        return types.jsonrpc_message_adapter.validate_python(data, by_name=False)
     except (ValidationError, ValueError, RecursionError):
         pass
     if not isinstance(answers, int | str) or isinstance(answers, bool):
         return why
     error = types.ErrorData(code=types.INTERNAL_ERROR, message=NO_ANSWER)
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=answers, error=error))
+    return types.JSONRPCError(jsonrpc="2.0", id=answers, error=error)
 
 
 def _well_formed(value: Any, depth: int = 0) -> Any:

@@ -7,16 +7,20 @@ inputs that are no objects (Code Mode specification, section 5.3.1) in an object
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
-from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
 
 _STASHED: Final = {"inputSchema": "cellblock/inputSchema", "outputSchema": "cellblock/outputSchema"}
 _ABSENT: Final = "absent"
 _ARGUMENT: Final = "cellblock/argument"
 _MALFORMED: Final = "cellblock/malformed"
+_BYTES: Final = "cellblock/bytes"
+_STUB_NAME_CHARS: Final = 512
 
 MAX_MALFORMED: Final = 50
 """Malformed tools of one page that are told of."""
@@ -26,7 +30,12 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
     """Prepares an incoming message for the SDK: a tool list is changed in place, all else is left alone."""
     if isinstance(item, Exception) or not isinstance(item.message, types.JSONRPCResponse):
         return item
-    result = item.message.result
+    soften_result(item.message.result)
+    return item
+
+
+def soften_result(result: dict[str, Any]) -> None:
+    """The same of the result of a message."""
     tools: object = result.get("tools")
     if isinstance(tools, list):
         softened = [_softened(tool) for tool in cast("list[object]", tools)]
@@ -39,7 +48,18 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
     elif "structuredContent" in result:
         # The text beside it is for clients that know no structured content; some servers leave it out.
         result.setdefault("content", [])
-    return item
+
+
+def too_large_tool(name: object, size: int) -> dict[str, Any]:
+    """What a tool list has in place of a tool that is too large to be read on the loop."""
+    known = name[:_STUB_NAME_CHARS] if isinstance(name, str) else ""
+    return {"name": known, "inputSchema": {"type": "object"}, "_meta": {_BYTES: size}}
+
+
+def stubbed_bytes(tool: types.Tool) -> int | None:
+    """The size of a tool in whose place this stands; a server that says it itself has its own tool left out."""
+    size: object = (tool.meta or {}).get(_BYTES)
+    return size if isinstance(size, int) else None
 
 
 def malformed_of(page: types.ListToolsResult) -> list[str]:

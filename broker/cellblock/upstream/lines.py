@@ -27,6 +27,8 @@ class TooLong:
 
     size: int
     answers: int | None
+    why: str | None = None
+    """Where it was not the cap that it was over."""
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
@@ -44,10 +46,22 @@ class LineSplitter:
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
+        self._most = cap
+        self._why: str | None = None
         self._parts: list[bytes] = []
         self._size = 0
         self._head = b""
         self._tail = b""
+
+    @property
+    def held(self) -> int:
+        """Bytes of the line under way that are in memory."""
+        return self._size if self._size <= self._most else 0
+
+    def throw_away(self, why: str) -> None:
+        """Lets go of the line under way, and of what comes of it yet."""
+        self._most, self._why = 0, why
+        self._add(b"")
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
         """The lines that end in this chunk, in order.
@@ -67,7 +81,7 @@ class LineSplitter:
 
     def _add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size <= self._cap:
+        if self._size <= self._most:
             if part:
                 self._parts.append(part)
             return
@@ -81,10 +95,12 @@ class LineSplitter:
 
     def _line(self) -> bytes | TooLong:
         size, self._size = self._size, 0
-        if size <= self._cap:
+        most, self._most = self._most, self._cap
+        why, self._why = self._why, None
+        if size <= most:
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts.clear()
             return line
         answers = answered_id(self._head, self._tail)
         self._head = self._tail = b""
-        return TooLong(size, answers)
+        return TooLong(size, answers, why)

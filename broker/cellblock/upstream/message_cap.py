@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 import httpx2
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
+from cellblock.apart.budget import OverBudget
+from cellblock.apart.light import LIGHT_BYTES, is_light
+from cellblock.upstream.events import EventSplitter
+from cellblock.upstream.heavy import HeavyMessages
+from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.lines import TooLong
 
 _SETTING: Final = "upstream.max_message_bytes"
 _SDK_TEXT: Final = "Server-sent event exceeded the"
 """How the HTTP library says that an event is over the cap that it was given."""
+
+Chunks = Callable[[], AsyncIterator[bytes]]
 
 
 class MessageTooLarge(httpx2.StreamError):
@@ -27,33 +34,86 @@ def is_too_large(message: str) -> bool:
 
 def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
     """What the session is given in place of the line: the failure of the request it answers, where that is known."""
-    text = _said(line.size, cap)
+    text = _said(line.size, cap) if line.why is None else f"{TOO_LARGE_START}could not be read: {line.why}"
     if line.answers is None:
         return MessageTooLarge(text)
     error = types.ErrorData(code=types.INTERNAL_ERROR, message=text)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=line.answers, error=error))
 
 
-def cap_response(response: httpx2.Response, cap: int) -> None:
-    """Lets no more of an HTTP answer into memory than the cap, counted after decompression.
+def cap_response(response: httpx2.Response, cap: int, heavy: HeavyMessages | None = None) -> None:
+    """Lets no more of an HTTP answer into memory than the cap, counted after decompression, and gives the SDK small
+    messages in place of large ones.
 
-    A stream of events may go on for ever; its events are capped one by one, by the SDK.
+    Args:
+        response: Its body is not read yet.
+        cap: Of a body, or of each event of a stream of them, which may go on for ever.
+        heavy: Reads what is large; None leaves it as it is.
     """
-    if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        return
     whole = response.aiter_bytes
-
-    async def capped(chunk_size: int | None = None) -> AsyncGenerator[bytes, Any]:
-        size = 0
-        async for chunk in whole(chunk_size):
-            size += len(chunk)
-            if size > cap:
-                raise MessageTooLarge(_said(size, cap))
-            yield chunk
+    if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        # As the standard has it, whatever the server says: else its lines could not be told apart here.
+        response.encoding = "utf-8"
+        bodies = _events(whole, cap, heavy)
+    else:
+        bodies = _body(whole, cap, heavy)
 
     # The SDK makes its client itself where proxies of the environment are to count, so the answer is what can be
     # reached; everything that reads a body reads it through this method.
-    response.aiter_bytes = capped
+    response.aiter_bytes = lambda chunk_size=None: bodies
+
+
+async def _body(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGenerator[bytes, Any]:
+    size = held = 0
+    kept: list[bytes] = []
+    try:
+        async for chunk in whole():
+            size += len(chunk)
+            if size > cap:
+                raise MessageTooLarge(_said(size, cap))
+            if size > LIGHT_BYTES and heavy is not None:
+                held = _counted(heavy, held, size)
+            kept.append(chunk)
+    except OverBudget as error:
+        raise MessageTooLarge(f"the message could not be read: {error}") from None
+    finally:
+        if heavy is not None:
+            heavy.let_go(held)
+    body = b"".join(kept)
+    kept.clear()
+    light = body if heavy is None else await heavy.lightened(body)
+    yield light or b""
+
+
+async def _events(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGenerator[bytes, Any]:
+    splitter = EventSplitter()
+    held = 0
+    try:
+        async for chunk in whole():
+            for event in splitter.feed(chunk):
+                if event.data is None or heavy is None or is_light(event.data):
+                    yield event.raw
+                    continue
+                light = await heavy.lightened(event.data)
+                yield event.with_data(light or b"")
+            if splitter.held > cap:
+                raise httpx2.SSEError(f"{_SDK_TEXT} {cap} byte limit.")
+            if heavy is not None and (held or splitter.held > LIGHT_BYTES):
+                held = _counted(heavy, held, splitter.held)
+    except OverBudget as error:
+        raise httpx2.SSEError(f"{TOO_LARGE_START}could not be read: {error}") from None
+    finally:
+        if heavy is not None:
+            heavy.let_go(held)
+
+
+def _counted(heavy: HeavyMessages, before: int, size: int) -> int:
+    """Counts what a message under way has in memory, in place of what it had before."""
+    if size > before:
+        heavy.hold(size - before)
+    else:
+        heavy.let_go(before - size)
+    return size
 
 
 def _said(size: int, cap: int) -> str:

@@ -10,6 +10,8 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
+from cellblock.apart.light import containers_in
+from cellblock.apart.raw import RawJson
 from cellblock.errors import Certainty, ScriptError, ToolCallError
 from cellblock.upstream.python_tools import PythonTool
 from cellblock.upstream.safe_text import describe_exception, safe_traceback
@@ -22,6 +24,11 @@ CANCEL_BOUND_SECONDS: Final = 1.0
 
 LONG_STEP_SECONDS: Final = 0.5
 """An async tool that holds the event loop for longer is named in the log: everything else stood still meanwhile."""
+
+
+MAX_VALUES: Final = 100_000
+"""In an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and bytes in texts
+next to nothing."""
 
 
 class PythonCalls:
@@ -43,7 +50,7 @@ class PythonCalls:
         """Threads at work, those of calls that were given up included."""
         return self._threads.busy
 
-    async def call(self, tool: PythonTool, arguments: dict[str, Any]) -> Any:
+    async def call(self, tool: PythonTool, arguments: dict[str, Any] | RawJson) -> Any:
         """Calls the function and gives its value as plain JSON data, or as a `CallToolResult`.
 
         A call that is cancelled or takes too long ends here at once; a function in a thread cannot be stopped, and
@@ -53,6 +60,8 @@ class PythonCalls:
             SchemaValidationError: The input does not fit the signature; the function was not called.
             ToolCallError: The function raised, took too long, or its value does not fit what it declares.
         """
+        if isinstance(arguments, RawJson):
+            arguments = _decoded(tool, arguments)
         try:
             if tool.is_async:
                 return await self._on_loop(tool, self._loop_call(tool, arguments))
@@ -132,6 +141,19 @@ class PythonCalls:
             hint="Check whether the call took effect; ask for less at a time.",
             summary="no answer in time",
         )
+
+
+def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
+    """A large input, where it is few values: a function in this process can only have it decoded in this process."""
+    values = arguments.raw.count(b",") + containers_in(arguments.raw)
+    if values > MAX_VALUES:
+        raise ToolCallError(
+            f"{tool.name} was not called: its input has up to {values} values, and a Python tool takes {MAX_VALUES}.",
+            hint="Send fewer values at a time, or one long text in their place.",
+            certainty=Certainty.NOT_STARTED,
+            summary="the input has too many values for a Python tool",
+        )
+    return arguments.decoded()
 
 
 def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names, module_paths
 from cellblock.catalog.tool_names import check_tool_name
@@ -15,6 +16,7 @@ from cellblock.config import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
+from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.python_calls import PythonCalls
 from cellblock.upstream.python_tools import PythonTool, read_tool
@@ -60,6 +62,7 @@ class Registry:
         reviewer: Holds tools against their pins; None takes them as they come.
         refine: Adds to a tool's entry what the configuration says of it; takes the server's name there.
         logins: Gives what is known of a server's OAuth login.
+        apart: Reads what servers send and is too large for the loop.
         on_change: Called when the catalogs have been replaced.
 
     Raises:
@@ -73,6 +76,7 @@ class Registry:
         settings: UpstreamSettings,
         *,
         log_dir: Path,
+        apart: Apart,
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
         logins: Callable[[str, ServerConfig], Login | None] = no_logins,
@@ -94,6 +98,7 @@ class Registry:
             self._local[python_tool.name] = python_tool
         self._check_names(servers)
         self._log_dir = log_dir
+        self._large = large_messages(apart, self._form_of)
         self._started = 0
         self._changes = 0
         self._since: dict[Retired, int] = {}
@@ -243,8 +248,17 @@ class Registry:
             self._settings.of(name),
             log_dir=self._log_dir,
             on_change=self._changed,
+            large=self._large,
             login=self._logins(name, config),
         )
+
+    def _form_of(self, name: str, tool_name: str) -> ResultForm:
+        held = self._entries.get(name)
+        if held is not None:
+            for tool in held[1].tools:
+                if tool.tool_name == tool_name:
+                    return ResultForm(tool.parse_text, tool.box)
+        return ResultForm()
 
     def _module_paths(self) -> dict[str, str]:
         return module_paths([*self.sessions, *([LOCAL_SERVER] if self._local else [])])

@@ -23,6 +23,7 @@ from cellblock.errors import Certainty, ToolCallError
 from cellblock.upstream import failures
 from cellblock.upstream.backoff import Backoff
 from cellblock.upstream.facts import ServerFacts, facts_of
+from cellblock.upstream.heavy import LargeMessages, large_messages, list_page
 from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
@@ -69,6 +70,7 @@ class UpstreamSession:
         settings: Bounds.
         log_dir: Where the stderr of a started process goes, as `upstream-NAME.log`.
         on_change: Called from the event loop.
+        large: Reads messages that are too large for the loop; None: on its own.
         login: What is known of its OAuth login; None for a server that cannot have one.
     """
 
@@ -80,6 +82,7 @@ class UpstreamSession:
         *,
         log_dir: Path,
         on_change: Callable[[], None],
+        large: LargeMessages | None = None,
         login: Login | None = None,
     ) -> None:
         self.name = name
@@ -97,6 +100,7 @@ class UpstreamSession:
         self._settings = settings
         self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
+        self._large = large or large_messages()
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._tools_changed = asyncio.Event()
@@ -176,9 +180,9 @@ class UpstreamSession:
         call: Outstanding | None = None
         try:
             async with asyncio.timeout(left) as clock:
-                with self._routing.call(clock) as call:
+                with self._routing.call(clock) as call, self._heavy.placed(value) as placed:
                     result = await call_tool(
-                        client.session, self.name, tool, as_arguments(value), call.progress(self.name, tool)
+                        client.session, self.name, tool, as_arguments(placed), call.progress(self.name, tool)
                     )
         except MCPError as error:
             refusal = call.refusal if call is not None else None
@@ -230,6 +234,7 @@ class UpstreamSession:
 
     async def _connect_and_serve(self) -> None:
         ended = self._ended = asyncio.Event()
+        heavy = self._heavy = self._large.of(self.name)
         passed_on = self._settings.passed_on
         async with stderr_log(self._log_file, self._redactor) as log:
             client = Client(
@@ -240,6 +245,7 @@ class UpstreamSession:
                     max_message_bytes=self._settings.max_message_bytes,
                     on_status=self._note_status,
                     on_cut=self._note_cut,
+                    heavy=heavy,
                     auth=self._login.auth if self._login is not None else None,
                 ),
                 message_handler=self._on_message,
@@ -334,7 +340,7 @@ class UpstreamSession:
     async def _learn(self, client: Client) -> ServerFacts:
         listing = Listing()
         if client.server_capabilities.tools is not None:
-            listing = await list_tools(lambda cursor: client.list_tools(cursor=cursor), self._settings)
+            listing = await list_tools(lambda cursor: list_page(client, self._heavy, cursor), self._settings)
         facts = facts_of(client, listing, self._settings)
         if facts != self.facts:
             for note in facts.all_notes():

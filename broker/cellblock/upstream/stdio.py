@@ -24,7 +24,10 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from cellblock.apart.budget import OverBudget
+from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.config import ServerConfig
+from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
@@ -52,7 +55,12 @@ Incoming = SessionMessage | Exception
 
 @contextlib.asynccontextmanager
 async def stdio_transport(
-    config: ServerConfig, *, stderr: TextIO, max_message_bytes: int, on_cut: Callable[[str], None]
+    config: ServerConfig,
+    *,
+    stderr: TextIO,
+    max_message_bytes: int,
+    on_cut: Callable[[str], None],
+    heavy: HeavyMessages,
 ) -> AsyncGenerator[tuple[ReadStream[Incoming], WriteStream[SessionMessage]], None]:
     """Starts a server and speaks newline-delimited JSON-RPC with it.
 
@@ -61,6 +69,7 @@ async def stdio_transport(
         stderr: Where the process's stderr goes.
         max_message_bytes: Longest line in bytes. The request that a longer one answers fails; the session goes on.
         on_cut: Told why when a line without end closes the connection.
+        heavy: Reads what is too large for the loop.
 
     Raises:
         OSError: The process cannot be started.
@@ -78,10 +87,10 @@ async def stdio_transport(
     )
     sender, receiver = anyio.create_memory_object_stream[Incoming](0)
     reader = asyncio.create_task(
-        _read(process, sender, LineSplitter(max_message_bytes), max_message_bytes, on_cut)
+        _read(process, sender, LineSplitter(max_message_bytes), max_message_bytes, on_cut, heavy)
     )
     try:
-        yield receiver, _Writer(process, reader)
+        yield receiver, _Writer(process, reader, heavy)
     finally:
         receiver.close()
         await _finished(_stop(process, reader))
@@ -105,10 +114,13 @@ def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[
 class _Writer:
     """One message at a time, so that no more than one waits for a server that does not read."""
 
-    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.Task[None]) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.Task[None], heavy: HeavyMessages
+    ) -> None:
         assert process.stdin is not None
         self._stdin = process.stdin
         self._reader = reader
+        self._heavy = heavy
         self._turn = asyncio.Lock()
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -121,7 +133,8 @@ class _Writer:
         try:
             async with self._turn:
                 await self._stdin.drain()
-                self._stdin.write(line)
+                # All at once: half a line, of a call that is cancelled, would spoil those that follow.
+                self._stdin.writelines(self._heavy.splices.spliced(line))
                 await self._stdin.drain()
         except (OSError, RuntimeError):
             # RuntimeError: the pipe is closed already.
@@ -151,26 +164,63 @@ async def _read(
     splitter: LineSplitter,
     cap: int,
     on_cut: Callable[[str], None],
+    heavy: HeavyMessages,
 ) -> None:
-    """Hands on the server's messages until its stdout ends; no read-ahead while one is not taken."""
+    """Hands on the server's messages until its stdout ends; no read-ahead while one is not taken.
+
+    A large one is handed on when it has been read apart. Small ones pass it meanwhile, the next large one waits.
+    """
     assert process.stdout is not None
+    held = 0
+    apart: asyncio.Task[None] | None = None
     async with sender:
         try:
             while chunk := await process.stdout.read(READ_BYTES):
                 for line in splitter.feed(chunk):
-                    await sender.send(_parsed(line, cap))
+                    if isinstance(line, TooLong):
+                        await sender.send(too_large_error(line, cap))
+                    elif is_light(line):
+                        await sender.send(read_message(line))
+                    else:
+                        if apart is not None:
+                            await apart
+                        apart = asyncio.create_task(_read_apart(line, sender, heavy))
+                if held or splitter.held > LIGHT_BYTES:
+                    heavy.let_go(held)
+                    held = _counted(splitter, heavy)
+            if apart is not None:
+                await apart
         except EndlessLine:
             on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # The session is gone.
         except OSError as error:
             on_cut(f"its output cannot be read: {error.strerror}")
+        finally:
+            heavy.let_go(held)
+            if apart is not None:
+                apart.cancel()
+                await asyncio.wait([apart])
 
 
-def _parsed(line: bytes | TooLong, cap: int) -> Incoming:
-    if isinstance(line, TooLong):
-        return too_large_error(line, cap)
-    return read_message(line)
+async def _read_apart(line: bytes, sender: MemoryObjectSendStream[Incoming], heavy: HeavyMessages) -> None:
+    light = await heavy.lightened(line)
+    if light is not None:
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await sender.send(read_message(light))
+
+
+def _counted(splitter: LineSplitter, heavy: HeavyMessages) -> int:
+    """Counts the line under way for the server, where it is a large one; or throws it away, where it is too much."""
+    size = splitter.held
+    if size <= LIGHT_BYTES:
+        return 0
+    try:
+        heavy.hold(size)
+    except OverBudget as error:
+        splitter.throw_away(str(error))
+        return 0
+    return size
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import TextIO
+from typing import Final, TextIO
 
 import httpx2
 from mcp.client.sse import sse_client
@@ -16,10 +16,15 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from cellblock.config import ServerConfig
+from cellblock.upstream.heavy import HeavyMessages
+from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lenience import restore, soften
 from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.redaction import guard_loggers
 from cellblock.upstream.stdio import stdio_transport
+
+MAX_SSE_BYTES: Final = 1024 * 1024
+"""Of one event of the older SSE transport, which the SDK holds to that."""
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
@@ -30,9 +35,12 @@ class WatchedStream:
     The SDK tells only the requests in flight that a connection has closed; an idle session would not notice.
     """
 
-    def __init__(self, inner: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
+    def __init__(
+        self, inner: ReadStream[SessionMessage | Exception], ended: asyncio.Event, heavy: HeavyMessages
+    ) -> None:
         self._inner = inner
         self._ended = ended
+        self._heavy = heavy
 
     @property
     def last_context(self) -> object:
@@ -42,7 +50,7 @@ class WatchedStream:
     async def receive(self) -> SessionMessage | Exception:
         """The next item."""
         try:
-            return soften(await self._inner.receive())
+            return soften(self._heavy.filled(await self._inner.receive()))
         except BaseException:
             self._ended.set()
             raise
@@ -57,7 +65,7 @@ class WatchedStream:
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return soften(await self._inner.__anext__())
+            return soften(self._heavy.filled(await self._inner.__anext__()))
         except BaseException:
             self._ended.set()
             raise
@@ -79,11 +87,13 @@ class WatchedStream:
 class RestoringStream:
     """A transport's write stream that puts inputs which are no objects into their own form."""
 
-    def __init__(self, inner: WriteStream[SessionMessage]) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages) -> None:
         self._inner = inner
+        self._heavy = heavy
 
     async def send(self, item: SessionMessage, /) -> None:
         """Sends one message."""
+        self._heavy.sent(item)
         await self._inner.send(restore(item))
 
     async def aclose(self) -> None:
@@ -112,6 +122,7 @@ async def open_transport(
     max_message_bytes: int,
     on_status: Callable[[int], None],
     on_cut: Callable[[str], None],
+    heavy: HeavyMessages,
     auth: httpx2.Auth | None = None,
 ) -> AsyncGenerator[Streams, None]:
     """Opens the transport that a server's configuration asks for.
@@ -124,22 +135,33 @@ async def open_transport(
         on_status: Told the HTTP status of each answer to a message, in the context of the call that it belongs to where
             the SDK keeps that; the SDK's errors do not carry it.
         on_cut: Told why Cellblock ends a connection itself.
+        heavy: Reads what is too large for the loop; of this connection alone.
         auth: Puts credentials on each HTTP request.
 
     Raises:
         OSError: The process cannot be started.
     """
     guard_loggers()
+
+    async def put_in(request: httpx2.Request) -> None:
+        pieces = heavy.splices.spliced(request.content) if request.method == "POST" else []
+        if len(pieces) > 1:
+            request.stream = httpx2.ByteStream(b"".join(pieces))
+            request.headers["content-length"] = str(sum(map(len, pieces)))
+
     async with AsyncExitStack() as stack:
         if config.command is not None:
             read, write = await stack.enter_async_context(
-                stdio_transport(config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut)
+                stdio_transport(
+                    config, stderr=stderr, max_message_bytes=max_message_bytes, on_cut=on_cut, heavy=heavy
+                )
             )
         elif config.type == "sse":
             assert config.url is not None
 
             async def note(response: httpx2.Response) -> None:
                 on_status(response.status_code)
+                cap_response(response, min(max_message_bytes, MAX_SSE_BYTES), heavy)
 
             def watched(
                 headers: dict[str, str] | None = None,
@@ -147,6 +169,7 @@ async def open_transport(
                 auth: httpx2.Auth | None = None,
             ) -> httpx2.AsyncClient:
                 client = create_mcp_http_client(headers, timeout, auth)
+                client.event_hooks["request"].append(put_in)
                 client.event_hooks["response"].append(note)
                 return client
 
@@ -163,10 +186,18 @@ async def open_transport(
                 # GET opens the optional stream of notifications; refusing that is no failure.
                 if response.request.method == "POST":
                     on_status(response.status_code)
-                cap_response(response, max_message_bytes)
+                cap_response(response, max_message_bytes, heavy)
 
+            client.event_hooks["request"].append(put_in)
             client.event_hooks["response"].append(watch)
             read, write = await stack.enter_async_context(
                 streamable_http_client(config.url, http_client=client, max_sse_event_size=max_message_bytes)
             )
-        yield WatchedStream(read, ended), RestoringStream(write)
+
+        async def refuse(answer: bytes) -> None:
+            message = read_message(answer)
+            if not isinstance(message, Exception):
+                await write.send(message)
+
+        heavy.refuse = refuse
+        yield WatchedStream(read, ended, heavy), RestoringStream(write, heavy)

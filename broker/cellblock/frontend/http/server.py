@@ -25,6 +25,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
 from cellblock.apart.pool import Apart
+from cellblock.apart.raw import Splices
 from cellblock.config_http import HttpSettings
 from cellblock.errors import ConfigError
 from cellblock.frontend.http.address import MCP_PATH, Address
@@ -37,6 +38,7 @@ from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_u
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.sessions import Sessions
+from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.list_changes import LISTEN
@@ -209,8 +211,10 @@ class HttpFrontend:
         server = make_server(
             service, version=version, client_of=client_of, principal_of=principal_of, kept=kept
         )
-        manager = StreamableHTTPSessionManager(
+        server.splices = Splices()
+        manager = SplicingManager(
             server,
+            splices=server.splices,
             # The gate has checked the same before; this is the SDK's own lock on the door.
             security_settings=TransportSecuritySettings(
                 allowed_hosts=self._hosts, allowed_origins=self._origins

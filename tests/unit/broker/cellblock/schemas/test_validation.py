@@ -366,13 +366,13 @@ def test_an_unusable_schema_accepts_everything_and_warns_once(
 def test_checks_with_one_allowance_share_the_work_of_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
     value = {"x": [1] * 100_000}
     measured: list[Any] = []
-    measure = validation._measure
+    measure = validation.measured
 
     def counting(value: Any) -> Any:
         measured.append(value)
         return measure(value)
 
-    monkeypatch.setattr(validation, "_measure", counting)
+    monkeypatch.setattr(validation, "measured", counting)
     validators = [
         InputValidator({"properties": {"x": {"items": {"type": "integer"}}}}, strict=True) for _ in range(50)
     ]

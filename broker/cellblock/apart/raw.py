@@ -1,0 +1,99 @@
+"""JSON that passes the loop undecoded: its bytes, and tokens that hold its place in messages until they are written."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json
+
+TOKEN_START: Final = "cellblock-raw-"
+_TOKEN_CHARS: Final = len(TOKEN_START) + 32
+
+
+@dataclass(frozen=True, slots=True)
+class RawJson:
+    """JSON text that is known to be well-formed, and too large to be decoded on the loop.
+
+    Attributes:
+        raw: In UTF-8.
+        refusal: Of an input: what it does not fit of the schemas of the policy, as a sentence; None for nothing.
+    """
+
+    raw: bytes
+    refusal: str | None = None
+
+    def decoded(self) -> Any:
+        """The value. On the loop, for whoever asks for it and so waits for it."""
+        return from_json(self.raw)
+
+    def beginning(self, chars: int) -> str:
+        """The first characters."""
+        return self.raw[: 4 * chars].decode("utf-8", "ignore")[:chars]
+
+
+class _Text(NamedTuple):
+    text: bytes
+    quote: int
+    on_gone: Callable[[], None] | None
+
+
+class Splices:
+    """Texts that are put in the place of tokens, in messages that are encoded already.
+
+    A token is random, so that nobody can have a text put where it has no place.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[bytes, _Text] = {}
+
+    @contextmanager
+    def holding(self, text: bytes) -> Generator[str]:
+        """A token for a JSON text, valid as long as this lasts; in a message it is a JSON string."""
+        token = self.add(text)
+        try:
+            yield token
+        finally:
+            self.drop(token)
+
+    def add(self, text: bytes, quote: bytes = b'"', on_gone: Callable[[], None] | None = None) -> str:
+        """A token for a text.
+
+        Args:
+            text: What is put in its place, and in that of the quotes around it.
+            quote: A quote as it is in the encoded message: that of a JSON string, or an escaped one within one.
+            on_gone: Given, the token is good for one use; called after it, or when it is dropped.
+        """
+        token = TOKEN_START + secrets.token_hex(16)
+        self._texts[token.encode()] = _Text(text, len(quote), on_gone)
+        return token
+
+    def drop(self, token: str) -> None:
+        """The token is not valid any more."""
+        self._gone(token.encode())
+
+    def spliced(self, data: bytes) -> list[bytes]:
+        """The message in pieces, with the texts in place of their tokens."""
+        if not self._texts:
+            return [data]
+        pieces: list[bytes] = []
+        start = at = 0
+        while (at := data.find(TOKEN_START.encode(), at)) >= 0:
+            end = at + _TOKEN_CHARS
+            found = self._texts.get(data[at:end])
+            if found is not None:
+                pieces += [data[start : at - found.quote], found.text]
+                start = end + found.quote
+                if found.on_gone is not None:
+                    self._gone(data[at:end])
+            at = end
+        pieces.append(data[start:])
+        return pieces
+
+    def _gone(self, token: bytes) -> None:
+        found = self._texts.pop(token, None)
+        if found is not None and found.on_gone is not None:
+            found.on_gone()

@@ -1,0 +1,54 @@
+"""The pool of processes apart, and the memory for large bodies, as one client has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cellblock.apart.budget import ByteBudget
+from cellblock.apart.pool import Answer, Apart, Task
+from cellblock.pool.admission import DEFAULT_CLIENT
+
+CLIENT_BYTES: Final = 64 * 1024 * 1024
+ALL_BYTES: Final = 128 * 1024 * 1024
+"""Of large bodies that are in memory, of one client and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of one client.
+
+    Attributes:
+        apart: Shared by all.
+        budget: Of bytes that clients have in memory.
+        key: Whom the work and the bytes are billed to.
+    """
+
+    apart: Apart
+    budget: ByteBudget
+    key: str
+
+    async def do(
+        self, task: Task, told: Mapping[str, Any], *parts: bytes | memoryview, subject: str = ""
+    ) -> Answer:
+        """As `Apart.do`."""
+        return await self.apart.do(task, told, *parts, key=self.key, subject=subject)
+
+    def take(self, size: int) -> None:
+        """As `ByteBudget.take`."""
+        self.budget.take(self.key, size)
+
+    def give_back(self, size: int) -> None:
+        """As `ByteBudget.give_back`."""
+        self.budget.give_back(self.key, size)
+
+    def holding(self, size: int) -> AbstractContextManager[None]:
+        """As `ByteBudget.holding`."""
+        return self.budget.holding(self.key, size)
+
+
+def share_of_one(key: str = DEFAULT_CLIENT) -> Share:
+    """For someone who shares with nobody."""
+    return Share(Apart(), ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client"), key)

@@ -1,0 +1,122 @@
+"""Reads a large message of a server, in a process apart: what a script gets of it, and a small message in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import mcp_types as types
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from cellblock.apart.light import LIGHT_BYTES, containers_in
+from cellblock.execution import payload
+from cellblock.execution.unwrap import kind_of, unwrap
+from cellblock.upstream.heavy_forms import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY
+from cellblock.upstream.incoming import parse_message
+from cellblock.upstream.lenience import soften_result, too_large_tool
+
+ERROR_CHARS: Final = 64 * 1024
+"""Kept of the text of an error: more than a script is shown, since secrets are taken out of it on the way."""
+
+PAGE_BYTES: Final = LIGHT_BYTES // 2
+PAGE_CONTAINERS: Final = 10_000
+"""Of one page of a tool list; its tools are also checked one by one on the loop."""
+
+Told = dict[str, Any]
+Lightened = tuple[Told, Sequence[bytes]]
+
+_answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+
+
+def lighten(told: Told, raw: bytes) -> Lightened:
+    """The work of `upstream.heavy.READ_MESSAGE`. Nothing of a message is believed that the loop would not believe.
+
+    Args:
+        told: `calls`: by the id of a request, what is set for the tool that it calls; `token`: stands for the value;
+            `cursor`: begins the cursors of pages.
+        raw: One JSON-RPC message.
+    """
+    message = parse_message(raw)
+    if isinstance(message, types.JSONRPCResponse):
+        if isinstance(message.result.get("tools"), list):
+            return _pages(message, told["cursor"])
+        form = told["calls"].get(str(message.id))
+        if form is None:
+            return _failed(message.id, NO_PLACE)
+        return _value(message, told["token"], *form)
+    if isinstance(message, types.JSONRPCError):
+        text = message.error.message[:ERROR_CHARS]
+        return {"what": "message"}, [_error(message.id, message.error.code, text)]
+    if isinstance(message, types.JSONRPCRequest):
+        text = "This request is larger than Cellblock takes from a server."
+        return {"what": "request"}, [_error(message.id, types.INVALID_REQUEST, text)]
+    return {"what": "nothing"}, []
+
+
+def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: str | None) -> Lightened:
+    soften_result(message.result)
+    try:
+        result = _answer.validate_python(message.result, by_name=False)
+    except ValidationError:
+        # The SDK then says of the small message what it would have said of this.
+        return {"what": "message"}, [_response(message.id, {"content": None})]
+    if isinstance(result, types.InputRequiredResult):
+        return _failed(message.id, ASKS_TOO_MUCH)
+    known = {"resultType": message.result["resultType"]} if "resultType" in message.result else {}
+    if result.is_error:
+        texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+        text = "\n".join(texts).strip()
+        if not text and result.structured_content is not None:
+            text = payload.encode(result.structured_content).decode()
+        content = [{"type": "text", "text": text[:ERROR_CHARS]}]
+        return {"what": "message"}, [_response(message.id, {**known, "content": content, "isError": True})]
+    value = unwrap(result, server="", tool="", parse_text=parse_text, box=box)
+    small = _response(message.id, {**known, "content": [], "_meta": {VALUE_KEY: token}})
+    try:
+        return {"what": "value", "kind": kind_of(result, value)}, [small, payload.encode(value)]
+    except payload.PayloadError as error:
+        return {"what": "value", "kind": "value", "no_form": str(error)}, [small, b""]
+
+
+def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:
+    """A tool list in pages that are small enough for the loop."""
+    pages: list[list[bytes]] = [[]]
+    size = containers = 0
+    for tool in cast("list[object]", message.result["tools"]):
+        spelled = to_json(tool)
+        found = containers_in(spelled)
+        if len(spelled) > PAGE_BYTES or found > PAGE_CONTAINERS:
+            name: object = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
+            spelled = to_json(too_large_tool(name, len(spelled)))
+        if size + len(spelled) > PAGE_BYTES or containers + found > PAGE_CONTAINERS:
+            pages.append([])
+            size = containers = 0
+        pages[-1].append(spelled)
+        size += len(spelled)
+        containers += found
+    rest = {key: item for key, item in message.result.items() if key in ("resultType", "ttlMs", "cacheScope")}
+    after: object = message.result.get("nextCursor")
+    parts: list[bytes] = []
+    for number, page in enumerate(pages, start=1):
+        following = f"{cursor}-{number}" if number < len(pages) else after
+        more = {**rest, "nextCursor": following} if isinstance(following, str) else rest
+        # The tools are spelled already: they take the place of an empty list.
+        shell = _response(message.id, {**more, "tools": []})
+        start, end = shell.rsplit(b'"tools":[]', 1)
+        parts.append(b"".join((start, b'"tools":[', b",".join(page), b"]", end)))
+    return {"what": "pages"}, parts
+
+
+def _failed(answers: int | str | None, why: str) -> Lightened:
+    return {"what": "message"}, [_error(answers, types.INTERNAL_ERROR, TOO_LARGE_START + why)]
+
+
+def _response(answers: int | str, result: dict[str, Any]) -> bytes:
+    return to_json({"jsonrpc": "2.0", "id": answers, "result": result})
+
+
+def _error(answers: int | str | None, code: int, text: str) -> bytes:
+    return to_json({"jsonrpc": "2.0", "id": answers, "error": {"code": code, "message": text}})

@@ -1,0 +1,154 @@
+"""The input of a tool call: decoded and held against the tool's schema, here or, where it is large, apart.
+
+What is read apart stays the bytes that it is, spelled as the loop would spell it for the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, cast
+
+from pydantic_core import to_json
+
+from cellblock.apart.light import is_light
+from cellblock.apart.pool import ApartFailed, Task
+from cellblock.apart.raw import RawJson
+from cellblock.apart.share import Share
+from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
+from cellblock.catalog.suggest import nearest_names
+from cellblock.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
+from cellblock.execution import payload
+from cellblock.schemas.cache import CheckedSchema, ValidatorCache
+from cellblock.schemas.cost import NotCheckable
+from cellblock.schemas.explain import Violation
+from cellblock.schemas.hints import corrective_hint
+
+READ_INPUT: Final = Task(
+    work="cellblock.execution.inputs_apart:read",
+    subject="The input of a call",
+    cpu_seconds=10,
+)
+
+
+class InputRules(Protocol):
+    """Has further schemas for inputs; `policy.rules.RunRules` implements it."""
+
+    def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> Sequence[JsonSchema]:
+        """All must be fitted."""
+        ...
+
+
+class CallInputs:
+    """Of one run.
+
+    Args:
+        schemas: The tools' validators.
+        share: Of the run's client.
+        rules: What else inputs are held against; None for nothing.
+    """
+
+    def __init__(self, schemas: ValidatorCache, share: Share, rules: InputRules | None) -> None:
+        self._schemas = schemas
+        self._share = share
+        self._rules = rules
+
+    async def read(self, server: ServerEntry, tool: ToolEntry, body: bytes) -> Any:
+        """The input of a call, checked (Code Mode specification, sections 5.3.1 and 7.2); no input is `{}`.
+
+        Returns:
+            Plain data, or a `RawJson` of an input that is too large to be decoded, or to be checked, here.
+
+        Raises:
+            SchemaValidationError: It is no JSON, too deep, or does not fit.
+            ToolCallError: It cannot be read or checked within the bounds of that; the tool was not called.
+        """
+        label = f"{server.server_id}.{tool.export_name}"
+        schema = self._schemas.get(tool.input_schema, label=label)
+        if not is_light(body):
+            return await self._read_apart(server, tool, body, schema)
+        try:
+            value: Any = payload.decode(body) if body else {}
+        except payload.PayloadError as error:
+            raise _unreadable(tool, str(error)) from None
+        try:
+            violation = schema.validator.judge(value)
+        except NotCheckable:
+            return await self._read_apart(server, tool, body, schema)
+        if violation is not None:
+            raise _misfit(tool, schema, violation)
+        if not isinstance(value, dict) and not tool.input_schema:
+            kind = "null" if value is None else "array" if isinstance(value, list) else type(value).__name__
+            raise _no_object(tool, kind)
+        return cast("Any", value)
+
+    async def _read_apart(
+        self, server: ServerEntry, tool: ToolEntry, body: bytes, schema: CheckedSchema
+    ) -> RawJson:
+        further = self._rules.schemas_for(server, tool) if self._rules is not None else ()
+        try:
+            answer = await self._share.do(
+                READ_INPUT,
+                {"label": f"{server.server_id}.{tool.export_name}"},
+                body,
+                *(to_json(part) for part in (tool.input_schema, *further)),
+                subject=f"The input of {tool.export_name}",
+            )
+        except (CellblockError, OSError) as error:
+            raise _not_read(tool, error) from None
+        told = answer.told
+        if "unreadable" in told:
+            raise _unreadable(tool, told["unreadable"])
+        if told["violation"] is not None:
+            raise _misfit(tool, schema, Violation(**told["violation"]))
+        if told["kind"] != "object" and not tool.input_schema:
+            raise _no_object(tool, told["kind"])
+        return RawJson(answer.parts[0], refusal=told["refusal"])
+
+
+def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:
+    return SchemaValidationError(
+        f"The input of {tool.export_name} is {why}.",
+        hint="Pass plain, shallow JSON data.",
+        toolName=tool.tool_name,
+        exportName=tool.export_name,
+        path="",
+        expected="JSON of a moderate depth",
+        received=why,
+    )
+
+
+def _misfit(tool: ToolEntry, schema: CheckedSchema, violation: Violation) -> SchemaValidationError:
+    details = {"example": schema.example} if schema.example is not None else {}
+    return SchemaValidationError(
+        f"The input of {tool.export_name} does not fit its schema: {violation.message}",
+        hint=corrective_hint(violation, nearest_names),
+        toolName=tool.tool_name,
+        exportName=tool.export_name,
+        path=violation.path,
+        expected=violation.expected,
+        received=violation.received,
+        **details,
+    )
+
+
+def _no_object(tool: ToolEntry, kind: str) -> SchemaValidationError:
+    return SchemaValidationError(
+        f"The input of {tool.export_name} must be an object.",
+        hint=f"Call {tool.export_name}({{ … }}) with one object.",
+        toolName=tool.tool_name,
+        exportName=tool.export_name,
+        path="",
+        expected="object",
+        received=kind,
+    )
+
+
+def _not_read(tool: ToolEntry, error: CellblockError | OSError) -> ToolCallError:
+    failed = isinstance(error, ApartFailed)
+    said = error.message if isinstance(error, CellblockError) else f"No process can be started ({error})."
+    return ToolCallError(
+        f"{tool.export_name} was not called. {said}",
+        hint="Send less at a time." if failed or not isinstance(error, CellblockError) else error.hint,
+        certainty=Certainty.NOT_STARTED,
+        summary="the input could not be read",
+    )

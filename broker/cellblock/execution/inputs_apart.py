@@ -1,0 +1,54 @@
+"""Reads a large input of a tool call, in a process apart, as `call_inputs` reads a small one on the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from cellblock.execution import payload
+from cellblock.schemas.validation import InputValidator
+
+Told = dict[str, Any]
+
+
+def read(told: Told, body: bytes, schema: bytes, *further: bytes) -> tuple[Told, Sequence[bytes]]:
+    """The work of `call_inputs.READ_INPUT`.
+
+    Args:
+        told: `label` names the tool in logs.
+        body: What the worker sent.
+        schema: The tool's, as JSON.
+        further: Those of the policy.
+    """
+    try:
+        value: Any = payload.decode(body) if body else {}
+    except payload.PayloadError as error:
+        return {"unreadable": str(error)}, []
+    violation = _validator(schema, told["label"], strict=False).check(value)
+    if violation is not None:
+        return {"violation": asdict(violation)}, []
+    refusal: str | None = None
+    for rule in further:
+        found = _validator(rule, told["label"], strict=True).check(value)
+        if found is not None:
+            refusal = found.said
+            break
+    kind = (
+        "object"
+        if isinstance(value, dict)
+        else "array"
+        if isinstance(value, list)
+        else "null"
+        if value is None
+        else type(value).__name__
+    )
+    return {"violation": None, "refusal": refusal, "kind": kind}, [to_json(value)]
+
+
+@lru_cache(maxsize=32)
+def _validator(schema: bytes, label: str, *, strict: bool) -> InputValidator:
+    return InputValidator(from_json(schema), label=label, strict=strict, apart=True)

@@ -1,0 +1,146 @@
+"""The result of a script that is too large to be decoded on the loop: checked apart, and passed on as its bytes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from cellblock.apart.budget import OverBudget
+from cellblock.apart.pool import Task
+from cellblock.apart.raw import RawJson
+from cellblock.apart.share import Share, share_of_one
+from cellblock.errors import CellblockError
+from cellblock.execution import payload
+from cellblock.execution.failure import has_places, places_in_stacks
+from cellblock.execution.response import Diagnostic
+from cellblock.execution.source import Script
+
+READ_RESULT: Final = Task(
+    work="cellblock.execution.large_results:read",
+    subject="The result",
+    cpu_seconds=10,
+)
+
+
+SPELL_RESULT: Final = Task(
+    work="cellblock.execution.large_results:spell",
+    subject="The result",
+    cpu_seconds=10,
+)
+
+
+class Spelled(NamedTuple):
+    """How a front-end gives a result: as text within a JSON text, without quotes, or as a document to be kept."""
+
+    inline: bytes | None
+    document: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResult(RawJson):
+    """The result of a run, which its client is billed for.
+
+    Attributes:
+        share: Of the client.
+    """
+
+    share: Share = field(default_factory=share_of_one, kw_only=True)
+
+    async def spelled(self, most: int | None) -> Spelled:
+        """As text, or as a document where that text has over `most` bytes.
+
+        Raises:
+            OverBudget: The client has too many large bodies in memory.
+            CellblockError: As `Apart.do`.
+            OSError: No process can be started.
+        """
+        with self.share.holding(len(self.raw)):
+            answer = await self.share.do(SPELL_RESULT, {"most": most}, self.raw)
+        return Spelled(*((None, answer.parts[0]) if answer.told["over"] else (answer.parts[0], None)))
+
+
+class UnreadableResult(Exception):
+    """There is no result; `diagnostic` says why."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic.message)
+        self.diagnostic = diagnostic
+
+
+async def read_result(body: bytes, script: Script, share: Share) -> LargeResult:
+    """A result as the well-formed JSON that it is.
+
+    Args:
+        body: What the worker sent.
+        script: Names places in stacks.
+        share: Of the run's client.
+
+    Raises:
+        UnreadableResult: It is no JSON, too deep, or too much for a process.
+    """
+    parts = [pickle.dumps(script)] if has_places(body) else []
+    try:
+        with share.holding(len(body)):
+            answer = await share.do(READ_RESULT, {}, body, *parts)
+    except OverBudget as error:
+        why = "Return less, or run fewer scripts with large results at a time."
+        raise UnreadableResult(not_read(f"The result could not be read: {error}.", why)) from None
+    except CellblockError as error:
+        raise UnreadableResult(not_read(error.message, error.hint)) from None
+    except OSError as error:
+        said = f"No process can be started to read the result ({error})."
+        raise UnreadableResult(not_read(said, "Try again in a moment, or return less.")) from None
+    if "refused" in answer.told:
+        raise UnreadableResult(not_json(answer.told["refused"]))
+    return LargeResult(answer.parts[0], share=share)
+
+
+def read(_told: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """The work of `READ_RESULT`."""
+    if script:
+        # Of the broker's own making: it has nothing of the worker in it.
+        body = places_in_stacks(body, pickle.loads(script[0]))
+    try:
+        return {}, [to_json(payload.decode(body))]
+    except payload.PayloadError as error:
+        return {"refused": str(error)}, []
+
+
+def spell(told: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """The work of `SPELL_RESULT`: as `json.dumps` spells a small result."""
+    value: Any = from_json(raw)
+    text = json.dumps(value, ensure_ascii=False)
+    if told["most"] is not None and len(text.encode()) > told["most"]:
+        return {"over": True}, [document(value)]
+    return {"over": False}, [to_json(text)[1:-1]]
+
+
+def document(value: object) -> bytes:
+    """JSON data as it is kept."""
+    # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+def not_json(why: str) -> Diagnostic:
+    """The result is no JSON."""
+    return Diagnostic(
+        severity="error",
+        code="RESULT_NOT_JSON",
+        message=f"The result is {why}.",
+        hint="Assign plain JSON data to __codemode_result__.",
+    )
+
+
+def not_read(message: str, hint: str) -> Diagnostic:
+    """The result was not read; the script has run to its end."""
+    return Diagnostic(
+        severity="error",
+        code="RESULT_NOT_READ",
+        message=f"{message} The script has run to its end.",
+        hint=hint,
+    )

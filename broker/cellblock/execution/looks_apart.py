@@ -1,0 +1,85 @@
+"""Looks at large results of tools, for what is learnt of them, in a process apart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from cellblock.apart.light import is_light
+from cellblock.apart.pool import WALL_SECONDS, Apart, Task
+from cellblock.errors import CellblockError
+from cellblock.schemas.infer import decode_shape, encode_shape
+from cellblock.schemas.observation import Observation
+from cellblock.schemas.offers import Offer
+from cellblock.schemas.sample import MAX_SAMPLE_BYTES, observe
+from cellblock.schemas.validation import InputValidator
+
+LOOK: Final = Task(
+    work="cellblock.execution.looks_apart:look",
+    subject="A result",
+)
+
+BOUND_SECONDS: Final = 2 * WALL_SECONDS
+"""For the learner's thread: its turn, and the work itself."""
+
+
+class LargeLooks:
+    """Implements `schemas.offers.LooksApart`. Made in the event loop, asked in the learner's thread.
+
+    Args:
+        apart: Does the work.
+    """
+
+    def __init__(self, apart: Apart) -> None:
+        self._apart = apart
+        self._loop = asyncio.get_running_loop()
+
+    def observe(self, offer: Offer) -> Observation | None:
+        """What is seen of a large result; None for a small one."""
+        if is_light(offer.body):
+            return None
+        now = time.time()
+        skipped = Observation(skipped=1, first_seen=now, last_seen=now)
+        if len(offer.body) > MAX_SAMPLE_BYTES:
+            return skipped
+        told = {"kind": offer.kind, "now": now}
+        work = self._apart.do(
+            LOOK, told, offer.body, to_json(offer.tool.output_schema), key=f"server:{offer.server}"
+        )
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # The loop is closed.
+            work.close()
+            return skipped
+        try:
+            seen = future.result(BOUND_SECONDS).told
+            value, document = decode_shape(seen.pop("value")), decode_shape(seen.pop("document"))
+            return replace(skipped, value=value, document=document, **seen)
+        except (CellblockError, OSError, CancelledError, TimeoutError, ValueError):
+            future.cancel()
+            return skipped
+
+
+def look(told: dict[str, Any], body: bytes, declared: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+    """The work of `LOOK`."""
+    schema = from_json(declared)
+    validator = None
+    if schema is not None and told["kind"] == "value":
+        validator = InputValidator(schema, subject="a result")
+    seen = observe(told["kind"], body, told["now"], declared=schema, validator=validator)
+    return {
+        "value": encode_shape(seen.value),
+        "document": encode_shape(seen.document),
+        "texts": seen.texts,
+        "results": seen.results,
+        "samples": seen.samples,
+        "skipped": seen.skipped,
+        "disagreements": seen.disagreements,
+        "disagreement": seen.disagreement,
+    }, []

@@ -1,0 +1,72 @@
+"""How large a JSON value is, depth by depth, and abridged copies of large ones."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, cast
+
+from cellblock.schemas.cost import NotCheckable
+
+MAX_VALUES: Final = 200_000
+"""Most JSON values in an input that is checked on the loop."""
+
+KEPT_CHARS: Final = 500
+KEPT_ITEMS: Final = 10
+
+
+class Level(NamedTuple):
+    """What lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
+
+    values: int
+    chars: int
+    squares: int
+
+
+def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
+    """Sizes a value, depth by depth.
+
+    Raises:
+        NotCheckable: Over `max_values`.
+    """
+    levels: list[Level] = []
+    level: list[Any] = [value]
+    count = keys = 0
+    while level:
+        count += len(level)
+        chars, squares = keys, 0
+        keys = 0
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                chars += len(item)
+            elif isinstance(item, dict):
+                members = cast("dict[str, Any]", item)
+                keys += sum(map(len, members))
+                below += members.values()
+            elif isinstance(item, list):
+                items = cast("list[Any]", item)
+                squares += len(items) ** 2
+                below += items
+            if count + len(below) > max_values:
+                raise NotCheckable(f"it has over {max_values} values")
+        # A key is matched both by its object's patterns and, as a value, by propertyNames.
+        levels.append(Level(len(level), chars + keys, squares))
+        level = below
+    return levels
+
+
+def abridged(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, ...]]) -> Any:
+    """A copy with long texts and arrays cut off; notes where. Recursion ends with the input's capped depth."""
+    if isinstance(value, str):
+        if len(value) > KEPT_CHARS:
+            cut.add(path)
+            return value[:KEPT_CHARS]
+        return value
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        if len(items) > KEPT_ITEMS:
+            cut.add(path)
+        return [abridged(item, (*path, index), cut) for index, item in enumerate(items[:KEPT_ITEMS])]
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {key: abridged(item, (*path, key), cut) for key, item in members.items()}
+    return value

@@ -1,0 +1,255 @@
+"""Large messages of one connection: read in a process apart, so that the SDK gets small ones in their place.
+
+What a script is to get of a result comes back as the bytes that it gets, and passes the loop with the small message.
+A long tool list becomes pages of it. What nobody has asked for is dropped unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.message import SessionMessage
+
+from cellblock.apart.budget import ByteBudget, OverBudget
+from cellblock.apart.light import is_light
+from cellblock.apart.pool import Apart, Task
+from cellblock.apart.raw import RawJson, Splices
+from cellblock.errors import CellblockError
+from cellblock.schemas.observation import Kind
+from cellblock.upstream.heavy_forms import TOO_LARGE_START, VALUE_KEY
+from cellblock.upstream.incoming import read_message
+from cellblock.upstream.lenience import soften
+from cellblock.upstream.lines import KEPT_BYTES, answered_id
+
+READ_MESSAGE: Final = Task(
+    # By its name: what a script is given is decided above this package.
+    work="cellblock.execution.answers_apart:lighten",
+    subject="A message of the server",
+    cpu_seconds=10,
+)
+
+PAGE_CURSOR: Final = "cellblock-page-"
+"""Begins the cursor of a page that is here, and not with the server."""
+
+MAX_CALLS: Final = 4_096
+"""Calls whose tools are known; an answer to an older one is read as if its tool had no settings."""
+
+MAX_VALUES: Final = 64
+"""Values that wait for their message to reach its call; the next turn of the loop, as a rule."""
+
+DROPPED_BYTES_PER_SECOND: Final = 64 * 1024 * 1024
+"""Of what nobody has asked for, a server is read no faster than this."""
+
+SERVER_BYTES: Final = 64 * 1024 * 1024
+ALL_BYTES: Final = 128 * 1024 * 1024
+"""Of large messages that are in memory, of one server and of all; what is over it is thrown away while it comes."""
+
+_NOTICE: Final = re.compile(
+    rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"notifications/[\w/]{1,64}"\s*,'
+)
+
+
+class ResultForm(NamedTuple):
+    """What the configuration says of a tool's results; see `execution.unwrap`."""
+
+    parse_text: bool = False
+    box: str | None = None
+
+
+class HeavyValue(str):
+    """Stands in a small result for the large value that it had.
+
+    A text, as the SDK puts results through JSON's types; a server cannot make one, as what it sends are plain texts.
+
+    Attributes:
+        body: What the script gets, as JSON.
+        kind: Which of the rules gave it.
+        no_form: Why it has no JSON form; None where it has one.
+    """
+
+    body: bytes
+    kind: Kind
+    no_form: str | None
+
+    @classmethod
+    def of(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
+        """With its attributes."""
+        made = cls("a large value")
+        made.body, made.kind, made.no_form = body, kind, no_form
+        return made
+
+
+def heavy_value(result: types.CallToolResult) -> HeavyValue | None:
+    """The value that a result stands for, where it was large."""
+    value: object = (result.meta or {}).get(VALUE_KEY)
+    return value if isinstance(value, HeavyValue) else None
+
+
+class HeavyMessages:
+    """Of one connection.
+
+    Args:
+        server: The server's name: whose work it is.
+        apart: Reads them.
+        budget: Of bytes that servers have in memory.
+        form_of: What is set for the results of a tool, by its name.
+
+    Attributes:
+        splices: Large inputs on their way to the server.
+        refuse: Sends the server an answer to what it asks; set when there is a way to it.
+    """
+
+    def __init__(
+        self, server: str, apart: Apart, budget: ByteBudget, form_of: Callable[[str], ResultForm]
+    ) -> None:
+        self.splices = Splices()
+        self.refuse: Callable[[bytes], Awaitable[None]] | None = None
+        self._key = f"server:{server}"
+        self._apart = apart
+        self._budget = budget
+        self._form_of = form_of
+        self._calls: OrderedDict[int | str, str] = OrderedDict()
+        self._values: OrderedDict[str, HeavyValue] = OrderedDict()
+        self._pages: dict[str, bytes] = {}
+
+    def sent(self, item: SessionMessage) -> None:
+        """Notes which tool a request calls."""
+        message = item.message
+        if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call" and message.params:
+            name: object = message.params.get("name")
+            self._calls[message.id] = name if isinstance(name, str) else ""
+            if len(self._calls) > MAX_CALLS:
+                self._calls.popitem(last=False)
+
+    def hold(self, size: int) -> None:
+        """Counts bytes of the server in memory. Raises OverBudget, and counts nothing then."""
+        self._budget.take(self._key, size)
+
+    def let_go(self, size: int) -> None:
+        """Those bytes are in memory no more."""
+        if size:
+            self._budget.give_back(self._key, size)
+
+    async def lightened(self, raw: bytes) -> bytes | None:
+        """A small message in place of one that is large, as JSON; None for what is to be dropped.
+
+        Where it cannot be read, what it answers fails. The caller reads on when this has returned: a server waits for
+        what its messages cost.
+        """
+        if is_light(raw):
+            return raw
+        if _NOTICE.match(raw[:KEPT_BYTES]):
+            await asyncio.sleep(len(raw) / DROPPED_BYTES_PER_SECOND)
+            return None
+        calls = {str(number): self._form_of(tool) for number, tool in self._calls.items()}
+        token = secrets.token_hex(16)
+        told = {"calls": calls, "token": token, "cursor": PAGE_CURSOR + token}
+        try:
+            with self._budget.holding(self._key, len(raw)):
+                answer = await self._apart.do(READ_MESSAGE, told, raw, key=self._key)
+        except (CellblockError, OverBudget, OSError) as error:
+            return _failure(answered_id(raw, raw), f"could not be read: {error}")
+        if answer.told["what"] == "value":
+            told = answer.told
+            self._values[token] = HeavyValue.of(
+                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form")
+            )
+            if len(self._values) > MAX_VALUES:
+                self._values.popitem(last=False)
+        elif answer.told["what"] == "pages":
+            # A newer list: nobody will ask for the rest of the one before.
+            self._pages = {
+                f"{PAGE_CURSOR}{token}-{number}": page
+                for number, page in enumerate(answer.parts[1:], start=1)
+            }
+        elif answer.told["what"] == "request":
+            if self.refuse is not None:
+                await self.refuse(answer.parts[0])
+            return None
+        return answer.parts[0] if answer.parts else None
+
+    def filled(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        """Puts the value that belongs to a small result into it."""
+        if isinstance(item, Exception):
+            return item
+        message = item.message
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            if message.id is not None:
+                self._calls.pop(message.id, None)
+            if self._values and isinstance(message, types.JSONRPCResponse):
+                meta: object = message.result.get("_meta")
+                if isinstance(meta, dict):
+                    known = cast("dict[str, Any]", meta)
+                    token: object = known.get(VALUE_KEY)
+                    if isinstance(token, str) and token in self._values:
+                        known[VALUE_KEY] = self._values.pop(token)
+        return item
+
+    @contextmanager
+    def placed(self, value: Any) -> Generator[Any]:
+        """An input as it is, or what stands for one that is large as long as this lasts."""
+        if not isinstance(value, RawJson):
+            yield value
+            return
+        with self.splices.holding(value.raw) as token:
+            yield token
+
+    def page(self, cursor: str | None) -> bytes | None:
+        """A further page of a list that was large, as the JSON of its message; None for a cursor of the server's."""
+        return self._pages.pop(cursor, None) if cursor is not None else None
+
+
+async def list_page(client: Client, heavy: HeavyMessages, cursor: str | None) -> types.ListToolsResult:
+    """A page of a server's tool list: asked for, or, of a list that was large, here already."""
+    page = heavy.page(cursor)
+    if page is None:
+        return await client.list_tools(cursor=cursor)
+    # The loop goes on between two.
+    await asyncio.sleep(0)
+    item = soften(read_message(page))
+    assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
+    return types.ListToolsResult.model_validate(item.message.result, by_name=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LargeMessages:
+    """What all servers share for their large messages.
+
+    Attributes:
+        apart: Reads them.
+        budget: Of bytes that servers have in memory.
+        form_of: What is set for the results of a tool, by the server's name and its own.
+    """
+
+    apart: Apart
+    budget: ByteBudget
+    form_of: Callable[[str, str], ResultForm]
+
+    def of(self, server: str) -> HeavyMessages:
+        """For one connection of a server."""
+        return HeavyMessages(server, self.apart, self.budget, partial(self.form_of, server))
+
+
+def large_messages(
+    apart: Apart | None = None,
+    form_of: Callable[[str, str], ResultForm] = lambda _server, _tool: ResultForm(),
+) -> LargeMessages:
+    """With a budget of its own."""
+    return LargeMessages(apart or Apart(), ByteBudget(SERVER_BYTES, ALL_BYTES, "this server"), form_of)
+
+
+def _failure(answers: int | None, why: str) -> bytes | None:
+    if answers is None:
+        return None
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=TOO_LARGE_START + why)
+    return types.JSONRPCError(jsonrpc="2.0", id=answers, error=error).model_dump_json().encode()

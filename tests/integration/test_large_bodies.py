@@ -1,0 +1,186 @@
+"""Bodies that are too large for the broker's loop: the same to scripts, servers and clients, and no loop is held."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker
+from cellblock.apart.light import is_light
+from cellblock.apart.raw import RawJson
+from cellblock.execution import payload
+from cellblock.upstream import stdio
+from cellblock.upstream.heavy import HeavyMessages
+from support import SERVERS, settings, succeeded, until, within
+
+SLOW = {"upstream": {"call_timeout_ms": 120_000}}
+SIZE = 5_000
+LIMITS = {"timeoutMs": 120_000, "maxMemoryBytes": 512 * 1024 * 1024, "maxCpuMs": 60_000}
+
+
+def large_server(*options: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "large_server.py"), "stdio", *options]}
+
+
+@contextmanager
+def served(form: str) -> Generator[dict[str, Any]]:
+    """The entry of a server over stdio, or over HTTP with one form of answers; killed at the end."""
+    if form == "stdio":
+        yield large_server()
+        return
+    command = [sys.executable, "-I", str(SERVERS / "large_server.py"), form]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield {"url": f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"}
+        finally:
+            process.kill()
+
+
+BOTH = """
+    import { seen, give } from "@codemode/servers/large";
+    const item = (_, i) => ({ i, t: "é\\u2028\\ud83d\\ude00", f: i / 7, e: 1e-7, l: [[]] });
+    const items = (n) => Array.from({ length: n }, item);
+    const tried = async (work) => {
+        try { return await work; } catch ({ name, message, hint, path, expected, received }) {
+            return { name, message: message.replaceAll(/\\d{4,}/g, "N"), hint, path, expected, received };
+        }
+    };
+    const deep = (n) => { let made = []; for (let i = 0; i < n; i++) made = [made]; return made; };
+    const of = async (n) => ({
+        seen: await seen({ items: items(n) }),
+        misfit: await tried(seen({ n: "x", items: items(n) })),
+        deep: await tried(seen({ items: items(n), deep: deep(200) })),
+        text: (await give({ text: "é\\ud83d\\ude00\\"", times: n, with: {} })).length,
+        fails: await tried(give({ text: "no ", times: n, with: { isError: true } })),
+        no_result: await tried(give({ text: "x", times: n, with: { content: 7 } })),
+    });
+    const many = await give({ n: 60_000 });
+    const whole = many.many.length === 60_001 && many.many.at(-1)[0] === 2;
+    globalThis.__codemode_result__ = { small: await of(10), large: await of(SIZE), whole };
+"""
+
+
+@pytest.mark.parametrize("form", ["stdio", "json", "events"])
+async def test_what_is_large_is_told_and_given_as_what_is_small(tmp_path: Path, form: str) -> None:
+    """The server compares what it has got; what a script and its server see differs in sizes alone."""
+    with served(form) as entry:
+        async with Broker(settings(tmp_path, {"large": entry}, **SLOW)) as broker:
+            await broker.settled()
+            found = succeeded(await within(broker.run(BOTH.replace("SIZE", str(SIZE)), limits=LIMITS)))
+    small, large = found["small"], found["large"]
+    assert found["whole"] is True
+    assert large["misfit"] == small["misfit"] and small["misfit"]["name"] == "SchemaValidationError"
+    assert large["deep"] == small["deep"] and "nested deeper" in small["deep"]["message"]
+    assert large["fails"]["message"][:100] == ("no " * 50)[:100]
+    assert large["fails"]["name"] == small["fails"]["name"] == "ToolCallError"
+    assert large["no_result"] == small["no_result"]
+    assert (small["text"], large["text"]) == (40, 4 * SIZE)
+    assert (small["seen"]["sha"], large["seen"]["sha"]) == (sha_of(10), sha_of(SIZE))
+
+
+def sha_of(count: int) -> str:
+    """As the server makes it of the input that it should get."""
+    items = [{"i": i, "t": "é\u2028\U0001f600", "f": i / 7, "e": 1e-7, "l": [[]]} for i in range(count)]
+    # JavaScript writes a whole number without a fraction.
+    for item in items:
+        item["f"] = int(item["f"]) if item["f"].is_integer() else item["f"]
+    body = json.dumps({"items": items}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that this process has decoded of what workers and servers have sent."""
+    bodies: list[bytes] = []
+
+    def recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(data: bytes, **options: Any) -> Any:
+            bodies.append(data)
+            return function(data, **options)
+
+        return call
+
+    monkeypatch.setattr(payload, "from_json", recorded(payload.from_json))
+    monkeypatch.setattr(stdio, "read_message", recorded(stdio.read_message))
+    return bodies
+
+
+async def test_large_notices_that_nobody_asked_for_are_not_decoded(
+    tmp_path: Path, decoded: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    lightened = HeavyMessages.lightened
+
+    async def counted(self: HeavyMessages, raw: bytes) -> bytes | None:
+        light = await lightened(self, raw)
+        seen.append(len(raw))
+        assert light is None
+        return light
+
+    monkeypatch.setattr(HeavyMessages, "lightened", counted)
+    async with Broker(settings(tmp_path, {"large": large_server("notices")})) as broker:
+        await until(lambda: len(seen) >= 4, "some of both kinds have come")
+        assert (await within(broker.run("globalThis.__codemode_result__ = 1"))).result == 1
+        assert all(is_light(body) for body in decoded)
+        assert "large" in broker.catalog.servers, "the session goes on"
+    assert min(seen) > 1_000_000
+
+
+async def test_a_large_input_and_a_large_result_are_not_decoded(tmp_path: Path, decoded: list[bytes]) -> None:
+    code = """
+        import { seen } from "@codemode/servers/large";
+        const items = Array.from({ length: 100_000 }, () => []);
+        const { bytes } = await seen({ items });
+        globalThis.__codemode_result__ = [bytes > 300_000, items];
+    """
+    async with Broker(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
+        await broker.settled()
+        response = await within(broker.run_request({"code": code, "limits": LIMITS}))
+        assert response.ok, response.diagnostics
+        assert decoded and all(is_light(body) for body in decoded)
+        # Not decoded for who passes it on, and decoded for who asks for it.
+        assert isinstance(response.result, RawJson)
+        assert response.result.raw == b"[true,[" + b"[]," * 99_999 + b"[]]]"
+        assert response.decoded().result == [True, [[]] * 100_000]
+
+
+async def test_a_large_list_of_tools_is_read_in_pages(tmp_path: Path) -> None:
+    async with Broker(settings(tmp_path, {"large": large_server("lists")})) as broker:
+        await broker.settled()
+        await until(lambda: "large" in broker.catalog.servers, "it is connected")
+        server = broker.catalog.servers["large"]
+    assert len(server.tools) == 802
+    (left_out,) = server.withheld
+    assert left_out.name == "huge" and "upstream.max_tool_bytes" in left_out.why
+
+
+async def test_a_killed_process_costs_one_call(tmp_path: Path) -> None:
+    code = """
+        import { seen } from "@codemode/servers/large";
+        const call = (items) => seen({ items }).then(() => "done", (error) => `${error.certainty}: ${error.message}`);
+        globalThis.__codemode_result__ = await call(Array.from({ length: 300_000 }, () => []));
+    """
+    small = 'import { seen } from "@codemode/servers/large"; globalThis.__codemode_result__ = await seen({});'
+    async with Broker(settings(tmp_path, {"large": large_server()}, **SLOW)) as broker:
+        await broker.settled()
+        run = asyncio.create_task(broker.run(code, limits=LIMITS))
+        await until(apart, "a process")
+        apart()[0].kill()
+        said = succeeded(await within(run))
+        assert said.startswith("not_started: seen was not called. The input of seen could not be read")
+        assert json.dumps(succeeded(await within(broker.run(small))))
+
+
+def apart() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "cellblock.apart.process" in child.cmdline()]
