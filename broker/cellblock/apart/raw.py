@@ -89,7 +89,8 @@ class Splices:
                 start = end + found.quote
                 if found.on_gone is not None:
                     self._gone(data[at:end])
-            at = end
+            # What is no token may end where one begins.
+            at = end if found is not None else at + len(TOKEN_START)
         pieces.append(data[start:])
         return pieces
 
