@@ -13,8 +13,10 @@ LIGHT_CONTAINERS: Final = 50_000
 
 def is_light(raw: bytes) -> bool:
     """Whether JSON text is small enough for the loop. Brackets within texts count too: this looks at bytes alone, in
-    linear native time, and not even at those of what is too long."""
-    return len(raw) <= LIGHT_BYTES and containers_in(raw) <= LIGHT_CONTAINERS
+    linear native time, and not even at those of what is too long or too short for it."""
+    size = len(raw)
+    # Each takes two bytes.
+    return size <= 2 * LIGHT_CONTAINERS or (size <= LIGHT_BYTES and containers_in(raw) <= LIGHT_CONTAINERS)
 
 
 def containers_in(raw: bytes) -> int:
