@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
