@@ -8,8 +8,8 @@
 The queries of tests/fixtures/search/relevance.json were written from the tool lists alone, and kept before anything was
 tuned. A hash of its text puts each into one of two halves. The held-out half's misses are never shown, and nobody tunes
 with what it says. It is not as strict a test as it looks: whoever wrote the word groups had written the queries too. So
-fresh.json has queries for servers that came after the last change of ranking and words, with all other servers in the
-way. Those of seen.json were that until their misses were looked at.
+fresh.json has queries for servers that no word was written for and nothing was tuned with, all others in the way.
+Those of seen.json were that until their misses were looked at.
 
 The yardstick is plain FTS5: one table, every word of a query or-ed, ranked by its BM25, each text as the server sent
 it; with the tokenizer as it is by default, and with Porter stems.
