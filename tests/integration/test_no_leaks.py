@@ -61,6 +61,8 @@ SCRIPTS: list[tuple[str, dict[str, int], str | None]] = [
 
 Kinds = Counter[str]
 
+WORKER_GROUP = "/worker-"
+
 STABLE_LOOKS = 100
 """Looks, 10 ms apart, that must agree: far longer than a boot."""
 
@@ -76,6 +78,8 @@ def descriptors(pid: int) -> Kinds:
             target = str(entry.readlink())
         except FileNotFoundError:
             continue  # the descriptor of this very listing
+        if WORKER_GROUP in target:
+            continue  # of the groups that a host has made for as many workers as there ever were at a time
         # A host looks at each of its workers through two files, whose names have the worker's pid.
         target = re.sub(r"/proc/\d+/", "/proc/PID/", target)
         kinds[target.partition(":")[0] if ":" in target else target] += 1
@@ -103,9 +107,9 @@ async def at_rest(broker: Broker) -> None:
     assert broker.host_pid is not None
     host = broker.host_pid
     warm = broker.settings.cellblock.pool.warm
-    # Each worker is one process, or two where bubblewrap watches over it.
+    # Each worker is one process, or two where bubblewrap watches over it; beside them there may be a launcher.
     await until(
-        lambda: len(workers_of(host)) == warm and len(descendants(host)) in (warm, 2 * warm),
+        lambda: len(workers_of(host)) == warm and len(descendants(host)) - warm in (0, 1, warm, warm + 1),
         f"{warm} workers and no more",
     )
     # A worker is a process before it is ready, and its host opens one more descriptor then.
