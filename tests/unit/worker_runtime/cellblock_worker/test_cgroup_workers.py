@@ -18,7 +18,7 @@ from cellblock_worker import cgroup_files, cgroup_workers, lifetime
 from cellblock_worker.cgroup_layout import find_homes, read_memberships, read_mounts
 from cellblock_worker.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
 from cellblock_worker.launching import Launcher, Order, Started
-from support import within
+from support import until, within
 
 pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 
@@ -128,6 +128,10 @@ async def test_a_group_is_not_used_again_while_anything_is_left_in_it(
     try:
         group = groups.take()
         child = await started(SLEEP, group, launcher)
+        # Under v1 it enters after the answer.
+        await until(
+            lambda: child.pid in cgroup_files.members(memory[1] / "worker-1"), "the child in its group"
+        )
         groups.give_back(group)
         assert groups.take() is not group
         # What is left in it has been ended.
