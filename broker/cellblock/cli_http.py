@@ -125,10 +125,10 @@ def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
     """
     from cellblock.frontend.http.address import Address
     from cellblock.frontend.http.server import HttpFrontend, HttpOptions
-    from cellblock.state_dir import prepare_state_dir
+    from cellblock.state_dir import check_state_dir
 
-    # Before a token is read there, or made.
-    prepare_state_dir(settings.state_dir)
+    # Before a token is read there, or made; the broker prepares it.
+    check_state_dir(settings.state_dir)
     options = HttpOptions(
         address=Address.parse(parsed.http),
         token_file=parsed.token_file or token_file(settings),

@@ -23,8 +23,6 @@ WAITING = {
     "script": ("run", "{fifo}"),
     "config": ("run", "one.js", "--config", "{fifo}"),
     "grants": ("run", "one.js", "--grants", "{fifo}"),
-    "token": ("top", "--once", "--token-file", "{fifo}"),
-    "token of a daemon": ("serve", "--http", "127.0.0.1:0", "--token-file", "{fifo}"),
 }
 
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
+from cellblock_worker.deno_files import FOLDER_NAME as DENO_DIR
 from support import (
     CELLBLOCK,
     descendants,
@@ -78,6 +79,8 @@ def descriptors(pid: int) -> Kinds:
             target = str(entry.readlink())
         except FileNotFoundError:
             continue  # the descriptor of this very listing
+        if f"/{DENO_DIR}/" in target:
+            continue  # made in the first idle moment, and held from then on
         if WORKER_GROUP in target:
             continue  # of the groups that a host has made for as many workers as there ever were at a time
         # A host looks at each of its workers through two files, whose names have the worker's pid.

@@ -157,6 +157,10 @@ async def test_the_bound_on_headers_holds_at_its_number(served: Daemon) -> None:
         head = served.request("GET", "/livez", headers={**served.auth, "X-Fill": fill})
         assert len(head) == size
         answer = await served.raw(head)
+        while answer is not None and answer.status == 429:
+            # Other tests have used up what one address may ask for.
+            await asyncio.sleep(0.1)
+            answer = await served.raw(head)
         assert answer is not None
         assert answer.status == status, size
     first = served.request("GET", "/dashboard/state", headers=served.auth)

@@ -240,7 +240,8 @@ class Host:
             self._booting -= 1
             if self._stopping:
                 return
-            self._boot_failed(f"worker {worker.pid} did not boot: {worker.detail}")
+            what = f"worker {worker.pid} did not boot" if worker.pid else "cannot spawn a worker"
+            self._boot_failed(f"{what}: {worker.detail}")
         self._balance()
 
     # ---- what the broker says ------------------------------------------------------------------------
