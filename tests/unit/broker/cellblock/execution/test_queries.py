@@ -112,3 +112,26 @@ async def test_an_answer_over_the_cap_says_what_to_do() -> None:
     made = Answers(Discovery(Catalog(1, servers)), most=5_000)
     made.queries.begin(1, "listServers", b"[]")
     assert made.found[1][0] is False and "too large" in made.found[1][1]["message"]
+
+
+async def test_what_is_asked_again_in_one_go_is_made_once_and_made_anew_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Answers()
+    asked: list[str] = []
+    answer = Discovery.answer
+
+    def counting(self: Discovery, op: Any, arguments: list[Any]) -> Any:
+        asked.append(op)
+        return answer(self, op, arguments)
+
+    monkeypatch.setattr(Discovery, "answer", counting)
+    # The first is answered at once; the others wait for the next turns.
+    for number in range(4):
+        made.queries.begin(number, "listServers", b"[]")
+    await turns()
+    assert len(made.found) == 4 and all(found == made.found[0] for found in made.found.values())
+    assert len(asked) == 2
+    made.queries.begin(4, "listServers", b"[]")
+    await turns()
+    assert len(asked) == 3
