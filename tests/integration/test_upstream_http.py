@@ -106,6 +106,24 @@ async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: 
     assert result["ms"] < 3000
 
 
+async def test_large_messages_over_the_older_transport(tmp_path: Path) -> None:
+    """An event of it may have 1 MiB: what has more fails its call, and the session is opened again."""
+    code = """
+        import { flood } from "@codemode/servers/remote";
+        const pad = Array.from({ length: 60_000 }, () => [1]);
+        const given = await flood({ bytes: 600_000, pad });
+        let failure = "none";
+        try { await flood({ bytes: 3_000_000 }); } catch (error) { failure = error.name; }
+        globalThis.__codemode_result__ = [given.length, failure];
+    """
+    with running(sdk_command("sse", "--flood")) as process:
+        entry = {"url": f"http://127.0.0.1:{port_of(process)}/sse", "type": "sse"}
+        async with Broker(settings(tmp_path, {"remote": entry}, upstream={"retry_first_ms": 10})) as broker:
+            await within(broker.settled())
+            assert succeeded(await within(broker.run(code))) == [600_000, "ToolCallError"]
+            await until(lambda: "remote" in broker.catalog.servers, "the session is opened again")
+
+
 async def test_headers_are_sent_and_a_refusal_is_reported(tmp_path: Path) -> None:
     token = "Bearer 52a7"
     with running(sdk_command("http", "--require-header", f"authorization={token}")) as process:

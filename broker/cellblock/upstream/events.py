@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+LEAST_RETRY_MS: Final = 100
+MOST_RETRY_MS: Final = 30_000
+"""A server's word on when to ask for its stream again: not in a loop, and not when all have forgotten it."""
+
 _FIELD: Final = b"data:"
+_RETRY: Final = b"retry"
 
 
 class Event(NamedTuple):
@@ -30,7 +35,10 @@ class Event(NamedTuple):
 
 
 class EventSplitter:
-    """Bytes in, events out. `held` is how many bytes of the event under way are in memory."""
+    """Bytes in, events out. `held` is how many bytes of the event under way are in memory.
+
+    Events without data tell only where to go on, and when: of those that follow each other in a chunk, one is left.
+    """
 
     def __init__(self) -> None:
         self.held = 0
@@ -54,7 +62,11 @@ class EventSplitter:
                 self._lines.append(line)
                 self.held += len(end)
                 continue
-            events.append(_event(self._lines))
+            if self._lines:
+                event = _event(self._lines)
+                if events and not event.data and not events[-1].data:
+                    event = _event(_last_position(events.pop(), event))
+                events.append(event)
             self._lines = []
             self.held = 0
         if rest:
@@ -63,6 +75,22 @@ class EventSplitter:
         return events
 
 
+def _last_position(before: Event, after: Event) -> list[bytes]:
+    lines = {line.partition(b":")[0]: line for line in (*before.lines, *after.lines)}
+    return [lines[field] for field in (b"id", _RETRY, b"data") if field in lines]
+
+
+def _bounded(line: bytes) -> bytes:
+    """A line as it came, or, of how long to wait before the stream is asked for again, within bounds."""
+    field, _, value = line.partition(b":")
+    if field != _RETRY:
+        return line
+    digits = value.strip()[:9]
+    wait = int(digits) if digits.isdigit() else LEAST_RETRY_MS
+    return b"%s: %d" % (_RETRY, min(max(wait, LEAST_RETRY_MS), MOST_RETRY_MS))
+
+
 def _event(lines: list[bytes]) -> Event:
+    lines = [_bounded(line) for line in lines]
     data = [line[len(_FIELD) :].removeprefix(b" ") for line in lines if line.startswith(_FIELD)]
     return Event(lines, b"\n".join(data) if data else None)

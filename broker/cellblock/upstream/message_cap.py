@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -15,10 +16,18 @@ from cellblock.upstream.events import EventSplitter
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.lines import TooLong
+from cellblock.upstream.pace import Pace
+from cellblock.upstream.posts import Post, RequestOver
 
 _SETTING: Final = "upstream.max_message_bytes"
 _SDK_TEXT: Final = "Server-sent event exceeded the"
 """How the HTTP library says that an event is over the cap that it was given."""
+
+EVENTS_PER_SECOND: Final = 2_000
+EVENTS_AT_ONCE: Final = 1_000
+EVENT_BYTES: Final = 16 * 1024
+EVENT_LINES: Final = 16
+"""How fast one stream of events is read: each costs the loop up to 0.2 ms, and so many bytes or lines as much again."""
 
 Chunks = Callable[[], AsyncIterator[bytes]]
 
@@ -41,7 +50,9 @@ def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=line.answers, error=error))
 
 
-def cap_response(response: httpx2.Response, cap: int, heavy: HeavyMessages | None = None) -> None:
+def cap_response(
+    response: httpx2.Response, cap: int, heavy: HeavyMessages | None = None, post: Post | None = None
+) -> None:
     """Lets no more of an HTTP answer into memory than the cap, counted after decompression, and gives the SDK small
     messages in place of large ones.
 
@@ -49,8 +60,11 @@ def cap_response(response: httpx2.Response, cap: int, heavy: HeavyMessages | Non
         response: Its body is not read yet.
         cap: Of a body, or of each event of a stream of them, which may go on for ever.
         heavy: Reads what is large; None leaves it as it is.
+        post: What the answer is read for; None where it has no end of its own.
     """
     whole = response.aiter_bytes
+    if post is not None:
+        whole = partial(post.chunks, whole)
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         # As the standard has it, whatever the server says: else its lines could not be told apart here.
         response.encoding = "utf-8"
@@ -76,6 +90,8 @@ async def _body(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGe
             kept.append(chunk)
     except OverBudget as error:
         raise MessageTooLarge(f"the message could not be read: {error}") from None
+    except RequestOver as over:
+        raise httpx2.StreamError(str(over)) from None
     finally:
         if heavy is not None:
             heavy.let_go(held)
@@ -87,10 +103,13 @@ async def _body(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGe
 
 async def _events(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGenerator[bytes, Any]:
     splitter = EventSplitter()
+    pace = Pace(EVENTS_PER_SECOND, EVENTS_AT_ONCE)
     held = 0
     try:
         async for chunk in whole():
-            for event in splitter.feed(chunk):
+            events = splitter.feed(chunk)
+            await pace.spend(len(events) + len(chunk) / EVENT_BYTES + chunk.count(b"\n") / EVENT_LINES)
+            for event in events:
                 if event.data is None or heavy is None or is_light(event.data):
                     yield event.raw
                     continue
@@ -102,6 +121,9 @@ async def _events(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> Async
                 held = _counted(heavy, held, splitter.held)
     except OverBudget as error:
         raise httpx2.SSEError(f"{TOO_LARGE_START}could not be read: {error}") from None
+    except RequestOver as over:
+        # The one failure after which the SDK does not ask for the rest of the stream.
+        raise httpx2.SSEError(str(over)) from None
     finally:
         if heavy is not None:
             heavy.let_go(held)

@@ -20,6 +20,7 @@ from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lenience import restore, soften
 from cellblock.upstream.message_cap import cap_response
+from cellblock.upstream.posts import Posts, ServerClient, current
 from cellblock.upstream.redaction import guard_loggers
 from cellblock.upstream.stdio import stdio_transport
 
@@ -36,11 +37,16 @@ class WatchedStream:
     """
 
     def __init__(
-        self, inner: ReadStream[SessionMessage | Exception], ended: asyncio.Event, heavy: HeavyMessages
+        self,
+        inner: ReadStream[SessionMessage | Exception],
+        ended: asyncio.Event,
+        heavy: HeavyMessages,
+        posts: Posts,
     ) -> None:
         self._inner = inner
         self._ended = ended
         self._heavy = heavy
+        self._posts = posts
 
     @property
     def last_context(self) -> object:
@@ -50,7 +56,7 @@ class WatchedStream:
     async def receive(self) -> SessionMessage | Exception:
         """The next item."""
         try:
-            return soften(self._heavy.filled(await self._inner.receive()))
+            return self._read(await self._inner.receive())
         except BaseException:
             self._ended.set()
             raise
@@ -65,7 +71,7 @@ class WatchedStream:
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return soften(self._heavy.filled(await self._inner.__anext__()))
+            return self._read(await self._inner.__anext__())
         except BaseException:
             self._ended.set()
             raise
@@ -83,18 +89,24 @@ class WatchedStream:
         self._ended.set()
         return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
+    def _read(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        self._posts.received(item)
+        return soften(self._heavy.filled(item))
+
 
 class RestoringStream:
     """A transport's write stream that puts inputs which are no objects into their own form."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages, posts: Posts) -> None:
         self._inner = inner
         self._heavy = heavy
+        self._posts = posts
 
     async def send(self, item: SessionMessage, /) -> None:
         """Sends one message."""
         self._heavy.sent(item)
-        await self._inner.send(restore(item))
+        with self._posts.sending(item):
+            await self._inner.send(restore(item))
 
     async def aclose(self) -> None:
         """Closes the inner stream."""
@@ -178,15 +190,13 @@ async def open_transport(
             )
         else:
             assert config.url is not None
-            client = await stack.enter_async_context(
-                create_mcp_http_client(headers=dict(config.headers), auth=auth)
-            )
+            client = await stack.enter_async_context(ServerClient(dict(config.headers), auth))
 
             async def watch(response: httpx2.Response) -> None:
                 # GET opens the optional stream of notifications; refusing that is no failure.
                 if response.request.method == "POST":
                     on_status(response.status_code)
-                cap_response(response, max_message_bytes, heavy)
+                cap_response(response, max_message_bytes, heavy, current.get())
 
             client.event_hooks["request"].append(put_in)
             client.event_hooks["response"].append(watch)
@@ -200,4 +210,5 @@ async def open_transport(
                 await write.send(message)
 
         heavy.refuse = refuse
-        yield WatchedStream(read, ended, heavy), RestoringStream(write, heavy)
+        posts = Posts()
+        yield WatchedStream(read, ended, heavy, posts), RestoringStream(write, heavy, posts)
