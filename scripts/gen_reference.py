@@ -250,6 +250,8 @@ def response_section() -> str:
         "## The response\n\n"
         + table(("field", "type"), rows)
         + f"\n`usage` has {usage}; times in milliseconds, memory in bytes.\n"
+        "`cpuMs` has also what reading large inputs and results took in processes of their own; that does not count "
+        "for `maxCpuMs`.\n"
     )
 
 

@@ -73,10 +73,11 @@ class Task:
 
 
 class Answer(NamedTuple):
-    """What a task gave: plain JSON data that is small, and bytes that are not to be decoded here."""
+    """What a task gave: plain JSON data that is small, and bytes that are not to be decoded here; and what it took."""
 
     told: dict[str, Any]
     parts: list[bytes]
+    cpu_ms: int = 0
 
 
 class ApartFailed(CellblockError):
@@ -238,7 +239,7 @@ class Apart:
                 f"Cellblock failed while it read this: {subject}.",
                 hint="Report this with the broker's log.",
             )
-        return Answer(answer.told["told"], answer.parts)
+        return Answer(answer.told["told"], answer.parts, answer.cpu_ms)
 
     def _waiting_one(self) -> _Worker | None:
         while self._idle:
@@ -309,7 +310,8 @@ class _Worker:
         if sum(sizes) > MAX_PARTS_BYTES:
             raise EOFError
         last: bool = answer.pop("last")
-        return Answer(answer, [await stdout.readexactly(size) for size in sizes]), not last
+        out = [await stdout.readexactly(size) for size in sizes]
+        return Answer(answer, out, answer.pop("cpu_ms")), not last
 
     def kill(self) -> None:
         """Kills it; `end` must follow."""

@@ -54,6 +54,11 @@ def _bound(kind: int, soft: int) -> None:
     resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
+def _cpu_ms() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return round((used.ru_utime + used.ru_stime) * 1000)
+
+
 def _held_bytes() -> int:
     """What the process holds when it has given back what it can."""
     if not LINUX:
@@ -82,10 +87,11 @@ def main() -> None:
     # What a module prints must not get between the answers.
     sys.stdout = sys.stderr
     while True:
-        head: dict[str, Any] = json.loads(_read(stdin, HEAD.unpack(_read(stdin, HEAD.size))[0]))
+        size = HEAD.unpack(_read(stdin, HEAD.size))[0]
+        used = _cpu_ms()
+        head: dict[str, Any] = json.loads(_read(stdin, size))
         parts = [_read(stdin, size) for size in head["sizes"]]
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _bound(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + head["cpu_seconds"])
+        _bound(resource.RLIMIT_CPU, math.ceil(_cpu_ms() / 1000) + head["cpu_seconds"])
         if LINUX:
             _bound(resource.RLIMIT_DATA, head["memory_bytes"])
         answer: dict[str, Any]
@@ -98,6 +104,7 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - a fault of Cellblock's own: the broker logs it
             answer, out = {"error": f"{type(error).__name__}: {error}"[:ERROR_CHARS]}, ()
         del parts
+        answer["cpu_ms"] = _cpu_ms() - used
         answer["last"] = last = _held_bytes() - sum(map(len, out)) > RETIRE_BYTES
         stdout.write(message(answer, out))
         for part in out:

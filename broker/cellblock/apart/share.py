@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock.apart.budget import ByteBudget
@@ -16,25 +16,36 @@ ALL_BYTES: Final = 128 * 1024 * 1024
 """Of large bodies that are in memory, of one client and of all."""
 
 
+@dataclass(slots=True)
+class Bill:
+    """CPU time of processes apart, in milliseconds."""
+
+    cpu_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of one client.
+    """Of one client, in one run of it.
 
     Attributes:
         apart: Shared by all.
         budget: Of bytes that clients have in memory.
         key: Whom the work and the bytes are billed to.
+        bill: What the work for the run took.
     """
 
     apart: Apart
     budget: ByteBudget
     key: str
+    bill: Bill = field(default_factory=Bill)
 
     async def do(
         self, task: Task, told: Mapping[str, Any], *parts: bytes | memoryview, subject: str = ""
     ) -> Answer:
-        """As `Apart.do`."""
-        return await self.apart.do(task, told, *parts, key=self.key, subject=subject)
+        """As `Apart.do`, on the run's bill."""
+        answer = await self.apart.do(task, told, *parts, key=self.key, subject=subject)
+        self.bill.cpu_ms += answer.cpu_ms
+        return answer
 
     def take(self, size: int) -> None:
         """As `ByteBudget.take`."""

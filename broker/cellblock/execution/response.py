@@ -57,6 +57,7 @@ class Usage(_Part):
 
     wall_ms: int = 0
     cpu_ms: int = 0
+    """Of the worker, and of the processes that read what is large for the run; `maxCpuMs` bounds the worker's alone."""
     peak_memory_bytes: int = 0
     queue_ms: int = 0
     tool_wait_ms: int = 0

@@ -75,17 +75,19 @@ class HeavyValue(str):
         body: What the script gets, as JSON.
         kind: Which of the rules gave it.
         no_form: Why it has no JSON form; None where it has one.
+        cpu_ms: What reading it took.
     """
 
     body: bytes
     kind: Kind
     no_form: str | None
+    cpu_ms: int
 
     @classmethod
-    def of(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
+    def of(cls, body: bytes, kind: Kind, no_form: str | None = None, cpu_ms: int = 0) -> HeavyValue:
         """With its attributes."""
         made = cls("a large value")
-        made.body, made.kind, made.no_form = body, kind, no_form
+        made.body, made.kind, made.no_form, made.cpu_ms = body, kind, no_form, cpu_ms
         return made
 
 
@@ -162,7 +164,7 @@ class HeavyMessages:
         if answer.told["what"] == "value":
             told = answer.told
             self._values[token] = HeavyValue.of(
-                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form")
+                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form"), answer.cpu_ms
             )
             if len(self._values) > MAX_VALUES:
                 self._values.popitem(last=False)
