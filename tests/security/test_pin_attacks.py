@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mcp import Client
+
 from cellblock import Broker
+from cellblock.frontend.mcp_server import make_server
 from support import ledger, plain_server, settings, succeeded, until, within
 
 Definition = dict[str, Any]
@@ -98,6 +101,23 @@ ANNOUNCE = """
 """
 
 
+async def told_to_clients(broker: Broker, names: list[str]) -> str:
+    """All that an MCP client can ask about the server and its tools."""
+    seen: list[str] = []
+    async with Client(make_server(broker, version="1")) as client:
+        seen += [(await client.list_tools()).model_dump_json(), client.instructions or ""]
+        for resource in (await client.list_resources()).resources:
+            seen += [resource.model_dump_json(), (await client.read_resource(resource.uri)).model_dump_json()]
+        asked: list[tuple[str, dict[str, str]]] = [
+            ("search_tools", {"query": "harmless write"}),
+            ("list_servers", {}),
+        ]
+        asked += [("inspect_tool", {"tool_name": f"mcp__shifting__{name}"[:600]}) for name in names]
+        for tool_name, arguments in asked:
+            seen.append((await client.call_tool(tool_name, arguments)).model_dump_json())
+    return "\n".join(seen)
+
+
 async def test_nothing_is_shown_or_called_that_is_not_approved(tmp_path: Path) -> None:
     """All in one session: the server changes its list, says so, and changes it again."""
     file, calls = tmp_path / "definitions.json", tmp_path / "ledger"
@@ -109,7 +129,8 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(tmp_path: Path) -
         fresh.replace(file)
 
     servers = {"shifting": plain_server("--definitions", file, "--ledger", calls)}
-    config = settings(tmp_path / "state", servers, pins={"reaction": "quarantine"})
+    extended = {"profile": "extended"}
+    config = settings(tmp_path / "state", servers, pins={"reaction": "quarantine"}, frontend=extended)
     lists(APPROVED)
     async with Broker(config) as broker:
         await broker.settled()
@@ -129,6 +150,8 @@ async def test_nothing_is_shown_or_called_that_is_not_approved(tmp_path: Path) -
             assert EVIL not in repr(broker.catalog.servers["shifting"].tools), attack
             called = {line["tool"] for line in ledger(calls)[done:] if line["event"] == "call"}
             assert called <= offered, attack
+            told = await within(told_to_clients(broker, [one["name"] for one in tools]))
+            assert EVIL not in told and "announce" in told, attack
 
 
 async def test_two_sessions_are_held_against_the_same_pins(tmp_path: Path) -> None:
