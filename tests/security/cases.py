@@ -17,7 +17,7 @@ Expectation = Callable[[RunResponse], None]
 SHORT: Final[Mapping[str, int]] = {"timeoutMs": 400}
 """Limits of a script that would never end by itself."""
 
-LEAN: Final[Mapping[str, int]] = {"maxMemoryBytes": 32 * MIB, "timeoutMs": 20_000}
+LEAN: Final[Mapping[str, int]] = {"maxMemoryBytes": 32 * MIB, "timeoutMs": 60_000}
 """Limits of a script that takes memory; the time only bounds a failing test."""
 
 DEFAULT: Final[Mapping[str, int]] = {"timeoutMs": 5_000}
