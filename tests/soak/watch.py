@@ -27,6 +27,9 @@ REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROCESS: Final = re.compile(r"^/proc/\d+/")
 
+_HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
+"""Three of each group for as many workers as a host had at a time, and the files of the DENO_DIR, made when it is idle."""
+
 Kinds = Counter[str]
 
 
@@ -90,6 +93,8 @@ def descriptors(pid: int) -> Kinds:
         for entry in (Path("/proc") / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
                 target = str(entry.readlink())
+                if _HELD.search(target):
+                    continue
                 kinds[_PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)] += 1
     return kinds
 
