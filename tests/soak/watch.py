@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROCESS: Final = re.compile(r"^/proc/\d+/")
 
 _HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
-"""Three of each group for as many workers as a host had at a time, and the files of the DENO_DIR, made when it is idle."""
+"""Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
 
 Kinds = Counter[str]
 
