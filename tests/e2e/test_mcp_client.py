@@ -184,7 +184,8 @@ async def test_an_invalid_request_is_refused_before_a_worker_is_used(
     assert isinstance(block, TextContent)
     assert named in block.text
     assert any(word in block.text for word in ("Give", "Use", "Move")), "a hint"
-    assert before <= {worker.pid for worker in workers_of(served.host.pid)}
+    # A fifth, more than a full pool has, may have ended meanwhile.
+    assert len(before & {worker.pid for worker in workers_of(served.host.pid)}) >= 4
 
 
 async def test_unknown_limits_are_ignored(served: Served) -> None:

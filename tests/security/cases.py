@@ -20,7 +20,7 @@ SHORT: Final[Mapping[str, int]] = {"timeoutMs": 400}
 LEAN: Final[Mapping[str, int]] = {"maxMemoryBytes": 32 * MIB, "timeoutMs": 60_000}
 """Limits of a script that takes memory; the time only bounds a failing test."""
 
-DEFAULT: Final[Mapping[str, int]] = {"timeoutMs": 5_000}
+DEFAULT: Final[Mapping[str, int]] = {"timeoutMs": 60_000}
 
 
 @dataclass(frozen=True)

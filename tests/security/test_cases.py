@@ -76,7 +76,7 @@ async def test_a_hostile_script_is_contained_and_its_neighbours_do_not_notice(
     broker: Broker, folder: Path, case: Case
 ) -> None:
     hostile, beside = await asyncio.gather(
-        within(broker.run(case.code, limits=case.limits), 40), within(broker.run(NEIGHBOUR), 40)
+        within(broker.run(case.code, limits=case.limits), 90), within(broker.run(NEIGHBOUR), 90)
     )
     after = await within(broker.run(NEIGHBOUR))
     case.expect(hostile)

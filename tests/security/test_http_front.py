@@ -301,7 +301,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_hung_up_on(served: D
             )
 
         await until(is_connected, "the connection is there")
-        await until(lambda: not is_connected(), "the daemon hangs up", 60)
+        await until(lambda: not is_connected(), "the daemon hangs up", 110)
     finally:
         writer.transport.abort()
         del reader

@@ -240,7 +240,7 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.thread_time() - started
 
 
-def grows(work: Callable[[Any], Any], made: Callable[[int], Any]) -> float:
+def grows(work: Callable[[Any], Any], made: Callable[[int], Any], tries: int = 10) -> float:
     """How many times longer four times the text takes, at worst; 0 when it takes no time to speak of."""
     for chars in LENGTHS:
         text = made(chars)
@@ -248,7 +248,7 @@ def grows(work: Callable[[Any], Any], made: Callable[[int], Any]) -> float:
             continue
         # Twice as long, so that the clock's steps do not count; again, in case that something else took the time.
         short, longer = made(2 * chars), made(8 * chars)
-        for _ in range(3):
+        for _ in range(tries):
             before = max(NOISE_SECONDS, seconds(lambda text=short: work(text)))
             growth = seconds(lambda text=longer: work(text)) / before
             if growth < GROWTH:
@@ -321,4 +321,4 @@ def test_no_function_is_slower_than_linear(work: Callable[[str], object], made: 
 @pytest.mark.parametrize("pattern", [r"\beyJ[\w-]{10,}\.", r"\s+at x$"])
 def test_slow_patterns_are_noticed(pattern: str) -> None:
     work = work_of(Use("", re.compile(pattern), frozenset({"search"})))
-    assert any(grows(work, made) >= GROWTH for made in hard_texts(re.compile(pattern)))
+    assert any(grows(work, made, tries=1) >= GROWTH for made in hard_texts(re.compile(pattern)))

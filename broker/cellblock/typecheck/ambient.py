@@ -32,7 +32,7 @@ _WORD: Final = re.compile(r"[\w$]+")
 
 _INTRINSIC: Final = frozenset({"globalThis", "undefined"})
 _DECLARED: Final = re.compile(r"^declare (?:var|let|const|function|class|namespace) ([\w$]+)", re.MULTILINE)
-_UNTYPED: Final = re.compile(r"type McpToolOutput = [^;]*;")
+_UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
 
 
 class TooLarge(ValueError):

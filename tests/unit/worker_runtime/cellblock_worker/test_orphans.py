@@ -47,9 +47,10 @@ def start(argv: list[str]) -> subprocess.Popen[bytes]:
     )
 
 
-def first_child(pid: int) -> int:
+def first_child(outer: subprocess.Popen[bytes]) -> int:
     deadline = time.monotonic() + BOUND_SECONDS
-    while (child := bubblewrap.inner_pid(pid)) is None:
+    while (child := bubblewrap.inner_pid(outer.pid)) is None:
+        assert outer.poll() is None, "bubblewrap has ended"
         assert time.monotonic() < deadline
     return child
 
@@ -74,7 +75,7 @@ def orphan(argv: list[str]) -> Iterator[int]:
     deadline = time.monotonic() + BOUND_SECONDS
     while time.monotonic() < deadline:
         with start(argv) as outer:
-            child = first_child(outer.pid)
+            child = first_child(outer)
             outer.kill()
         # A child that was let go in time makes its session, becomes Deno and ends with its stdin.
         until = time.monotonic() + SETTLED_SECONDS
@@ -100,7 +101,7 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
     with start(argv) as outer:
         deadline = time.monotonic() + BOUND_SECONDS
         looks = 0
-        while looks < 3 or Path(f"/proc/{first_child(outer.pid)}/comm").read_text() != "deno\n":
+        while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
             mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
             assert not mine & set(orphans.end_orphans())
             assert outer.poll() is None
@@ -111,9 +112,11 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
 
 def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
     """The same program with other arguments and another root, in someone's session, is not ours to end."""
-    others = [part.replace(bubblewrap.BUNDLE_INSIDE, "/other") for part in argv if part != "--new-session"]
+    source, ours = str(confinement.BUNDLE_DIR), bubblewrap.BUNDLE_INSIDE
+    moved = [part if part == source else part.replace(ours, "/other") for part in argv]
+    others = [part for part in moved if part != "--new-session"]
     with start(others) as outer:
-        child = first_child(outer.pid)
+        child = first_child(outer)
         outer.kill()
         outer.wait()
         assert child not in orphans.end_orphans()

