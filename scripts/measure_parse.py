@@ -1,6 +1,6 @@
 """How long parsing a script holds the broker's event loop: the largest gap of a loop that wants to turn all the time.
 
-`scripts/measure_parse [--rounds N]`: ordinary and hostile scripts from 100 bytes to 1 MiB through `execution`'s Analyst
+`scripts/measure_parse [--rounds N]`: ordinary and hostile scripts from 100 bytes to 1 MiB as `execution` parses them
 and the rewriting of their imports, as a run does; beside each, the gap of the idle loop for as long, in the same run.
 """
 
@@ -16,9 +16,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from cellblock.apart.share import Share, share_of_one
 from cellblock.execution.imports import TooComplex
 from cellblock.execution.source import encoded, prepare
-from cellblock.execution.source_apart import INLINE_BYTES, Analyst
+from cellblock.execution.source_apart import INLINE_BYTES, analysed
 
 TARGET_MS: Final = 50.0
 SIZES: Final = (100, 1_000, 4_000, INLINE_BYTES - 64, INLINE_BYTES + 64, 1024 * 1024 - 64)
@@ -100,16 +101,16 @@ async def _gap(work: Awaitable[None]) -> tuple[float, float]:
     return longest * 1000, taken * 1000
 
 
-async def _parse(analyst: Analyst, code: str) -> None:
+async def _parse(share: Share, code: str) -> None:
     with contextlib.suppress(TooComplex, SyntaxError, ValueError):
-        found = await analyst.find(encoded(code))
+        found = await analysed(encoded(code), share)
         prepare(code, lambda name: f"data:text/javascript;base64,{name}", "importable", found)
 
 
 async def measure(rounds: int) -> bool:
     """Prints the table. Returns whether no gap is over the target."""
-    analyst = Analyst()
-    await _parse(analyst, ORDINARY)
+    share = share_of_one()
+    await _parse(share, ORDINARY)
     longest = idle_longest = 0.0
     load = os.getloadavg()[0]
     print(
@@ -120,7 +121,7 @@ async def measure(rounds: int) -> bool:
         gaps: list[tuple[float, int]] = []
         idle: list[float] = []
         for size in SIZES * rounds:
-            gap, taken = await _gap(_parse(analyst, make(size)))
+            gap, taken = await _gap(_parse(share, make(size)))
             gaps.append((gap, size))
             idle.append((await _gap(asyncio.sleep(min(max(IDLE_SECONDS, taken / 1000), 0.5))))[0])
         most, size = max(gaps)

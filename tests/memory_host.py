@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import CellblockSettings
 from cellblock.execution.events import RunEvents, Watcher
@@ -204,7 +205,8 @@ class World:
         self.pool.use(self.link)
         self.upstreams = FakeUpstreams({"echo": echo, **(tools or {})})
         self.events = RunEvents()
-        self.executor = Executor(self.settings, self.pool, self.upstreams, events=self.events)
+        self.apart = Apart(self.settings.pool.queue_wait_ms)
+        self.executor = Executor(self.settings, self.pool, self.upstreams, self.apart, events=self.events)
         self.hosts: list[ScriptedHost] = []
 
     async def host(self, play: Play = succeed, *, capacity: int = 4, **options: Any) -> ScriptedHost:
@@ -241,7 +243,9 @@ class World:
         for host in self.hosts:
             await host.close()
         async with asyncio.timeout(BOUND):
+            self.apart.refuse_all()
             await self.executor.close()
+            await self.apart.close()
         self.pool.close()
         self.link.close()
 

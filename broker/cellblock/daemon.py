@@ -77,6 +77,7 @@ class Broker:
         self._policy = _policy(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._apart: Apart | None = None
         self._executor: Executor | None = None
         self._registry: Registry | None = None
         self._workers: Workers | None = None
@@ -194,6 +195,13 @@ class Broker:
         return await self._executor.run(
             request, observer=observer, client=client, grantee=grantee, watcher=watcher
         )
+
+    @property
+    def apart(self) -> Apart:
+        """Its processes for work that would hold the loop. Raises HostUnavailable when it is not running."""
+        if self._apart is None:
+            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        return self._apart
 
     @property
     def policy(self) -> Policy:
@@ -323,7 +331,7 @@ class Broker:
 
     def _forget(self) -> None:
         """Nothing of a broker that has ended is taken for running; what it has learnt of outputs can still be asked."""
-        self._registry = self._workers = self._loop = None
+        self._registry = self._workers = self._loop = self._apart = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         section = self._settings.cellblock
@@ -336,7 +344,8 @@ class Broker:
         self._learner.start()
         stack.push_async_callback(self._learner.close)
         known = self._outputs = KnownOutputs(self._learner)
-        stack.push_async_callback((apart := Apart(queue_wait_ms=section.pool.queue_wait_ms)).close)
+        apart = self._apart = Apart(section.pool.queue_wait_ms)
+        stack.push_async_callback(apart.close)
         self._learner.apart = LargeLooks(apart)
         self._registry = Registry(
             self._settings.servers,
@@ -363,12 +372,12 @@ class Broker:
             section,
             workers.pool,
             self._registry,
+            apart,
             checker=checker,
             learner=self._learner,
             outputs=self._outputs,
             policy=self._policy,
             events=self.events,
-            apart=apart,
         )
         self._learner.make_way_for(lambda: executor.busy)
         stack.callback(FirstCollection(lambda: executor.busy).give_up)
@@ -382,6 +391,8 @@ class Broker:
 
     async def _stop_executor(self, executor: Executor) -> None:
         self._executor = None
+        # Nobody waits any more for a process, so that no run's end has to.
+        self.apart.refuse_all()
         await executor.close()
 
 

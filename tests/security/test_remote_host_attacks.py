@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from cellblock import RunResponse
+from cellblock.apart.pool import Apart
 from cellblock.config import CellblockSettings
 from cellblock.execution.events import RunEvents
 from cellblock.execution.executor import Executor
@@ -91,7 +92,8 @@ class World:
         )
         self.pool.use(self.link)
         upstreams = FakeUpstreams({"echo": self._echo})
-        self.executor = Executor(self.settings, self.pool, upstreams, events=RunEvents())
+        self.apart = Apart()
+        self.executor = Executor(self.settings, self.pool, upstreams, self.apart, events=RunEvents())
         self.context: Any = zmq.Context(io_threads=1)
         self.peers: list[Peer] = []
 
@@ -116,6 +118,7 @@ class World:
         for peer in self.peers:
             peer.socket.close()
         await within(self.executor.close())
+        await within(self.apart.close())
         self.pool.close()
         self.link.close()
         self.context.destroy(linger=0)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 from cellblock.apart.process import HEAD, message
 from cellblock.errors import CellblockError, HostUnavailable, Overloaded
 from cellblock.pool.admission import Admission, Ticket
+from cellblock.pool.room import Room
 from cellblock_worker.spawning import Process, kill, reaped, spawn
 
 logger = logging.getLogger("cellblock.apart")
@@ -29,7 +30,7 @@ RESERVED: Final = 1
 """Of these, kept for those that have none: one client's bodies take seconds each if they are made for that."""
 
 QUEUE_SIZES: Final = (256, 128)
-"""What may wait, in all and of one, where no pool has bounds for it."""
+"""What may wait, in all and of one, but scripts: those count in the queue of runs."""
 
 QUEUE_WAIT_MS: Final = 30_000
 
@@ -92,14 +93,11 @@ class Apart:
     """Has work done in processes that it owns. Starts one when it is needed, and ends those that are not.
 
     Args:
-        queue: Of work that waits for a process; None: one of its own.
         queue_wait_ms: How long something waits at most.
     """
 
-    def __init__(
-        self, queue: Admission[asyncio.Future[None]] | None = None, queue_wait_ms: int = QUEUE_WAIT_MS
-    ) -> None:
-        self._queue: Admission[asyncio.Future[None]] = queue or Admission(*QUEUE_SIZES)
+    def __init__(self, queue_wait_ms: int = QUEUE_WAIT_MS) -> None:
+        self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
         self._free = AT_ONCE
         self._idle: list[_Worker] = []
@@ -118,7 +116,13 @@ class Apart:
         return self._queue.waiting
 
     async def do(
-        self, task: Task, told: Mapping[str, Any], *parts: bytes | memoryview, key: str, subject: str = ""
+        self,
+        task: Task,
+        told: Mapping[str, Any],
+        *parts: bytes | memoryview,
+        key: str,
+        subject: str = "",
+        room: Room | None = None,
     ) -> Answer:
         """Has one piece of work done. Cancelled, it is given up, and its process killed.
 
@@ -128,6 +132,7 @@ class Apart:
             parts: Bytes, as large as they are.
             key: Whom it is for: processes are shared fairly between keys.
             subject: In place of the task's own, for messages.
+            room: Where it counts while it waits; None: in a queue of this work alone.
 
         Raises:
             ApartFailed: It was over a bound of the task.
@@ -136,7 +141,7 @@ class Apart:
             OSError: No process can be started.
         """
         subject = subject or task.subject
-        await self._turn(key, subject)
+        await self._turn(key, subject, room)
         try:
             return await self._done(task, told, parts, subject)
         finally:
@@ -161,14 +166,14 @@ class Apart:
 
     # ---- inside: turns -------------------------------------------------------------------------------
 
-    async def _turn(self, key: str, subject: str) -> None:
+    async def _turn(self, key: str, subject: str, room: Room | None) -> None:
         if self._closed:
             raise _stopping()
         if self._queue.may_start(key, self._free, RESERVED):
             self._queue.start(key)
             self._free -= 1
             return
-        ticket = self._queue.join(key, asyncio.get_running_loop().create_future())
+        ticket = self._queue.join(key, asyncio.get_running_loop().create_future(), room)
         try:
             async with asyncio.timeout(self._queue_wait_ms / 1000):
                 await ticket.item

@@ -10,6 +10,7 @@ from typing import Any, Final
 from cellblock.apart.budget import ByteBudget
 from cellblock.apart.pool import Answer, Apart, Task
 from cellblock.pool.admission import DEFAULT_CLIENT
+from cellblock.pool.room import Room
 
 CLIENT_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
@@ -40,10 +41,15 @@ class Share:
     bill: Bill = field(default_factory=Bill)
 
     async def do(
-        self, task: Task, told: Mapping[str, Any], *parts: bytes | memoryview, subject: str = ""
+        self,
+        task: Task,
+        told: Mapping[str, Any],
+        *parts: bytes | memoryview,
+        subject: str = "",
+        room: Room | None = None,
     ) -> Answer:
         """As `Apart.do`, on the run's bill."""
-        answer = await self.apart.do(task, told, *parts, key=self.key, subject=subject)
+        answer = await self.apart.do(task, told, *parts, key=self.key, subject=subject, room=room)
         self.bill.cpu_ms += answer.cpu_ms
         return answer
 

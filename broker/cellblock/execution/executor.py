@@ -25,7 +25,7 @@ from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.source import encoded
-from cellblock.execution.source_apart import Analyst
+from cellblock.execution.source_apart import analysed
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.grants import Grants
@@ -77,12 +77,12 @@ class Executor:
         settings: Limits and bounds.
         pool: Gives workers.
         upstreams: Gives the catalog and reaches the tools.
+        apart: Reads what is too large for the loop; its owner refuses what waits for it before `close`.
         learner: Shown the results of tool calls.
         outputs: What is known about outputs, for discovery.
         checker: Checks scripts; None where that is switched off.
         policy: Says what clients are granted; None: the one of the settings.
         events: Who watches all runs.
-        apart: Reads what is too large for the loop; None: one of its own.
     """
 
     def __init__(
@@ -90,21 +90,20 @@ class Executor:
         settings: CellblockSettings,
         pool: Pool,
         upstreams: Upstreams,
+        apart: Apart,
         *,
         checker: TypeChecker | None = None,
         learner: ResultObserver | None = None,
         outputs: OutputLookup = stated_output,
         policy: Policy | None = None,
         events: RunEvents | None = None,
-        apart: Apart | None = None,
     ) -> None:
         self._settings = settings
         self._pool = pool
-        self._apart = apart or Apart(queue_wait_ms=settings.pool.queue_wait_ms)
+        self._apart = apart
         self._budget = ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client")
         self._upstreams = upstreams
         self._urls = ModuleUrls()
-        self._analyst = Analyst(pool.queue_beside(), settings.pool.queue_wait_ms)
         self._learner = learner
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
@@ -134,14 +133,10 @@ class Executor:
         """Aborts every run and waits for their ends, within `CLOSE_BOUND_SECONDS`; none starts after this."""
         # First: the place of a run that is aborted would go to one that waits.
         self._pool.close()
-        self._analyst.refuse_all()
-        self._apart.refuse_all()
         for run in self._live.values():
             run.abort()
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
-        await self._analyst.close()
-        await self._apart.close()
 
     async def run(
         self,
@@ -210,8 +205,9 @@ class Executor:
             catalog = asked.grants.narrowed(catalog)
             rules = RunRules(asked.grants, self._policy.settings, asked.grantee.approver)
         warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
+        share = Share(self._apart, self._budget, asked.client)
         try:
-            plan = await self._plan(request.code, catalog, asked.client)
+            plan = await self._plan(request.code, catalog, share)
         except Overloaded as error:
             return _refused("OVERLOADED", error.message, error.hint, warnings)
         except HostUnavailable as error:
@@ -243,7 +239,7 @@ class Executor:
             learner=self._learner,
             observer=asked.observer,
             rules=rules,
-            share=Share(self._apart, self._budget, f"client:{asked.client}"),
+            share=share,
             watch=watch,
         )
         if watch is not None:
@@ -267,9 +263,9 @@ class Executor:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response
 
-    async def _plan(self, code: str, catalog: Catalog, client: str) -> Plan:
+    async def _plan(self, code: str, catalog: Catalog, share: Share) -> Plan:
         try:
-            found = await self._analyst.find(encoded(code), client)
+            found = await analysed(encoded(code), share, self._pool.room)
         except TooComplex as error:
             return refused_plan(str(error))
         return make_plan(code, catalog, self._urls, found)

@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.pool import Task
 from cellblock.apart.raw import RawJson
-from cellblock.apart.share import Share, share_of_one
+from cellblock.apart.share import Share
 from cellblock.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks
@@ -49,7 +49,7 @@ class LargeResult(RawJson):
         share: Of the client.
     """
 
-    share: Share = field(default_factory=share_of_one, kw_only=True)
+    share: Share = field(kw_only=True)
 
     async def spelled(self, most: int | None) -> Spelled:
         """As text, or as a document where that text has over `most` bytes.

@@ -19,6 +19,7 @@ from cellblock.schemas.observation import Observation
 from cellblock.schemas.offers import Offer
 from cellblock.schemas.sample import MAX_SAMPLE_BYTES, observe
 from cellblock.schemas.validation import InputValidator
+from cellblock.upstream.heavy import key_of
 
 LOOK: Final = Task(
     work="cellblock.execution.looks_apart:look",
@@ -50,7 +51,7 @@ class LargeLooks:
             return skipped
         told = {"kind": offer.kind, "now": now}
         work = self._apart.do(
-            LOOK, told, offer.body, to_json(offer.tool.output_schema), key=f"server:{offer.server}"
+            LOOK, told, offer.body, to_json(offer.tool.output_schema), key=key_of(offer.server)
         )
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -6,15 +6,15 @@ would still hold the loop.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from cellblock.apart.pool import QUEUE_WAIT_MS, Answer, Apart, ApartFailed, Task, TookTooLong
+from cellblock.apart.pool import Answer, ApartFailed, Task, TookTooLong
+from cellblock.apart.share import Share
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
-from cellblock.pool.admission import DEFAULT_CLIENT, Admission
+from cellblock.pool.room import Room
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text
@@ -32,50 +32,30 @@ PARSE: Final = Task(
 )
 
 
-class Analyst:
-    """Finds the imports of scripts; one for a broker.
+async def analysed(source: bytes, share: Share, room: Room | None = None) -> Imports:
+    """As `find_imports`, with the event loop held for at most about `INLINE_SECONDS`.
 
     Args:
-        queue: Of scripts that wait for a process; None: one of its own.
-        queue_wait_ms: How long one waits at most.
+        source: The script.
+        share: Of the run's client.
+        room: Where it counts while it waits for a process: in the queue of runs.
+
+    Raises:
+        TooComplex: As `find_imports` does.
+        Overloaded: Too many scripts wait for a process, or this one has waited too long.
+        HostUnavailable: Cellblock stops meanwhile.
+        OSError: No process can be started.
     """
-
-    def __init__(
-        self, queue: Admission[asyncio.Future[None]] | None = None, queue_wait_ms: int = QUEUE_WAIT_MS
-    ) -> None:
-        self._apart = Apart(queue, queue_wait_ms)
-
-    async def find(self, source: bytes, client: str = DEFAULT_CLIENT) -> Imports:
-        """As `find_imports`, with the event loop held for at most about `INLINE_SECONDS`.
-
-        Args:
-            source: The script.
-            client: Whose it is; processes are shared fairly between clients.
-
-        Raises:
-            TooComplex: As `find_imports` does.
-            Overloaded: Too many scripts wait for a process, or this one has waited too long.
-            HostUnavailable: Closed meanwhile.
-            OSError: No process can be started.
-        """
-        if len(source) <= INLINE_BYTES:
-            with contextlib.suppress(TooSlow):
-                return find_imports(source, INLINE_SECONDS)
-        try:
-            answer = await self._apart.do(PARSE, {}, source, key=client)
-        except TookTooLong:
-            raise TooSlow(f"it cannot be parsed within {imports.PARSE_BOUND_SECONDS:g} s") from None
-        except ApartFailed:
-            raise TooComplex("its parser ran out of time or memory") from None
-        return _decoded(answer)
-
-    def refuse_all(self) -> None:
-        """Refuses everything that waits."""
-        self._apart.refuse_all()
-
-    async def close(self) -> None:
-        """The same, and ends the processes."""
-        await self._apart.close()
+    if len(source) <= INLINE_BYTES:
+        with contextlib.suppress(TooSlow):
+            return find_imports(source, INLINE_SECONDS)
+    try:
+        answer = await share.do(PARSE, {}, source, room=room)
+    except TookTooLong:
+        raise TooSlow(f"it cannot be parsed within {imports.PARSE_BOUND_SECONDS:g} s") from None
+    except ApartFailed:
+        raise TooComplex("its parser ran out of time or memory") from None
+    return _decoded(answer)
 
 
 def _decoded(answer: Answer) -> Imports:

@@ -95,7 +95,7 @@ async def take(raw: bytes, apart: Apart, client: str) -> Taken:
 
 async def _take_apart(raw: bytes, apart: Apart, client: str) -> Taken:
     try:
-        told, parts, _ = await apart.do(CUT, {}, raw, key=f"client:{client}")
+        told, parts, _ = await apart.do(CUT, {}, raw, key=client)
     except ApartFailed as error:
         raise NotTaken(str(error)) from None
     except CellblockError as error:

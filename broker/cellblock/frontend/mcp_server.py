@@ -224,11 +224,10 @@ async def no_templates(
 async def serve_stdio(service: RunService, *, version: str) -> None:
     """Serves one MCP client over this process's stdin and stdout until it closes stdin."""
     async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
-        await _serve_stdio(make_server(service, version=version, kept=kept))
+        await _serve_stdio(make_server(service, version=version, kept=kept), service.apart)
 
 
-async def _serve_stdio(server: TellingServer) -> None:
-    apart = Apart()
+async def _serve_stdio(server: TellingServer, apart: Apart) -> None:
     lines = await StdinLines.open(apart)
     # Who cannot be answered any more need not be listened to.
     splices = Splices()
@@ -249,4 +248,3 @@ async def _serve_stdio(server: TellingServer) -> None:
             output.close()
         if lines is not None:
             lines.close()
-        await apart.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.config import Settings
@@ -21,6 +22,11 @@ class RunService(Protocol):
     @property
     def settings(self) -> Settings:
         """The configuration."""
+        ...
+
+    @property
+    def apart(self) -> Apart:
+        """Does what would hold the loop; the broker's to close."""
         ...
 
     @property

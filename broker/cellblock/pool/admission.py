@@ -33,6 +33,7 @@ class Ticket(Generic[T]):
 
     client: str
     item: T
+    room: Room
 
 
 @dataclass(slots=True)
@@ -60,11 +61,10 @@ class Admission(Generic[T]):
         # (places, since, name), smallest first; an entry that no longer tells its client's state is skipped.
         self._heap: list[tuple[int, int, str]] = []
 
-    def beside(self) -> Admission[Any]:
-        """Another queue, for places of another kind; the bounds hold for the runs that wait in either, together."""
-        other: Admission[Any] = Admission(0, 0)
-        other._room = self._room
-        return other
+    @property
+    def room(self) -> Room:
+        """Its bounds; runs that wait in another queue first may count in them, too."""
+        return self._room
 
     @property
     def waiting(self) -> int:
@@ -118,11 +118,16 @@ class Admission(Generic[T]):
         """Raises Overloaded when one more run of `client` may not wait."""
         self._room.check(client)
 
-    def join(self, client: str, item: T) -> Ticket[T]:
-        """Puts a run at the end of its client's line. Raises Overloaded as `check_room`."""
-        self._room.enter(client)
+    def join(self, client: str, item: T, room: Room | None = None) -> Ticket[T]:
+        """Puts a run at the end of its client's line, counted in another queue's `room` if that is given.
+
+        Raises:
+            Overloaded: As `check_room`, of the room in which it would count.
+        """
+        room = room or self._room
+        room.enter(client)
         state = self._clients.setdefault(client, _Client())
-        ticket = Ticket(client, item)
+        ticket = Ticket(client, item, room)
         state.tickets[ticket] = None
         self._waiting += 1
         if len(state.tickets) == 1:
@@ -174,7 +179,7 @@ class Admission(Generic[T]):
 
     def _remove(self, ticket: Ticket[T], state: _Client) -> None:
         del state.tickets[ticket]
-        self._room.leave(ticket.client)
+        ticket.room.leave(ticket.client)
         self._waiting -= 1
         if not state.tickets:
             self._waiting_clients -= 1

@@ -12,13 +12,14 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cellblock.callbacks import tell
 from cellblock.config import PoolSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock.pool.lease import Lease, LeaseEvents
+from cellblock.pool.room import Room
 from cellblock.transport.link import HostLink
 from cellblock_worker import protocol
 
@@ -117,9 +118,10 @@ class Pool:
         if not self._may_start(client):
             self._admission.check_room(client)
 
-    def queue_beside(self) -> Admission[Any]:
-        """A queue for something else that a run needs first: whoever waits there counts as waiting here too."""
-        return self._admission.beside()
+    @property
+    def room(self) -> Room:
+        """The bounds on runs that wait: who waits for something else that a run needs first counts as waiting here."""
+        return self._admission.room
 
     async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
         """Waits for a place at a host, in fair turn with other clients.

@@ -97,6 +97,11 @@ def heavy_value(result: types.CallToolResult) -> HeavyValue | None:
     return value if isinstance(value, HeavyValue) else None
 
 
+def key_of(server: str) -> str:
+    """Whose the work is that a server makes; no client has such a name."""
+    return f"server:{server}"
+
+
 class HeavyMessages:
     """Of one connection.
 
@@ -116,7 +121,7 @@ class HeavyMessages:
     ) -> None:
         self.splices = Splices()
         self.refuse: Callable[[bytes], Awaitable[None]] | None = None
-        self._key = f"server:{server}"
+        self._key = key_of(server)
         self._apart = apart
         self._budget = budget
         self._form_of = form_of

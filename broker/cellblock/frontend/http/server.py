@@ -120,7 +120,6 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
-        self._apart = Apart()
         self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
@@ -223,7 +222,7 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = self._make_gate(manager, ready, pages)
+        gate = self._make_gate(manager, service.apart, ready, pages)
 
         async def bound_to_its_request(
             ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -265,7 +264,6 @@ class HttpFrontend:
             await asyncio.wait({serving, fresh})
             await _cancelled(web.server_state.tasks)
             said.removeFilter(cancellations)
-            await self._apart.close()
             self._socket.close()
         return drained
 
@@ -287,7 +285,11 @@ class HttpFrontend:
         return total if self._settings.oauth is None else max(1, total // 2)
 
     def _make_gate(
-        self, manager: StreamableHTTPSessionManager, ready: Callable[[], bool], pages: Pages | None
+        self,
+        manager: StreamableHTTPSessionManager,
+        apart: Apart,
+        ready: Callable[[], bool],
+        pages: Pages | None,
     ) -> Gate:
         challenge, public = "Bearer", dict[str, bytes]()
         if (oauth := self._settings.oauth) is not None:
@@ -302,7 +304,7 @@ class HttpFrontend:
                 self._settings.max_sessions,
                 self._settings.session_idle_ms / 1000,
             ),
-            bodies=Bodies(self._settings, self._apart),
+            bodies=Bodies(self._settings, apart),
             memory=Memory(self._settings.max_held_bytes, self._share_of(self._settings.max_held_bytes)),
             hosts=self._hosts,
             origins=self._origins,

@@ -6,17 +6,20 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from cellblock.apart import pool
 from cellblock.apart.pool import AT_ONCE, RESERVED, Answer, Apart, Task
+from cellblock.apart.share import Share, share_of_one
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution import source_apart
 from cellblock.execution.imports import Imports, TooComplex, TooSlow, find_imports
-from cellblock.execution.source_apart import INLINE_BYTES, Analyst
+from cellblock.execution.source_apart import INLINE_BYTES, analysed
 from cellblock.pool.admission import Admission
+from cellblock.pool.room import Room
 from memory_host import World, codes, succeed, turns
 from support import gone, until, within
 
@@ -27,12 +30,12 @@ MIXED = (
 
 
 async def found(source: bytes) -> Imports:
-    """What an analyst of its own finds."""
-    analyst = Analyst()
+    """What is found with processes of its own."""
+    share = share_of_one()
     try:
-        return await analyst.find(source)
+        return await analysed(source, share)
     finally:
-        await analyst.close()
+        await share.apart.close()
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def parsed_here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_a_small_script_is_parsed_here(parsed_here: list[int]) -> None:
-    found = await Analyst().find(MIXED)
+    found = await analysed(MIXED, share_of_one())
     assert parsed_here == [len(MIXED)]
     assert (len(found.statics), [span.is_string for span in found.dynamics]) == (1, [True, False])
 
@@ -152,16 +155,20 @@ def parsers(monkeypatch: pytest.MonkeyPatch) -> Parsers:
     return Parsers(monkeypatch)
 
 
-def begin(analyst: Analyst, name: str, client: str) -> asyncio.Task[Imports]:
-    return asyncio.ensure_future(analyst.find(large(name), client))
+def share_of(apart: Apart, client: str) -> Share:
+    return replace(share_of_one(client), apart=apart)
+
+
+def begin(apart: Apart, name: str, client: str, room: Room | None = None) -> asyncio.Task[Imports]:
+    return asyncio.ensure_future(analysed(large(name), share_of(apart, client), room))
 
 
 async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: Parsers) -> None:
-    analyst = Analyst()
-    noisy = [begin(analyst, f"noisy{number}", "noisy") for number in range(20)]
+    apart = Apart()
+    noisy = [begin(apart, f"noisy{number}", "noisy") for number in range(20)]
     await turns()
     assert parsers.names == [f"noisy{number}" for number in range(SHARE)]
-    quiet = begin(analyst, "quiet0", "quiet")
+    quiet = begin(apart, "quiet0", "quiet")
     await turns()
     assert parsers.names[-1] == "quiet0"
     parsers.end("quiet0")
@@ -172,23 +179,21 @@ async def test_a_client_that_has_no_process_waits_for_none_of_anothers(parsers: 
     for task in noisy:
         task.cancel()
     await asyncio.gather(*noisy, return_exceptions=True)
-    await within(
-        asyncio.gather(*(begin_and_end(analyst, parsers, f"c{number}") for number in range(AT_ONCE)))
-    )
+    await within(asyncio.gather(*(begin_and_end(apart, parsers, f"c{number}") for number in range(AT_ONCE))))
 
 
-async def begin_and_end(analyst: Analyst, parsers: Parsers, name: str) -> None:
+async def begin_and_end(apart: Apart, parsers: Parsers, name: str) -> None:
     """One script of a client of its own, to its end."""
-    work = begin(analyst, name, name)
+    work = begin(apart, name, name)
     await until(lambda: name in parsers.names, "it has its turn")
     parsers.end(name)
     await work
 
 
 async def test_clients_that_wait_take_turns(parsers: Parsers) -> None:
-    analyst = Analyst()
+    apart = Apart()
     tasks = [
-        begin(analyst, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
+        begin(apart, f"{client}{number}", client) for client in ("a", "b", "c", "d") for number in range(3)
     ]
     await turns()
     assert parsers.names == ["a0", "a1", "b0"], "the last place is for a client that has none"
@@ -204,19 +209,19 @@ async def test_clients_that_wait_take_turns(parsers: Parsers) -> None:
 
 
 async def test_small_scripts_wait_for_nobody(parsers: Parsers) -> None:
-    analyst = Analyst()
-    tasks = [begin(analyst, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
+    apart = Apart()
+    tasks = [begin(apart, f"{number}", f"{number}") for number in range(2 * AT_ONCE)]
     await turns()
-    assert len((await analyst.find(MIXED, "0")).statics) == 1
+    assert len((await analysed(MIXED, share_of(apart, "0"))).statics) == 1
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -> None:
-    analyst = Analyst()
+    apart = Apart()
     clients = [f"c{number}" for number in range(AT_ONCE + 2)]
-    tasks = [begin(analyst, client, client) for client in clients]
+    tasks = [begin(apart, client, client) for client in clients]
     await turns()
     # The turn and the cancellation come in the same moment.
     parsers.end("c0")
@@ -227,20 +232,19 @@ async def test_turns_that_nobody_takes_any_more_are_given_on(parsers: Parsers) -
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    held = analyst._apart  # pyright: ignore[reportPrivateUsage]
-    assert held.free == AT_ONCE and held.waiting == 0
+    assert apart.free == AT_ONCE and apart.waiting == 0
 
 
 async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Parsers) -> None:
-    analyst = Analyst(queue_wait_ms=50)
-    tasks = [begin(analyst, f"{number}", "one") for number in range(SHARE)]
+    apart = Apart(queue_wait_ms=50)
+    tasks = [begin(apart, f"{number}", "one") for number in range(SHARE)]
     await turns()
     with pytest.raises(Overloaded, match=r"within 50 ms \(pool\.queue_wait_ms\)"):
-        await within(analyst.find(large("late"), "one"))
-    analyst = Analyst()
-    tasks += [begin(analyst, f"x{number}", "one") for number in range(SHARE + 1)]
+        await within(analysed(large("late"), share_of(apart, "one")))
+    apart = Apart()
+    tasks += [begin(apart, f"x{number}", "one") for number in range(SHARE + 1)]
     await turns()
-    await analyst.close()
+    await apart.close()
     with pytest.raises(HostUnavailable, match="stopping"):
         await within(tasks[-1])
     for task in tasks:
@@ -250,11 +254,11 @@ async def test_waiting_is_bounded_in_time_and_ends_with_the_broker(parsers: Pars
 
 async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> None:
     queue: Admission[str] = Admission(queue_size=3, client_queue_size=2)
-    analyst = Analyst(queue.beside())
-    tasks = [begin(analyst, f"{number}", "noisy") for number in range(SHARE + 2)]
+    apart = Apart()
+    tasks = [begin(apart, f"{number}", "noisy", queue.room) for number in range(SHARE + 2)]
     await turns()
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*client_queue_size"):
-        await within(analyst.find(large("over"), "noisy"))
+        await within(analysed(large("over"), share_of(apart, "noisy"), queue.room))
     with pytest.raises(Overloaded, match="client_queue_size"):
         queue.check_room("noisy")
     ticket = queue.join("quiet", "waits for a place")
