@@ -344,7 +344,7 @@ class Broker:
         self._learner.start()
         stack.push_async_callback(self._learner.close)
         known = self._outputs = KnownOutputs(self._learner)
-        apart = self._apart = Apart(section.pool.queue_wait_ms)
+        apart = self._apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
         stack.push_async_callback(apart.close)
         self._learner.apart = LargeLooks(apart)
         self._registry = Registry(

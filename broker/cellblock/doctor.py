@@ -26,6 +26,13 @@ PROBE_RESULT: Final = 42
 TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
+LARGE_BODIES_CAPPED: Final = "processes that read large bodies: a cgroup each, of its task's memory"
+LARGE_BODIES_UNCAPPED: Final = (
+    "processes that read large bodies: no memory cgroup; "
+    "their data is bounded, and nothing else of their memory"
+)
+"""Beside the workers: the broker's own."""
+
 PLAIN: Final = Painter(None)
 
 
@@ -144,6 +151,11 @@ async def examine(
                 report.layers = hello.layers
                 report.missing = [_with_fix(layer) for layer in hello.missing]
                 versions["Deno"] = _deno_version(hello.deno)
+            if settings.cellblock.isolation.mode != "off":
+                if broker.apart.caps_memory:
+                    report.layers.append(LARGE_BODIES_CAPPED)
+                else:
+                    report.missing.append(LARGE_BODIES_UNCAPPED)
             for server in broker.catalog.servers.values():
                 left_out = f", {len(server.withheld)} left out" if server.withheld else ""
                 report.servers[server.server_id] = f"connected, {len(server.tools)} tools{left_out}"

@@ -89,10 +89,12 @@ def caps_for(
 
 
 class _Group:
-    """The host's group in one hierarchy. `leave` goes back to `_way_back` and removes it."""
+    """The group of a host, or of what else a broker starts, in one hierarchy. `leave` removes it; a process inside goes
+    back to `_way_back` before."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, *, inside: bool = True) -> None:
         self.home = home
+        self._inside = inside
         self.controllers = home.controllers
         self._base = home.path
         self._way_back = home.path
@@ -104,12 +106,15 @@ class _Group:
         self.path = self._base / f"{HOST_PREFIX}{secrets.token_hex(6)}"
 
     def enter(self, caps: Caps) -> None:
-        """Makes the group, moves this process into it and puts the caps on. Raises Unusable."""
-        remove_stale(self._base)
+        """Makes the group, moves this process into it if it is to be inside, and puts the caps on. Raises Unusable."""
         try:
-            if self.home.version == 2:
-                self._enable()
-            self._join_new()
+            if self._inside:
+                remove_stale(self._base)
+                if self.home.version == 2:
+                    self._enable()
+            elif self.home.version == 2 and not self._is_enabled():
+                raise Unusable(f"{self._base}: no worker host has made room for groups in it")
+            self._make()
             self._limit(caps)
         except OSError as error:
             self._undo()
@@ -120,14 +125,15 @@ class _Group:
 
     def leave(self) -> None:
         """Moves this process out again, ends what is left in the group, and removes it."""
-        with contextlib.suppress(OSError):
-            write(self._way_back / "cgroup.procs", "0")
+        if self._inside:
+            with contextlib.suppress(OSError):
+                write(self._way_back / "cgroup.procs", "0")
         if self._lock is not None:
             cgroup_files.end(self.path)
             os.close(self._lock)
             self._lock = None
 
-    def _join_new(self) -> None:
+    def _make(self) -> None:
         for attempt in range(ENTER_ATTEMPTS):
             self.path = self._base / f"{HOST_PREFIX}{secrets.token_hex(6)}"
             self.path.mkdir()
@@ -138,14 +144,16 @@ class _Group:
                     raise OSError(errno.ENOENT, "held by another host")
                 own = self.path
                 if self.home.version == 2:
-                    own = self.path / OWN_NAME
-                    own.mkdir()
+                    if self._inside:
+                        own = self.path / OWN_NAME
+                        own.mkdir()
                     self._order(self.path)
                 else:
                     # Kernels before 5.11 count what is below a group only where they are told to.
                     write_if_there(self.path / "memory.use_hierarchy", "1")
-                # 0 is the writer itself, whatever its pid is outside of its namespace.
-                write(own / "cgroup.procs", "0")
+                if self._inside:
+                    # 0 is the writer itself, whatever its pid is outside of its namespace.
+                    write(own / "cgroup.procs", "0")
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ENODEV) or attempt == ENTER_ATTEMPTS - 1:
                     raise
@@ -154,6 +162,10 @@ class _Group:
                     self._lock = None
             else:
                 return
+
+    def _is_enabled(self) -> bool:
+        enabled = (self._base / "cgroup.subtree_control").read_text().split()
+        return set(self.controllers) <= set(enabled)
 
     def _order(self, group: Path) -> None:
         """Lets the children of a group have the controllers. Raises OSError."""
@@ -237,6 +249,11 @@ class Membership:
         self.workers = WorkerGroups(parents) if groups else None
 
     @property
+    def caps_memory(self) -> bool:
+        """Whether memory is capped."""
+        return any("memory" in group.controllers for group in self._groups)
+
+    @property
     def paths(self) -> list[Path]:
         """The directories of the groups."""
         return [group.path for group in self._groups]
@@ -250,11 +267,13 @@ class Membership:
         self._groups = []
 
 
-def enter(caps: Caps, *, proc: Path = Path("/proc/self")) -> Membership:
+def enter(caps: Caps, *, inside: bool = True, proc: Path = Path("/proc/self")) -> Membership:
     """Moves this process into a group of its own in each hierarchy that offers it. Never raises for a lack.
 
     Args:
         caps: What is put on the group.
+        inside: False: this process stays where it is, and only what it starts is in groups below the new one. Under v2
+            that takes a host of this broker that has entered already.
         proc: Where `cgroup` and `mountinfo` are read.
     """
     try:
@@ -264,7 +283,7 @@ def enter(caps: Caps, *, proc: Path = Path("/proc/self")) -> Membership:
     groups: list[_Group] = []
     reasons: list[str] = []
     for home in homes:
-        group = _Group(home)
+        group = _Group(home, inside=inside)
         try:
             group.enter(caps)
         except Unusable as error:

@@ -98,6 +98,11 @@ class WorkerGroup:
         self.entries = tuple(str(folder / "tasks") for version, folder, _ in hierarchies if version == 1)
         self.born_in = next((str(folder) for version, folder, _ in hierarchies if version == 2), "")
 
+    @property
+    def joined_by(self) -> tuple[str, ...]:
+        """Files that take a process which joins by itself."""
+        return (*self.entries, *((f"{self.born_in}/cgroup.procs",) if self.born_in else ()))
+
     def prepare(self) -> None:
         """For the next worker, before it is started. Raises OSError."""
         if self._memory is None:

@@ -7,19 +7,18 @@ they would still hold the loop. Who waits is served in turns, as for places in t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
-from cellblock.apart.process import HEAD, message
+from cellblock.apart.worker import Answer, Task, Worker
 from cellblock.errors import CellblockError, HostUnavailable, Overloaded
 from cellblock.pool.admission import Admission, Ticket
 from cellblock.pool.room import Room
-from cellblock_worker.spawning import Process, kill, reaped, spawn
+from cellblock_worker import cgroup
+from cellblock_worker.cgroup_workers import TASKS_PER_WORKER, Killed
 
 logger = logging.getLogger("cellblock.apart")
 
@@ -37,48 +36,22 @@ QUEUE_WAIT_MS: Final = 30_000
 WALL_SECONDS: Final = 30.0
 """From the start of a task to its answer: a few seconds of computing on a machine that is ten times overloaded."""
 
+GROUP_CAPS: Final = cgroup.Caps(memory_bytes=AT_ONCE * 1024 * cgroup.MIB, tasks=AT_ONCE * TASKS_PER_WORKER)
+"""Of all processes together, where they have cgroups: as much as ordinary work of each may take."""
+
 IDLE_SECONDS: Final = 60.0
 """A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
 
-WRITE_BYTES: Final = 256 * 1024
-"""Of one write: the loop goes on between two."""
 
-READ_BYTES: Final = 1024 * 1024
-"""What is read ahead of an answer."""
+@dataclass(slots=True)
+class Bill:
+    """CPU time of processes apart, in milliseconds."""
 
-MAX_TOLD_BYTES: Final = 256 * 1024
-"""Of an answer beside its parts: it is decoded on the loop."""
-
-MAX_PARTS_BYTES: Final = 192 * 1024 * 1024
-"""Of the parts of an answer together."""
-
-ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""All that the processes get of the broker's environment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A kind of work.
-
-    Attributes:
-        work: A function, as `module:name`: takes what it is told and the parts, and gives the same.
-        subject: What is worked on, for messages; begins a sentence.
-        cpu_seconds: What one may take. A process that takes more is killed.
-        memory_bytes: The same of memory. Linux only.
-    """
-
-    work: str
-    subject: str
-    cpu_seconds: int = 5
-    memory_bytes: int = 1024 * 1024 * 1024
-
-
-class Answer(NamedTuple):
-    """What a task gave: plain JSON data that is small, and bytes that are not to be decoded here; and what it took."""
-
-    told: dict[str, Any]
-    parts: list[bytes]
     cpu_ms: int = 0
+
+
+paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
+"""Of the run for which something is asked, such as an answer of a server that then has to be read."""
 
 
 class ApartFailed(CellblockError):
@@ -94,16 +67,19 @@ class Apart:
 
     Args:
         queue_wait_ms: How long something waits at most.
+        grouped: Whether each process gets a cgroup, where the machine allows that.
     """
 
-    def __init__(self, queue_wait_ms: int = QUEUE_WAIT_MS) -> None:
+    def __init__(self, queue_wait_ms: int = QUEUE_WAIT_MS, *, grouped: bool = True) -> None:
         self._queue: Admission[asyncio.Future[None]] = Admission(*QUEUE_SIZES)
         self._queue_wait_ms = queue_wait_ms
         self._free = AT_ONCE
-        self._idle: list[_Worker] = []
-        self._working: set[_Worker] = set()
+        self._idle: list[Worker] = []
+        self._working: set[Worker] = set()
         self._ends: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._grouped = grouped
+        self._membership: cgroup.Membership | None = None
 
     @property
     def free(self) -> int:
@@ -115,6 +91,11 @@ class Apart:
         """What waits for one."""
         return self._queue.waiting
 
+    @property
+    def caps_memory(self) -> bool:
+        """Whether a process that would start now had a cgroup for its memory."""
+        return self._groups() is not None and self._membership is not None and self._membership.caps_memory
+
     async def do(
         self,
         task: Task,
@@ -123,6 +104,7 @@ class Apart:
         key: str,
         subject: str = "",
         room: Room | None = None,
+        bill: Bill | None = None,
     ) -> Answer:
         """Has one piece of work done. Cancelled, it is given up, and its process killed.
 
@@ -133,6 +115,7 @@ class Apart:
             key: Whom it is for: processes are shared fairly between keys.
             subject: In place of the task's own, for messages.
             room: Where it counts while it waits; None: in a queue of this work alone.
+            bill: Gets what it takes, however it ends.
 
         Raises:
             ApartFailed: It was over a bound of the task.
@@ -143,7 +126,7 @@ class Apart:
         subject = subject or task.subject
         await self._turn(key, subject, room)
         try:
-            return await self._done(task, told, parts, subject)
+            return await self._done(task, told, parts, subject, bill or Bill())
         finally:
             self._end(key)
 
@@ -156,6 +139,9 @@ class Apart:
             self._discard(self._idle.pop())
         if self._ends:
             await asyncio.wait(self._ends)
+        if self._membership is not None:
+            self._membership.leave()
+            self._membership = None
 
     def refuse_all(self) -> None:
         """Refuses everything that waits, and what comes from now on."""
@@ -212,41 +198,51 @@ class Apart:
     # ---- inside: processes ---------------------------------------------------------------------------
 
     async def _done(
-        self, task: Task, told: Mapping[str, Any], parts: tuple[bytes | memoryview, ...], subject: str
+        self,
+        task: Task,
+        told: Mapping[str, Any],
+        parts: tuple[bytes | memoryview, ...],
+        subject: str,
+        bill: Bill,
     ) -> Answer:
-        worker = self._waiting_one() or _Worker(await _started())
+        worker = self._waiting_one() or await Worker.started(self._groups())
         kept = False
         self._working.add(worker)
         try:
             async with asyncio.timeout(WALL_SECONDS):
-                answer, kept = await worker.do(task, told, parts)
+                answer = await worker.do(task, told, parts)
+            kept = not answer.last
         except TimeoutError:
             raise TookTooLong(
                 f"{subject} could not be read within {WALL_SECONDS:g} s.",
                 hint="Send less at a time.",
             ) from None
         except (OSError, EOFError):
-            raise ApartFailed(
-                f"{subject} could not be read: that took more than {task.cpu_seconds} s of computing or "
-                f"{task.memory_bytes} bytes of memory, or its process was killed.",
-                hint="Send less at a time.",
-            ) from None
+            await worker.end()
+            raise _died(task, subject, worker.killed_for) from None
         finally:
             self._working.discard(worker)
+            bill.cpu_ms += worker.took_ms()
             if kept and not self._closed:
                 self._idle.append(worker)
                 worker.expire(IDLE_SECONDS, self._expire)
             else:
                 await worker.end()
-        if "error" in answer.told:
-            logger.error("%s failed: %s", task.work, answer.told["error"])
+        if answer.error is not None:
+            logger.error("%s failed: %s", task.work, answer.error)
             raise ApartFailed(
                 f"Cellblock failed while it read this: {subject}.",
                 hint="Report this with the broker's log.",
             )
-        return Answer(answer.told["told"], answer.parts, answer.cpu_ms)
+        return answer
 
-    def _waiting_one(self) -> _Worker | None:
+    def _groups(self) -> cgroup.WorkerGroups | None:
+        """Where the processes are in: made with the first, under v2 once the worker host has made room."""
+        if self._grouped and (self._membership is None or self._membership.workers is None):
+            self._membership = cgroup.enter(GROUP_CAPS, inside=False)
+        return self._membership.workers if self._membership is not None else None
+
+    def _waiting_one(self) -> Worker | None:
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
@@ -255,103 +251,27 @@ class Apart:
             self._discard(worker)
         return None
 
-    def _expire(self, worker: _Worker) -> None:
+    def _expire(self, worker: Worker) -> None:
         self._idle.remove(worker)
         self._discard(worker)
 
-    def _discard(self, worker: _Worker) -> None:
+    def _discard(self, worker: Worker) -> None:
         ending = asyncio.ensure_future(worker.end())
         self._ends.add(ending)
         ending.add_done_callback(self._ends.discard)
 
 
-class _Worker:
-    """One process, which it alone kills."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is not known to have died."""
-        stdout = self._process.stdout
-        return self._process.returncode is None and stdout is not None and not stdout.at_eof()
-
-    def keep(self) -> None:
-        """It has work."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def expire(self, seconds: float, action: Callable[[_Worker], None]) -> None:
-        """It has none, and is not wanted after so long."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, action, self)
-
-    async def do(
-        self, task: Task, told: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]
-    ) -> tuple[Answer, bool]:
-        """One task; says also whether it can have another.
-
-        Raises:
-            EOFError, OSError: It has died.
-        """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        head = {
-            "work": task.work,
-            "told": told,
-            "cpu_seconds": task.cpu_seconds,
-            "memory_bytes": task.memory_bytes,
-        }
-        stdin.write(message(head, parts))
-        for part in parts:
-            await _write(stdin, part)
-        (size,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
-        if size > MAX_TOLD_BYTES:
-            raise EOFError
-        answer: dict[str, Any] = json.loads(await stdout.readexactly(size))
-        sizes = cast("list[int]", answer.pop("sizes"))
-        if sum(sizes) > MAX_PARTS_BYTES:
-            raise EOFError
-        last: bool = answer.pop("last")
-        out = [await stdout.readexactly(size) for size in sizes]
-        return Answer(answer, out, answer.pop("cpu_ms")), not last
-
-    def kill(self) -> None:
-        """Kills it; `end` must follow."""
-        if self._process.returncode is None:
-            kill(self._process, group=False)
-
-    async def end(self) -> None:
-        """Kills and reaps it."""
-        self.keep()
-        self.kill()
-        # Reaped here: a loop that closes before it would leave that to no one.
-        await reaped(self._process)
-
-
-async def _write(stdin: asyncio.StreamWriter, data: bytes | memoryview) -> None:
-    """Writes bytes of any size; the loop goes on meanwhile."""
-    view = memoryview(data)
-    for start in range(0, len(view), WRITE_BYTES):
-        stdin.write(view[start : start + WRITE_BYTES])
-        await stdin.drain()
-
-
-async def _started() -> Process:
-    return await spawn(
-        sys.executable,
-        "-m",
-        "cellblock.apart.process",
-        str(os.getpid()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        cwd="/",
-        limit=READ_BYTES,
-    )
+def _died(task: Task, subject: str, killed_for: Killed | None) -> ApartFailed:
+    if killed_for == "shared":
+        said = "all such work together, or this machine, ran out of memory, and its process was killed"
+    elif killed_for == "own":
+        said = f"that took more than {task.memory_bytes} bytes of memory"
+    else:
+        said = (
+            f"that took more than {task.cpu_seconds} s of computing or {task.memory_bytes} bytes of memory, "
+            "or its process was killed"
+        )
+    return ApartFailed(f"{subject} could not be read: {said}.", hint="Send less at a time.")
 
 
 def _stopping() -> HostUnavailable:

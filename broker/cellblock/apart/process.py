@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from cellblock_worker import cgroup_files
 from cellblock_worker.lifetime import LINUX, die_with_parent
 
 HEAD: Final = struct.Struct(">I")
@@ -79,6 +80,10 @@ def main() -> None:
     die_with_parent()
     if os.getppid() != int(sys.argv[1]):
         return
+    for group in sys.argv[2:]:
+        # 0 is the writer itself. What cannot be joined is as on machines that have no groups.
+        with contextlib.suppress(OSError):
+            cgroup_files.write(Path(group), "0")
     os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # What is decoded has no cycles, and a collection would look through all of it.

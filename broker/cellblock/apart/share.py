@@ -8,20 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cellblock.apart.budget import ByteBudget
-from cellblock.apart.pool import Answer, Apart, Task
+from cellblock.apart.pool import Apart, Bill
+from cellblock.apart.worker import Answer, Task
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.room import Room
 
 CLIENT_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
 """Of large bodies that are in memory, of one client and of all."""
-
-
-@dataclass(slots=True)
-class Bill:
-    """CPU time of processes apart, in milliseconds."""
-
-    cpu_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +43,9 @@ class Share:
         room: Room | None = None,
     ) -> Answer:
         """As `Apart.do`, on the run's bill."""
-        answer = await self.apart.do(task, told, *parts, key=self.key, subject=subject, room=room)
-        self.bill.cpu_ms += answer.cpu_ms
-        return answer
+        return await self.apart.do(
+            task, told, *parts, key=self.key, subject=subject, room=room, bill=self.bill
+        )
 
     def take(self, size: int) -> None:
         """As `ByteBudget.take`."""

@@ -76,9 +76,10 @@ def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: st
     value = unwrap(result, server="", tool="", parse_text=parse_text, box=box)
     small = _response(message.id, {**known, "content": [], "_meta": {VALUE_KEY: token}})
     try:
-        return {"what": "value", "kind": kind_of(result, value)}, [small, payload.encode(value)]
+        said, body = {"kind": kind_of(result, value)}, payload.encode(value)
     except payload.PayloadError as error:
-        return {"what": "value", "kind": "value", "no_form": str(error)}, [small, b""]
+        said, body = {"kind": "value", "no_form": str(error)}, b""
+    return {"what": "value", "id": message.id, **said}, [small, body]
 
 
 def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:

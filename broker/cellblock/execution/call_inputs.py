@@ -11,9 +11,10 @@ from typing import Any, Final, Protocol, cast
 from pydantic_core import to_json
 
 from cellblock.apart.light import is_light
-from cellblock.apart.pool import ApartFailed, Task
+from cellblock.apart.pool import ApartFailed
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
+from cellblock.apart.worker import Task
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError

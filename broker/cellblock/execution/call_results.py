@@ -52,12 +52,6 @@ def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> Foun
     return FoundResult(_capped(body, tool, max_bytes), kind, value)
 
 
-def reading_ms(result: Any) -> int:
-    """The CPU time that reading a result in a process apart took; 0 for one that was small."""
-    heavy = heavy_value(result) if isinstance(result, types.CallToolResult) else None
-    return heavy.cpu_ms if heavy is not None else 0
-
-
 def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:
     if len(body) > max_bytes:
         raise ToolCallError(

@@ -24,7 +24,7 @@ from cellblock.errors import (
 )
 from cellblock.execution.call_inputs import CallInputs, InputRules
 from cellblock.execution.call_loads import CallLoads
-from cellblock.execution.call_results import reading_ms, result_of
+from cellblock.execution.call_results import result_of
 from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
@@ -202,7 +202,6 @@ class ToolCalls:
                     await self.room()
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
-            self.share.bill.cpu_ms += reading_ms(result)
             found = result_of(result, call.server, tool, self.max_reply_bytes)
             answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED

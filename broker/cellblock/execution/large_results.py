@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from cellblock.apart.budget import OverBudget
-from cellblock.apart.pool import Task
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
+from cellblock.apart.worker import Task
 from cellblock.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks

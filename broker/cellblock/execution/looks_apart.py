@@ -12,7 +12,8 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from cellblock.apart.light import is_light
-from cellblock.apart.pool import WALL_SECONDS, Apart, Task
+from cellblock.apart.pool import WALL_SECONDS, Apart
+from cellblock.apart.worker import Task
 from cellblock.errors import CellblockError
 from cellblock.schemas.infer import decode_shape, encode_shape
 from cellblock.schemas.observation import Observation

@@ -8,6 +8,7 @@ import logging
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
+from cellblock.apart.pool import paying
 from cellblock.apart.share import Share, share_of_one
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
@@ -107,6 +108,7 @@ class Run:
         self._rules = rules
         self._pause_ms = rules.pause_ms if rules is not None else 0
         context = contextvars.copy_context()
+        context.run(paying.set, self._share.bill)
         if requester.get() is not None:
             self._pause_ms += PAUSE_MS
             context.run(run_clock.set, lambda: self._clock.standing_still())

@@ -10,8 +10,9 @@ import contextlib
 from dataclasses import asdict
 from typing import Any, Final
 
-from cellblock.apart.pool import Answer, ApartFailed, Task, TookTooLong
+from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
+from cellblock.apart.worker import Answer, Task
 from cellblock.execution import imports
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
 from cellblock.pool.room import Room

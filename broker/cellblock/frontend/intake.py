@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import mcp_types as types
 
 from cellblock.apart.light import LIGHT_BYTES, containers_in
-from cellblock.apart.pool import Apart, ApartFailed, Task
+from cellblock.apart.pool import Apart, ApartFailed
+from cellblock.apart.worker import Task
 from cellblock.errors import CellblockError
 from cellblock.frontend.cut import cut
 
@@ -95,7 +96,7 @@ async def take(raw: bytes, apart: Apart, client: str) -> Taken:
 
 async def _take_apart(raw: bytes, apart: Apart, client: str) -> Taken:
     try:
-        told, parts, _ = await apart.do(CUT, {}, raw, key=client)
+        answer = await apart.do(CUT, {}, raw, key=client)
     except ApartFailed as error:
         raise NotTaken(str(error)) from None
     except CellblockError as error:
@@ -107,6 +108,7 @@ async def _take_apart(raw: bytes, apart: Apart, client: str) -> Taken:
             code=types.INTERNAL_ERROR,
             later=True,
         ) from None
+    told, parts = answer.told, answer.parts
     if "wrong" in told:
         raise NotTaken(f"This message is no JSON that can be read: {told['wrong']}.", code=types.PARSE_ERROR)
     if not parts:

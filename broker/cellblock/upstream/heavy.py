@@ -22,8 +22,9 @@ from mcp.shared.message import SessionMessage
 
 from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.light import is_light
-from cellblock.apart.pool import Apart, Task
+from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
+from cellblock.apart.worker import Task
 from cellblock.errors import CellblockError
 from cellblock.schemas.observation import Kind
 from cellblock.upstream.heavy_forms import TOO_LARGE_START, VALUE_KEY
@@ -75,19 +76,17 @@ class HeavyValue(str):
         body: What the script gets, as JSON.
         kind: Which of the rules gave it.
         no_form: Why it has no JSON form; None where it has one.
-        cpu_ms: What reading it took.
     """
 
     body: bytes
     kind: Kind
     no_form: str | None
-    cpu_ms: int
 
     @classmethod
-    def of(cls, body: bytes, kind: Kind, no_form: str | None = None, cpu_ms: int = 0) -> HeavyValue:
+    def of(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
         """With its attributes."""
         made = cls("a large value")
-        made.body, made.kind, made.no_form, made.cpu_ms = body, kind, no_form, cpu_ms
+        made.body, made.kind, made.no_form = body, kind, no_form
         return made
 
 
@@ -100,6 +99,11 @@ def heavy_value(result: types.CallToolResult) -> HeavyValue | None:
 def key_of(server: str) -> str:
     """Whose the work is that a server makes; no client has such a name."""
     return f"server:{server}"
+
+
+class _Call(NamedTuple):
+    tool: str
+    bill: Bill | None
 
 
 class HeavyMessages:
@@ -125,16 +129,16 @@ class HeavyMessages:
         self._apart = apart
         self._budget = budget
         self._form_of = form_of
-        self._calls: OrderedDict[int | str, str] = OrderedDict()
+        self._calls: OrderedDict[int | str, _Call] = OrderedDict()
         self._values: OrderedDict[str, HeavyValue] = OrderedDict()
         self._pages: dict[str, bytes] = {}
 
     def sent(self, item: SessionMessage) -> None:
-        """Notes which tool a request calls."""
+        """Notes which tool a request calls, and for whose run: that pays for the reading of the answer."""
         message = item.message
         if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call" and message.params:
             name: object = message.params.get("name")
-            self._calls[message.id] = name if isinstance(name, str) else ""
+            self._calls[message.id] = _Call(name if isinstance(name, str) else "", paying.get())
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
 
@@ -158,18 +162,24 @@ class HeavyMessages:
         if _NOTICE.match(raw[:KEPT_BYTES]):
             await asyncio.sleep(len(raw) / DROPPED_BYTES_PER_SECOND)
             return None
-        calls = {str(number): self._form_of(tool) for number, tool in self._calls.items()}
+        calls = {str(number): self._form_of(call.tool) for number, call in self._calls.items()}
         token = secrets.token_hex(16)
         told = {"calls": calls, "token": token, "cursor": PAGE_CURSOR + token}
+        number, bill = answered_id(raw, raw), Bill()
         try:
             with self._budget.holding(self._key, len(raw)):
-                answer = await self._apart.do(READ_MESSAGE, told, raw, key=self._key)
+                answer = await self._apart.do(READ_MESSAGE, told, raw, key=self._key, bill=bill)
+            number = answer.told.get("id", number)
         except (CellblockError, OverBudget, OSError) as error:
-            return _failure(answered_id(raw, raw), f"could not be read: {error}")
+            return _failure(number, f"could not be read: {error}")
+        finally:
+            call = self._calls.get(number) if number is not None else None
+            if call is not None and call.bill is not None:
+                call.bill.cpu_ms += bill.cpu_ms
         if answer.told["what"] == "value":
             told = answer.told
             self._values[token] = HeavyValue.of(
-                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form"), answer.cpu_ms
+                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form")
             )
             if len(self._values) > MAX_VALUES:
                 self._values.popitem(last=False)

@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cellblock.apart import pool
-from cellblock.apart.pool import Apart, ApartFailed, Task, TookTooLong
+from cellblock.apart import pool, worker
+from cellblock.apart.pool import Apart, ApartFailed, Bill, TookTooLong
+from cellblock.apart.worker import Task
 from cellblock.errors import HostUnavailable
 from cellblock_worker.spawning import kill, reaped, spawn
 from support import gone, until, within
@@ -42,7 +43,7 @@ async def test_what_is_told_and_large_parts_come_back_from_one_process(apart: Ap
     assert first.told["a"] == "\ud800é"
     second = await within(apart.do(task("echo"), {}, key="k"))
     assert second.told["pid"] == first.told["pid"] != os.getpid(), "what it has imported is kept"
-    assert set(first.told["environment"]) <= {*pool.ENVIRONMENT, "LC_CTYPE"}, "and no credential"
+    assert set(first.told["environment"]) <= {*worker.ENVIRONMENT, "LC_CTYPE"}, "and no credential"
 
 
 async def test_too_much_memory_ends_one_piece_of_work(apart: Apart) -> None:
@@ -51,9 +52,39 @@ async def test_too_much_memory_ends_one_piece_of_work(apart: Apart) -> None:
     assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).told["b"] == 1
 
 
-async def test_too_much_computing_ends_one_piece_of_work(apart: Apart) -> None:
+async def test_memory_that_the_limit_does_not_see_ends_one_piece_of_work(apart: Apart) -> None:
+    held = await within(apart.do(task("share", memory_bytes=64 * MIB), {"mib": 16}, key="k"))
+    membership = apart._membership  # pyright: ignore[reportPrivateUsage]
+    if membership is None or not any("memory" in said for said in membership.in_force):
+        pytest.skip("no memory cgroup can be made here")
+    groups = membership.paths
+    assert all(any(f"/{group.name}/" in line for line in held.told["groups"]) for group in groups)
+    with pytest.raises(ApartFailed, match=r"This body could not be read: that took more than 67108864 bytes"):
+        await within(apart.do(task("share", memory_bytes=64 * MIB), {"mib": 200}, key="k"))
+    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).told["b"] == 1
+    await within(apart.close())
+    assert not any(group.exists() for group in groups), "nothing is left of them"
+
+
+async def test_what_fails_is_billed_and_ends_one_piece_of_work(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bills = {name: Bill() for name in ("computes", "grows", "cancelled", "late")}
     with pytest.raises(ApartFailed, match="1 s of computing"):
-        await within(apart.do(task("spin", cpu_seconds=1), {}, key="k"))
+        await within(apart.do(task("spin", cpu_seconds=1), {}, key="k", bill=bills["computes"]))
+    with pytest.raises(ApartFailed):
+        await within(apart.do(task("grow", memory_bytes=512 * MIB), {}, key="k", bill=bills["grows"]))
+    work = asyncio.ensure_future(apart.do(task("spin"), {}, key="k", bill=bills["cancelled"]))
+    await until(lambda: any(child.cpu_times().user > 0.3 for child in children()), "its work")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    monkeypatch.setattr(pool, "WALL_SECONDS", 2.0)
+    with pytest.raises(TookTooLong):
+        await within(apart.do(task("spin"), {}, key="k", bill=bills["late"]))
+    assert bills["computes"].cpu_ms > 500, "all but what it took since the last look"
+    assert bills["grows"].cpu_ms > 0
+    assert bills["cancelled"].cpu_ms >= 300
+    assert bills["late"].cpu_ms > 0
 
 
 async def test_an_answer_that_does_not_come_ends_one_piece_of_work(
@@ -121,7 +152,7 @@ async def test_cancelled_work_and_a_closed_pool_leave_no_process(apart: Apart) -
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PDEATHSIG")
 async def test_a_process_dies_with_a_broker_that_is_killed() -> None:
     program = (
-        "import asyncio\nfrom cellblock.apart.pool import Apart, Task\n"
+        "import asyncio\nfrom cellblock.apart.pool import Apart\nfrom cellblock.apart.worker import Task\n"
         "asyncio.run(Apart().do(Task('apart_work:spin', ''), {}, key='k'))"
     )
     broker = await spawn(sys.executable, "-c", program, env={**os.environ, "PYTHONPATH": str(WORK)})

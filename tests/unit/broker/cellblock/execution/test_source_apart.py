@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from cellblock.apart import pool
-from cellblock.apart.pool import AT_ONCE, RESERVED, Answer, Apart, Task
+from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
 from cellblock.apart.share import Share, share_of_one
+from cellblock.apart.worker import Answer, Task
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution import source_apart
 from cellblock.execution.imports import Imports, TooComplex, TooSlow, find_imports
@@ -128,7 +129,9 @@ class Parsers:
         self._ends: dict[bytes, asyncio.Event] = {}
         monkeypatch.setattr(Apart, "_done", self._done)
 
-    async def _done(self, task: Task, told: object, parts: tuple[bytes], subject: str) -> Answer:
+    async def _done(
+        self, task: Task, told: object, parts: tuple[bytes], subject: str, bill: object
+    ) -> Answer:
         (source,) = parts
         self.sources.append(source)
         ends = self._ends[source] = asyncio.Event()

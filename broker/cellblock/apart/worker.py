@@ -1,0 +1,217 @@
+"""One process apart, as the broker has it: started in a cgroup where there are any, given tasks, watched, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import psutil
+
+from cellblock.apart.process import HEAD, message
+from cellblock_worker.cgroup_workers import Killed, WorkerGroup, WorkerGroups
+from cellblock_worker.spawning import Process, kill, reaped, spawn
+
+WRITE_BYTES: Final = 256 * 1024
+"""Of one write: the loop goes on between two."""
+
+READ_BYTES: Final = 1024 * 1024
+"""What is read ahead of an answer."""
+
+MAX_TOLD_BYTES: Final = 256 * 1024
+"""Of an answer beside its parts: it is decoded on the loop."""
+
+MAX_PARTS_BYTES: Final = 192 * 1024 * 1024
+"""Of the parts of an answer together."""
+
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at what a task has taken: one that ends with its process cannot say it."""
+
+ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""All that the processes get of the broker's environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A kind of work.
+
+    Attributes:
+        work: A function, as `module:name`: takes what it is told and the parts, and gives the same.
+        subject: What is worked on, for messages; begins a sentence.
+        cpu_seconds: What one may take. A process that takes more is killed.
+        memory_bytes: The same of memory. Linux only.
+    """
+
+    work: str
+    subject: str
+    cpu_seconds: int = 5
+    memory_bytes: int = 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task gave.
+
+    Attributes:
+        told: Plain JSON data that is small.
+        parts: Bytes that are not to be decoded here.
+        error: Of Cellblock's own, in place of both.
+        last: Whether the process takes no other task.
+    """
+
+    told: dict[str, Any]
+    parts: list[bytes]
+    error: str | None = None
+    last: bool = False
+
+
+class Worker:
+    """One process, which it alone kills. Made by `started`; `end` must follow.
+
+    Attributes:
+        killed_for: For whose memory the kernel has killed it, once it has ended, where it had a cgroup.
+    """
+
+    def __init__(self, process: Process, groups: WorkerGroups | None, group: WorkerGroup | None) -> None:
+        self.killed_for: Killed | None = None
+        self._process = process
+        self._groups = groups
+        self._group = group
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_ms = self._took_ms = 0
+
+    @classmethod
+    async def started(cls, groups: WorkerGroups | None) -> Worker:
+        """A new one. Raises OSError."""
+        group = None
+        if groups is not None:
+            with contextlib.suppress(OSError):
+                group = groups.take()
+        try:
+            return cls(await _spawned(group), groups, group)
+        except BaseException:
+            if groups is not None and group is not None:
+                groups.give_back(group)
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is not known to have died."""
+        stdout = self._process.stdout
+        return self._process.returncode is None and stdout is not None and not stdout.at_eof()
+
+    def keep(self) -> None:
+        """It has work."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def expire(self, seconds: float, action: Callable[[Worker], None]) -> None:
+        """It has none, and is not wanted after so long."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, action, self)
+
+    async def do(self, task: Task, told: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]) -> Answer:
+        """One task.
+
+        Raises:
+            EOFError, OSError: It has died.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        if self._group is not None:
+            self._group.limit_run(task.memory_bytes)
+        head = {
+            "work": task.work,
+            "told": told,
+            "cpu_seconds": task.cpu_seconds,
+            "memory_bytes": task.memory_bytes,
+        }
+        with self._watched():
+            stdin.write(message(head, parts))
+            for part in parts:
+                await _write(stdin, part)
+            (size,) = HEAD.unpack(await stdout.readexactly(HEAD.size))
+            if size > MAX_TOLD_BYTES:
+                raise EOFError
+            answer: dict[str, Any] = json.loads(await stdout.readexactly(size))
+            sizes = cast("list[int]", answer["sizes"])
+            if sum(sizes) > MAX_PARTS_BYTES:
+                raise EOFError
+            out = [await stdout.readexactly(size) for size in sizes]
+        self._took_ms = answer["cpu_ms"]
+        return Answer(answer.get("told", {}), out, answer.get("error"), answer["last"])
+
+    def took_ms(self) -> int:
+        """CPU time of the last task; of one that ended with its process, as of the last look."""
+        return self._took_ms
+
+    def kill(self) -> None:
+        """Kills it; `end` must follow."""
+        if self._process.returncode is None:
+            kill(self._process, group=False)
+
+    async def end(self) -> None:
+        """Kills and reaps it."""
+        self.keep()
+        self.kill()
+        # Reaped here: a loop that closes before it would leave that to no one.
+        await reaped(self._process)
+        if self._groups is not None and self._group is not None:
+            self.killed_for = self._group.killed_for()
+            self._groups.give_back(self._group)
+            self._group = None
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _watched(self) -> Generator[None]:
+        """Around a task: looks at what it takes as long as that lasts, and once more when it ends."""
+        self._since_ms, self._took_ms = self._used_ms(), 0
+        self._look()
+        try:
+            yield
+        finally:
+            self.keep()
+            self._took_ms = max(self._took_ms, self._used_ms() - self._since_ms)
+
+    def _look(self) -> None:
+        self._took_ms = max(self._took_ms, self._used_ms() - self._since_ms)
+        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _used_ms(self) -> int:
+        """CPU time of the process; 0 when it is gone."""
+        # Once it is reaped, its pid may be another's.
+        if self._process.returncode is None:
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(self._process.pid).cpu_times()
+                return round((times.user + times.system) * 1000)
+        return 0
+
+
+async def _write(stdin: asyncio.StreamWriter, data: bytes | memoryview) -> None:
+    """Writes bytes of any size; the loop goes on meanwhile."""
+    view = memoryview(data)
+    for start in range(0, len(view), WRITE_BYTES):
+        stdin.write(view[start : start + WRITE_BYTES])
+        await stdin.drain()
+
+
+async def _spawned(group: WorkerGroup | None) -> Process:
+    return await spawn(
+        sys.executable,
+        "-m",
+        "cellblock.apart.process",
+        str(os.getpid()),
+        *(group.joined_by if group is not None else ()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+        cwd="/",
+        limit=READ_BYTES,
+    )
