@@ -11,10 +11,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mcp.shared.message import SessionMessage
 
 from cellblock import Broker
+from cellblock.upstream import pace, stdio
 from cellblock.upstream.events import LEAST_RETRY_MS
-from support import settings, succeeded, within
+from cellblock.upstream.incoming import read_message
+from support import settings, succeeded, until, within
 
 MEMORY_MOST = 64 * 1024 * 1024
 CALL_BOUND_MS = 300
@@ -29,7 +32,7 @@ WAY, WHERE = sys.argv[1:]
 streams = 0
 NOTICE = b'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/message",' \
     b'"params":{"level":"info","data":"x"}}\n\n'
-CHUNKS = {"events": NOTICE * 20, "one line": b"x" * 4096, "ids": b"id: 1\nretry: 1\n\n" * 4000}
+CHUNKS = {"events": NOTICE * 20, "flood": NOTICE * 300, "one line": b"x" * 4096, "ids": b"id: 1\nretry: 1\n\n" * 4000}
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 def say(*words):
     print(*words, flush=True)
@@ -53,8 +56,9 @@ async def endless(reader, writer):
     while True:
         writer.write(chunk(CHUNKS[WAY]))
         await writer.drain()
-        # The test is about what never ends, not about how fast it comes.
-        await asyncio.sleep(0.02)
+        if WAY != "flood":
+            # These are about what never ends, not about how fast it comes.
+            await asyncio.sleep(0.02)
 def answer(writer, id, **result):
     body = json.dumps({"jsonrpc": "2.0", "id": id, **result}).encode()
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nmcp-session-id: one\r\n"
@@ -101,6 +105,33 @@ async def main():
     say(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 asyncio.run(main())
+"""
+
+STDIO_FLOOD = r"""
+import json, sys, threading
+lock = threading.Lock()
+def say(text):
+    with lock:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+def flood():
+    notice = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+    while True:
+        say((json.dumps(notice) + "\n") * 300)
+for line in sys.stdin:
+    message = json.loads(line)
+    results = {
+        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "endless", "version": "1"}},
+        "tools/list": {"tools": [{"name": "stream", "inputSchema": {"type": "object"}}]},
+        "tools/call": {"content": [{"type": "text", "text": "done"}]},
+    }
+    if "id" in message:
+        found = results.get(message["method"])
+        answer = {"result": found} if found else {"error": {"code": -32601, "message": "no such method"}}
+        say(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}) + "\n")
+    if message.get("method") == "tools/list":
+        threading.Thread(target=flood, daemon=True).start()
 """
 
 CALL = """
@@ -182,3 +213,42 @@ async def test_a_sessions_stream_that_is_to_be_asked_for_at_once_is_not(tmp_path
         # Least times: a busy machine only makes them longer.
         assert asked[-1] - asked[0] >= (len(asked) - 1) * LEAST_RETRY_MS / 1000
         assert succeeded(await within(broker.run(CALL))) == "done"
+
+
+async def test_a_flood_over_stdio_is_read_at_a_bounded_pace_and_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others' runs go on, and after a while it is not listened to any more."""
+    read: list[float] = []
+
+    def counted(line: bytes) -> SessionMessage | Exception:
+        read.append(asyncio.get_running_loop().time())
+        return read_message(line)
+
+    monkeypatch.setattr(stdio, "read_message", counted)
+    with_a_slow_pace(monkeypatch)
+    server = {"command": sys.executable, "args": ["-I", "-c", STDIO_FLOOD]}
+    async with Broker(settings(tmp_path, {"endless": server})) as broker:
+        await within(broker.settled())
+        assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
+        await until(lambda: "endless" in broker.catalog.unavailable, "it is cut")
+        assert SAID in broker.catalog.unavailable["endless"]
+        most = pace.MESSAGES_AT_ONCE + pace.MESSAGES_PER_SECOND * (read[-1] - read[0])
+        assert len(read) < most + 2 * stdio.READ_BYTES / 80
+
+
+async def test_a_flood_over_http_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_a_slow_pace(monkeypatch)
+    async with broker_at(tmp_path, "flood", "session") as (broker, _):
+        await until(lambda: "endless" in broker.catalog.unavailable, "it is cut")
+        assert SAID in broker.catalog.unavailable["endless"]
+
+
+SAID = "it sent over 500 messages a second for 3 s"
+
+
+def with_a_slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a rate that a busy machine reaches, too."""
+    monkeypatch.setattr(pace, "MESSAGES_PER_SECOND", 500)
+    monkeypatch.setattr(pace, "MESSAGES_AT_ONCE", 100)
+    monkeypatch.setattr(pace, "FLOOD_SECONDS", 3.0)

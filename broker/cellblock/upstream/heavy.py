@@ -142,6 +142,14 @@ class HeavyMessages:
             if len(self._calls) > MAX_CALLS:
                 self._calls.popitem(last=False)
 
+    def awaits(self, item: SessionMessage | Exception) -> bool:
+        """Whether a message answers a call."""
+        return (
+            not isinstance(item, Exception)
+            and isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
+            and item.message.id in self._calls
+        )
+
     def hold(self, size: int) -> None:
         """Counts bytes of the server in memory. Raises OverBudget, and counts nothing then."""
         self._budget.take(self._key, size)

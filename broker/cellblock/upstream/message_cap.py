@@ -16,18 +16,15 @@ from cellblock.upstream.events import EventSplitter
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.lines import TooLong
-from cellblock.upstream.pace import Pace
+from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
 from cellblock.upstream.posts import Post, RequestOver
 
 _SETTING: Final = "upstream.max_message_bytes"
 _SDK_TEXT: Final = "Server-sent event exceeded the"
 """How the HTTP library says that an event is over the cap that it was given."""
 
-EVENTS_PER_SECOND: Final = 2_000
-EVENTS_AT_ONCE: Final = 1_000
-EVENT_BYTES: Final = 16 * 1024
 EVENT_LINES: Final = 16
-"""How fast one stream of events is read: each costs the loop up to 0.2 ms, and so many bytes or lines as much again."""
+"""Of a stream of events, so many lines cost as much as a message."""
 
 Chunks = Callable[[], AsyncIterator[bytes]]
 
@@ -51,7 +48,11 @@ def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
 
 
 def cap_response(
-    response: httpx2.Response, cap: int, heavy: HeavyMessages | None = None, post: Post | None = None
+    response: httpx2.Response,
+    cap: int,
+    heavy: HeavyMessages | None = None,
+    post: Post | None = None,
+    on_flood: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Lets no more of an HTTP answer into memory than the cap, counted after decompression, and gives the SDK small
     messages in place of large ones.
@@ -61,6 +62,7 @@ def cap_response(
         cap: Of a body, or of each event of a stream of them, which may go on for ever.
         heavy: Reads what is large; None leaves it as it is.
         post: What the answer is read for; None where it has no end of its own.
+        on_flood: Told why, when its events have come too fast for too long; the body ends then.
     """
     whole = response.aiter_bytes
     if post is not None:
@@ -68,7 +70,7 @@ def cap_response(
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         # As the standard has it, whatever the server says: else its lines could not be told apart here.
         response.encoding = "utf-8"
-        bodies = _events(whole, cap, heavy)
+        bodies = _events(whole, cap, heavy, on_flood)
     else:
         bodies = _body(whole, cap, heavy)
 
@@ -101,14 +103,16 @@ async def _body(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGe
     yield light or b""
 
 
-async def _events(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGenerator[bytes, Any]:
+async def _events(
+    whole: Chunks, cap: int, heavy: HeavyMessages | None, on_flood: Callable[[str], None]
+) -> AsyncGenerator[bytes, Any]:
     splitter = EventSplitter()
-    pace = Pace(EVENTS_PER_SECOND, EVENTS_AT_ONCE)
+    pace = Pace()
     held = 0
     try:
         async for chunk in whole():
             events = splitter.feed(chunk)
-            await pace.spend(len(events) + len(chunk) / EVENT_BYTES + chunk.count(b"\n") / EVENT_LINES)
+            await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
             for event in events:
                 if event.data is None or heavy is None or is_light(event.data):
                     yield event.raw
@@ -121,6 +125,9 @@ async def _events(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> Async
                 held = _counted(heavy, held, splitter.held)
     except OverBudget as error:
         raise httpx2.SSEError(f"{TOO_LARGE_START}could not be read: {error}") from None
+    except Flooding as error:
+        on_flood(str(error))
+        raise httpx2.SSEError(str(error)) from None
     except RequestOver as over:
         # The one failure after which the SDK does not ask for the rest of the stream.
         raise httpx2.SSEError(str(over)) from None

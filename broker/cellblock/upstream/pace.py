@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
+
+MESSAGES_PER_SECOND: Final = 2_000
+MESSAGES_AT_ONCE: Final = 1_000
+MESSAGE_BYTES: Final = 16 * 1024
+"""How fast one stream of messages is read: each costs the loop up to 0.2 ms, and so many bytes as much again."""
+
+FLOOD_SECONDS: Final = 60.0
+"""Who is over that rate for so long without a pause takes two fifths of the loop, and is no server to be kept."""
+
+
+class Flooding(Exception):
+    """More came than is read for too long; the text says how much, without a full stop."""
 
 
 class Pace:
-    """Of one stream.
+    """Of one stream."""
 
-    Args:
-        rate: Read in a second.
-        burst: May come at once, after a pause.
-    """
-
-    def __init__(self, rate: float, burst: float) -> None:
-        self._rate = rate
-        self._ahead = burst / rate
+    def __init__(self) -> None:
         self._due = 0.0
+        self._since: float | None = None
 
     async def spend(self, amount: float) -> None:
-        """Counts what has come, and waits until that is due."""
+        """Counts what has come, and waits until that is due.
+
+        Raises:
+            Flooding: It has had to wait all the time for over `FLOOD_SECONDS`.
+        """
         now = asyncio.get_running_loop().time()
-        self._due = max(self._due, now - self._ahead) + amount / self._rate
-        if self._due > now:
-            await asyncio.sleep(self._due - now)
+        self._due = (
+            max(self._due, now - MESSAGES_AT_ONCE / MESSAGES_PER_SECOND) + amount / MESSAGES_PER_SECOND
+        )
+        if self._due <= now:
+            self._since = None
+            return
+        if self._since is None:
+            self._since = now
+        elif now - self._since > FLOOD_SECONDS:
+            raise Flooding(f"it sent over {MESSAGES_PER_SECOND} messages a second for {FLOOD_SECONDS:g} s")
+        await asyncio.sleep(self._due - now)

@@ -31,6 +31,7 @@ from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
+from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
 from cellblock_worker import lifetime
 from cellblock_worker.spawning import spawn
 
@@ -168,19 +169,26 @@ async def _read(
 ) -> None:
     """Hands on the server's messages until its stdout ends; no read-ahead while one is not taken.
 
-    A large one is handed on when it has been read apart. Small ones pass it meanwhile, the next large one waits.
+    A large one is handed on when it has been read apart. Small ones pass it meanwhile, the next large one waits. What
+    is no answer to a call is read at a bounded pace.
     """
     assert process.stdout is not None
     held = 0
+    pace = Pace()
     apart: asyncio.Task[None] | None = None
     async with sender:
         try:
             while chunk := await process.stdout.read(READ_BYTES):
+                unasked = 0.0
                 for line in splitter.feed(chunk):
                     if isinstance(line, TooLong):
+                        unasked += 1
                         await sender.send(too_large_error(line, cap))
                     elif is_light(line):
-                        await sender.send(read_message(line))
+                        item = read_message(line)
+                        if not heavy.awaits(item):
+                            unasked += 1 + len(line) / MESSAGE_BYTES
+                        await sender.send(item)
                     else:
                         if apart is not None:
                             await apart
@@ -188,10 +196,14 @@ async def _read(
                 if held or splitter.held > LIGHT_BYTES:
                     heavy.let_go(held)
                     held = _counted(splitter, heavy)
+                if unasked:
+                    await pace.spend(unasked)
             if apart is not None:
                 await apart
         except EndlessLine:
             on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
+        except Flooding as error:
+            on_cut(str(error))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # The session is gone.
         except OSError as error:

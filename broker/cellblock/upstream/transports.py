@@ -155,6 +155,10 @@ async def open_transport(
     """
     guard_loggers()
 
+    def cut(why: str) -> None:
+        on_cut(why)
+        ended.set()
+
     async def put_in(request: httpx2.Request) -> None:
         pieces = heavy.splices.spliced(request.content) if request.method == "POST" else []
         if len(pieces) > 1:
@@ -173,7 +177,7 @@ async def open_transport(
 
             async def note(response: httpx2.Response) -> None:
                 on_status(response.status_code)
-                cap_response(response, min(max_message_bytes, MAX_SSE_BYTES), heavy)
+                cap_response(response, min(max_message_bytes, MAX_SSE_BYTES), heavy, on_flood=cut)
 
             def watched(
                 headers: dict[str, str] | None = None,
@@ -196,7 +200,7 @@ async def open_transport(
                 # GET opens the optional stream of notifications; refusing that is no failure.
                 if response.request.method == "POST":
                     on_status(response.status_code)
-                cap_response(response, max_message_bytes, heavy, current.get())
+                cap_response(response, max_message_bytes, heavy, current.get(), cut)
 
             client.event_hooks["request"].append(put_in)
             client.event_hooks["response"].append(watch)
