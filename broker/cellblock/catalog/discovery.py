@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
@@ -23,7 +23,10 @@ DEFAULT_SEARCH_LIMIT: Final = 10
 MAX_SEARCH_LIMIT: Final = 100
 
 KEPT_CATALOGS: Final = 8
-"""Catalogs whose search index is kept."""
+"""Catalogs whose search index and encoded definitions are kept."""
+
+STEP_BYTES: Final = 64 * 1024
+"""Of definitions that are encoded at a time: a millisecond or two."""
 
 
 class Discovery:
@@ -33,6 +36,33 @@ class Discovery:
         self._catalog = catalog
         self._outputs = outputs
         self._index: SearchIndex | None = None
+        self._encoded: dict[tuple[str, str, Detail], tuple[ToolOutput | None, bytes]] = {}
+
+    def encoded(
+        self, operation: Operation, arguments: list[Any], encode: Callable[[Any], bytes]
+    ) -> Generator[None, None, bytes]:
+        """The JSON of an answer, in steps between which others may have their turn. Raises as `answer`.
+
+        A list of tools is put together from definitions that were encoded once for this catalog and what is known of
+        their outputs.
+        """
+        if operation != "listTools":
+            return encode(self.answer(operation, arguments))
+        server, detail = self._listed(arguments)
+        definitions: list[bytes] = []
+        fresh = 0
+        for tool in server.tools:
+            output = self._outputs(server, tool) if detail == "full" else None
+            key = (server.server_id, tool.export_name, detail)
+            held = self._encoded.get(key)
+            if held is None or held[0] != output:
+                held = self._encoded[key] = (output, encode(tool_definition(tool, detail, output)))
+                fresh += len(held[1])
+            definitions.append(held[1])
+            if fresh > STEP_BYTES:
+                fresh = 0
+                yield
+        return b"[" + b",".join(definitions) + b"]"
 
     def answer(self, operation: Operation, arguments: list[Any]) -> Any:
         """Answers one request of a script; `arguments` are what the script passed, as JSON.
@@ -48,8 +78,7 @@ class Discovery:
             case "describeServer":
                 return describe_server(self._server(_text(arguments, 0, "serverId")))
             case "listTools":
-                server = self._server(_text(arguments, 0, "serverId"))
-                detail = _detail(_options(arguments, 1))
+                server, detail = self._listed(arguments)
                 return [self._definition(server, tool, detail) for tool in server.tools]
             case "getTool":
                 server = self._server(_text(arguments, 0, "serverId"))
@@ -81,6 +110,9 @@ class Discovery:
         if self._index is None:
             self._index = SearchIndex(self._catalog)
         return self._index.search(query, server_id=server_id, limit=min(limit, MAX_SEARCH_LIMIT))
+
+    def _listed(self, arguments: list[Any]) -> tuple[ServerEntry, Detail]:
+        return self._server(_text(arguments, 0, "serverId")), _detail(_options(arguments, 1))
 
     def _definition(self, server: ServerEntry, tool: ToolEntry, detail: Detail) -> dict[str, Any]:
         return tool_definition(tool, detail, self._outputs(server, tool) if detail == "full" else None)

@@ -1,11 +1,11 @@
-"""The discovery requests of one run: answered from its catalog, one in a turn of the loop, so that others get on."""
+"""Discovery requests of one run: answered from its catalog, one in a turn of the loop, and a long list in several."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, cast
 
 from cellblock.catalog.discovery import Discovery, Operation
@@ -21,6 +21,9 @@ MAX_QUERIES: Final = 1_000
 
 MAX_WAITING_BYTES: Final = 8 * cast("int", Query.max_body)
 """Requests that wait may have so many bytes in all: the sandbox has eight under way, and keeps the others."""
+
+
+_OVER: Final = object()
 
 
 class _Query(NamedTuple):
@@ -55,6 +58,7 @@ class Queries:
         self._waiting_bytes = 0
         self._count = 0
         self._answered_in_this_turn = False
+        self._answering: Generator[None] | None = None
         self._last: tuple[Operation, bytes, bytes] | None = None
 
     @property
@@ -88,21 +92,26 @@ class Queries:
         """Answers none of those that wait."""
         self._waiting.clear()
         self._waiting_bytes = 0
+        self._answering = None
 
     def _next(self) -> None:
-        self._answered_in_this_turn = bool(self._waiting) and self._has_room()
-        if self._answered_in_this_turn:
+        if self._answering is None and self._waiting and self._has_room():
             query = self._waiting.popleft()
             self._waiting_bytes -= len(query.body)
-            self._answer(query)
-            if not self._waiting:
-                # What is known may be more by the time of the next.
-                self._last = None
+            self._answering = self._answer(query)
+        self._answered_in_this_turn = self._answering is not None
+        if self._answering is not None:
+            # To its next pause, or to its end.
+            if next(self._answering, _OVER) is _OVER:
+                self._answering = None
+                if not self._waiting:
+                    # What is known may be more by the time of the next.
+                    self._last = None
             asyncio.get_running_loop().call_soon(self._next)
 
-    def _answer(self, query: _Query) -> None:
+    def _answer(self, query: _Query) -> Generator[None]:
         try:
-            self._reply(query.id, True, self._encoded(query))
+            self._reply(query.id, True, (yield from self._encoded(query)))
         except ScriptError as error:
             self._refuse(query, error)
         except payload.PayloadError as error:
@@ -115,13 +124,13 @@ class Queries:
             )
             self._refuse(query, failure)
 
-    def _encoded(self, query: _Query) -> bytes:
-        """The answer; of one that was asked just before, the same bytes: a long list takes tenths of a second."""
+    def _encoded(self, query: _Query) -> Generator[None, None, bytes]:
+        """The answer; of one that was asked just before, the same bytes."""
         if self._last is not None and self._last[:2] == (query.op, query.body):
             return self._last[2]
         arguments: object = payload.decode(query.body)
         items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
-        answer = payload.encode(self._discovery.answer(query.op, items))
+        answer = yield from self._discovery.encoded(query.op, items, payload.encode)
         if len(answer) > self._most:
             raise ScriptError("The answer is too large.", hint='Ask with detail: "name", or for one tool.')
         self._last = query.op, query.body, answer

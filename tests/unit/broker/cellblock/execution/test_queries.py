@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.discovery import Discovery
-from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import ToolOutput
 from cellblock.execution.queries import MAX_QUERIES, MAX_WAITING_BYTES, Queries
 from memory_host import turns
 
@@ -42,6 +43,32 @@ async def test_they_are_answered_in_order_one_in_a_turn() -> None:
     assert list(made.found) == [0, 1, 2, 3, 4]
     assert all(after - before <= 1 for before, after in zip([1, *seen], seen, strict=False))
     assert made.found[4] == (True, [{"serverId": "a", "serverName": "A"}])
+
+
+async def test_a_long_list_takes_several_turns_and_is_encoded_once() -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(50)}}
+    tools = [ToolEntry(f"tool {n}", f"tool{n}", input_schema=schema) for n in range(400)]
+    outputs: dict[str, ToolOutput] = {}
+    catalog = Catalog(1, {"a": ServerEntry("a", "A", "a", tools=tuple(tools))})
+    discovery = Discovery(catalog, lambda _, tool: outputs.get(tool.tool_name))
+    made = Answers(discovery, most=10_000_000)
+    full = b'["a",{"detail":"full"}]'
+
+    async def turns_for(query_id: int) -> int:
+        made.queries.begin(query_id, "listTools", full)
+        count = 0
+        while query_id not in made.found:
+            count += 1
+            await asyncio.sleep(0)
+        await turns()
+        assert made.found[query_id] == (True, discovery.answer("listTools", json.loads(full)))
+        return count
+
+    assert await turns_for(1) > 5
+    assert await turns_for(2) == 0
+    outputs["tool 7"] = ToolOutput("observed", "Observed.", schema={"type": "string"})
+    assert await turns_for(3) == 0, "of one that has changed, that one is encoded"
+    assert "outputSchema" in made.found[3][1][7]
 
 
 async def test_none_is_answered_after_the_end() -> None:
