@@ -1,8 +1,9 @@
-"""Says of raw JSON, without decoding it, whether it may be decoded on the broker's loop."""
+"""Says of raw JSON, without decoding it, and of data, whether the broker's loop may decode or encode it."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 LIGHT_BYTES: Final = 256 * 1024
 """Decoding so much text takes at most 3 ms, whatever is in it but containers."""
@@ -22,3 +23,34 @@ def is_light(raw: bytes) -> bool:
 def containers_in(raw: bytes) -> int:
     """How many arrays and objects JSON text has at most."""
     return raw.count(b"[") + raw.count(b"{")
+
+
+TEXT_CHARS: Final = 16
+"""Of a text, so many count as one value more: values of that size take about as long to encode."""
+
+
+def is_small(value: object) -> bool:
+    """Whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
+    return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
+
+
+def weight_of(value: object, most: int) -> int:
+    """How many values data has, with what its texts count for; of what has over `most`, some number over it."""
+    weight = 0
+    waiting: list[Iterable[Any]] = [(value,)]
+    while waiting:
+        for item in waiting.pop():
+            weight += 1
+            if isinstance(item, str | bytes):
+                weight += len(item) // TEXT_CHARS
+            elif isinstance(item, dict):
+                known = cast("dict[object, Any]", item)
+                waiting += (known.keys(), known.values())
+            elif isinstance(item, list | tuple | set | frozenset):
+                waiting.append(cast("Iterable[Any]", item))
+            elif (fields := getattr(item, "__dict__", None)) is not None and not isinstance(item, type):
+                # An instance, such as of a model or a dataclass.
+                waiting.append(fields.values())
+            if weight > most:
+                return weight
+    return weight

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 import mcp_types as types
 
+from cellblock.apart.light import is_small
 from cellblock.catalog.model import ToolEntry
 from cellblock.errors import Certainty, ToolCallError
 from cellblock.execution import payload
@@ -23,8 +25,8 @@ class FoundResult(NamedTuple):
     value: Any
 
 
-def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
-    """The JSON for the script.
+async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
+    """The JSON for the script; of large data, which a Python tool gave, made in a thread beside the loop.
 
     Args:
         result: A `CallToolResult`, or the plain data that a Python tool gave.
@@ -46,20 +48,29 @@ def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> Foun
         value = unwrap(result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box)
         kind = kind_of(result, value)
     try:
-        body = payload.encode(value)
+        if is_small(value):
+            body = payload.encode(value)
+        else:
+            body, value = await asyncio.to_thread(payload.encode_in_steps, value, max_bytes), UNREAD
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
+    except payload.TooLong as error:
+        raise _too_large(tool, error.size, max_bytes) from None
     return FoundResult(_capped(body, tool, max_bytes), kind, value)
 
 
 def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:
     if len(body) > max_bytes:
-        raise ToolCallError(
-            f"{tool.tool_name} gave {len(body)} bytes, over the maximum of {max_bytes}.",
-            hint="Ask for less at a time, for example with a limit or a filter.",
-            certainty=Certainty.COMPLETED,
-        )
+        raise _too_large(tool, len(body), max_bytes)
     return body
+
+
+def _too_large(tool: ToolEntry, size: int, most: int) -> ToolCallError:
+    return ToolCallError(
+        f"{tool.tool_name} gave {size} bytes, over the maximum of {most}.",
+        hint="Ask for less at a time, for example with a limit or a filter.",
+        certainty=Certainty.COMPLETED,
+    )
 
 
 def _no_form(tool: ToolEntry, why: str) -> ToolCallError:

@@ -202,7 +202,7 @@ class ToolCalls:
                     await self.room()
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
-            found = result_of(result, call.server, tool, self.max_reply_bytes)
+            found = await result_of(result, call.server, tool, self.max_reply_bytes)
             answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Generator
 from typing import Any, Final, NoReturn, cast
 
 from pydantic_core import from_json, to_json
+
+from cellblock.apart.light import weight_of
 
 MAX_DEPTH: Final = 128
 """Deepest nesting of a tool input, tool result or script result; MCP peers give up at 200."""
@@ -15,6 +18,18 @@ MAX_DEPTH: Final = 128
 # Not within a run of digits: a text of many runs that are a little too short would be looked through once for each.
 _FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|(?<!\d)\d{250}")
 """What a number past the range of doubles must hold somewhere."""
+
+
+STEP_WEIGHT: Final = 10_000
+"""Values that are encoded at a time: in some milliseconds."""
+
+
+class TooLong(Exception):
+    """More bytes than there may be; has how many at least."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
 class PayloadError(ValueError):
@@ -60,6 +75,62 @@ def encode(value: Any) -> bytes:
         return to_json(_well_formed(value, 0), inf_nan_mode="null")
     except (ValueError, TypeError, RecursionError) as error:
         raise PayloadError(str(error)) from None
+
+
+def encode_in_steps(value: Any, most: int) -> bytes:
+    """As `encode`, for a thread beside the loop: native code holds the interpreter's lock for a piece at a time.
+
+    Raises:
+        PayloadError: As `encode`.
+        TooLong: It has over `most` bytes; the rest was not encoded.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    for piece in _pieces(value, 0):
+        size += len(piece)
+        if size > most:
+            raise TooLong(size)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _pieces(value: Any, depth: int) -> Generator[bytes]:
+    """The JSON of data, in pieces of about `STEP_WEIGHT` values."""
+    if depth > MAX_DEPTH:
+        raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
+    if weight_of(value, STEP_WEIGHT) <= STEP_WEIGHT:
+        yield encode(value)
+    elif isinstance(value, str):
+        yield b'"'
+        for start in range(0, len(value), STEP_WEIGHT):
+            yield encode(value[start : start + STEP_WEIGHT])[1:-1]
+        yield b'"'
+    elif isinstance(value, dict):
+        yield b"{"
+        for number, (key, item) in enumerate(cast("dict[str, Any]", value).items()):
+            # As a key of its own, whatever it is encoded to.
+            yield (b"," if number else b"") + encode({key: None})[1:-5]
+            yield from _pieces(item, depth + 1)
+        yield b"}"
+    elif isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        yield b"["
+        start = weight = 0
+        for end, item in enumerate(items):
+            more = weight_of(item, STEP_WEIGHT)
+            if weight and weight + more > STEP_WEIGHT:
+                yield encode(items[start:end])[1:-1] + b","
+                start, weight = end, 0
+            weight += more
+            if weight > STEP_WEIGHT:
+                yield from _pieces(item, depth + 1)
+                yield b"," if end + 1 < len(items) else b""
+                start, weight = end + 1, 0
+        if start < len(items):
+            yield encode(items[start:])[1:-1]
+        yield b"]"
+    else:
+        yield encode(value)
 
 
 def _too_deep(value: Any) -> bool:

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
-from cellblock.apart.light import containers_in
+from cellblock.apart.light import containers_in, is_small
 from cellblock.apart.raw import RawJson
 from cellblock.errors import Certainty, ScriptError, ToolCallError
 from cellblock.upstream.python_tools import PythonTool
@@ -129,7 +129,7 @@ class PythonCalls:
                 value = await _stepwise(value, note)
             elif inspect.isawaitable(value):
                 value = await value
-            return tool.result.plain(value)
+            return await _plain(tool, value)
         except (ScriptError, asyncio.CancelledError):
             raise
         except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
@@ -167,10 +167,15 @@ def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
         raise _raised(tool, error) from None
 
 
+async def _plain(tool: PythonTool, value: Any) -> Any:
+    """What an async function gave, made plain: here, or, where it is large, beside the loop."""
+    return tool.result.plain(value) if is_small(value) else await asyncio.to_thread(tool.result.plain, value)
+
+
 async def _awaited(tool: PythonTool, value: Any) -> Any:
     """The rest of a call whose function is plain, but gave something to wait for."""
     try:
-        return tool.result.plain(await value)
+        return await _plain(tool, await value)
     except (ScriptError, asyncio.CancelledError):
         raise
     except BaseException as error:  # noqa: BLE001 - as above

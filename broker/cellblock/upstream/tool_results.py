@@ -8,12 +8,16 @@ from typing import Any, Final, cast
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
+from cellblock.apart.light import is_small
 from cellblock.errors import Certainty, ToolCallError
 from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.safe_text import safe_text
 
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+
+STEPS_DEEP: Final = 200
+"""Levels; what is below them is too deep anyway."""
 
 _Block = (
     types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
@@ -75,6 +79,8 @@ class ResultForm:
         try:
             if self._adapter is not None:
                 value = adapter.validate_python(value)
+            elif not is_small(value):
+                return _dumped_in_steps(value, 0)
             # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
             return adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
         except ValidationError as error:
@@ -96,6 +102,19 @@ class ResultForm:
             certainty=Certainty.COMPLETED,
             summary="the result does not fit the tool's output schema",
         )
+
+
+def _dumped_in_steps(value: Any, depth: int) -> Any:
+    """As pydantic dumps what has no annotation, but in steps of Python, between which other threads have their turn."""
+    if depth < STEPS_DEEP:
+        if type(value) in (list, tuple):
+            return [_dumped_in_steps(item, depth + 1) for item in value]
+        if type(value) is dict and all(type(key) is str for key in cast("dict[object, Any]", value)):
+            items = cast("dict[str, Any]", value).items()
+            return {key: _dumped_in_steps(item, depth + 1) for key, item in items}
+        if value is None or type(value) in (str, int, float, bool):
+            return value
+    return _ANY.dump_python(value, mode="json", by_alias=True, warnings=False)
 
 
 def _finite(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from dataclasses import asdict
@@ -142,7 +143,7 @@ def outcome(raw: bytes, tool: ToolEntry) -> tuple[str, bytes] | str:
     assert isinstance(item, SessionMessage) and isinstance(item.message, types.JSONRPCResponse)
     try:
         result = types.CallToolResult.model_validate(item.message.result, by_name=False)
-        found = result_of(result, "server", tool, 1_000_000)
+        found = asyncio.run(result_of(result, "server", tool, 1_000_000))
     except ToolCallError as error:
         return error.message
     except ValueError:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from typing import Any
 
 import mcp_types as types
 import pytest
+from pydantic_core import to_json
 
+from cellblock.apart.light import LIGHT_BYTES
 from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
@@ -63,6 +66,34 @@ async def test_a_call_and_its_trace() -> None:
     assert (made.calls.counts().completed, made.calls.at_limit) == (2, False)
     await made.call()
     assert made.calls.at_limit
+
+
+async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is encoded on the loop, and what at a time, is little; what is over the cap is not encoded to its end."""
+    here = threading.current_thread()
+    on_loop: list[int] = []
+    beside: list[int] = []
+
+    def noted(value: Any, **how: Any) -> bytes:
+        body = to_json(value, **how)
+        (on_loop if threading.current_thread() is here else beside).append(len(body))
+        return body
+
+    monkeypatch.setattr(payload, "to_json", noted)
+    large = {"rows": [{"id": number, "tags": ["a", []]} for number in range(60_000)], "text": "é" * 300_000}
+
+    async def answer(_: dict[str, Any]) -> Any:
+        return large
+
+    assert await Calls(answer=answer, max_reply_bytes=10_000_000).call("answer") == (True, large)
+    assert max(on_loop, default=0) < LIGHT_BYTES
+    assert max(beside) < LIGHT_BYTES and sum(beside) > 2_000_000
+    beside.clear()
+    ok, error = await Calls(answer=answer).call("answer")
+    assert not ok and "over the maximum of 10000" in error["message"]
+    assert sum(beside) < LIGHT_BYTES
 
 
 async def test_mcp_results_are_unwrapped() -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.execution.payload import MAX_DEPTH, PayloadError, decode, encode
+from cellblock.execution import payload
+from cellblock.execution.payload import MAX_DEPTH, PayloadError, TooLong, decode, encode, encode_in_steps
 
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | plain
@@ -172,3 +173,26 @@ def test_runs_of_digits_that_are_a_little_too_short_take_no_longer_than_others()
 )
 def test_numbers_past_the_range_of_doubles_are_null_however_they_are_written(text: str) -> None:
     assert encode(decode(f'{{"a":[{text}]}}'.encode())) == b'{"a":[null]}'
+
+
+@given(values)
+def test_in_steps_it_is_the_same(value: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "STEP_WEIGHT", 3)
+        assert encode_in_steps(value, 10**9) == encode(value)
+
+
+def test_in_steps_it_has_the_same_bounds() -> None:
+    awkward = [math.nan, "\ud800" * 9, {1: [None] * 9}, ()] * 9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "STEP_WEIGHT", 3)
+        assert encode_in_steps(awkward, 10**9) == encode(awkward)
+        with pytest.raises(PayloadError):
+            encode_in_steps([[0] * 9, object()], 10**9)
+        deep: Any = [0] * 9
+        for _ in range(MAX_DEPTH + 1):
+            deep = [deep]
+        with pytest.raises(PayloadError, match="nested deeper"):
+            encode_in_steps(deep, 10**9)
+        with pytest.raises(TooLong):
+            encode_in_steps([0] * 99, 50)

@@ -19,6 +19,7 @@ from cellblock import tool
 from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.upstream.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.upstream.python_tools import read_tool
+from cellblock.upstream.tool_results import ResultForm
 from support import until, within
 
 BOUND = 20.0
@@ -38,6 +39,37 @@ async def brief() -> AsyncIterator[PythonCalls]:
 class Item:
     name: str
     when: datetime.datetime
+
+
+async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+    plain = ResultForm.plain
+
+    def noted(self: ResultForm, value: Any) -> Any:
+        threads.append(threading.current_thread())
+        return plain(self, value)
+
+    monkeypatch.setattr(ResultForm, "plain", noted)
+    day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    async def small():
+        return {"day": day}
+
+    async def large():
+        return {"rows": [{"day": day, "of": (1, "a")}] * 20_000}
+
+    async def items() -> list[Item]:
+        return [Item("x", day)] * 20_000
+
+    calls = PythonCalls(bound=BOUND, threads=1)
+    found = [await within(calls.call(read_tool(function), {})) for function in (small, large, items)]
+    await calls.close()
+    assert found[0] == {"day": "2026-01-01T00:00:00Z"}
+    assert found[1] == {"rows": [{"day": "2026-01-01T00:00:00Z", "of": [1, "a"]}] * 20_000}
+    assert len(found[2]["result"]) == 20_000
+    assert [thread is threading.current_thread() for thread in threads] == [True, False, False]
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------
