@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Regenerate tests/fixtures/catalogs/*.json: the `tools/list` answers of public MCP servers.
+"""Regenerate tests/fixtures/{catalogs,measured_catalogs}/*.json: the `tools/list` answers of public MCP servers.
 
 Each server is installed from its registry at the pinned version (install scripts off), started
 over stdio with dummy credentials, asked for its tools, and stopped. Where the kernel allows it the
@@ -42,6 +42,7 @@ class Source:
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
     also: tuple[str, ...] = ()  # further requirements that this version needs beside it
+    folder: str = "catalogs"  # of tests/fixtures; `catalogs` is also what search is measured with
 
 
 SOURCES = (
@@ -127,6 +128,25 @@ SOURCES = (
     Source("time", "pypi", "mcp-server-time", "2026.10.19", "mcp-server-time", ("--local-timezone", "UTC")),
     Source("git", "pypi", "mcp-server-git", "2026.10.19", "mcp-server-git"),
     Source("fetch", "pypi", "mcp-server-fetch", "2026.10.24", "mcp-server-fetch"),
+    # With the sample database that DBHub brings along. It needs Node 22.
+    Source(
+        "dbhub",
+        "npm",
+        "@bytebase/dbhub",
+        "1.4.0",
+        "dbhub",
+        ("--transport", "stdio", "--demo"),
+        folder="measured_catalogs",
+    ),
+    Source(
+        "taskmanager",
+        "npm",
+        "@kazuph/mcp-taskmanager",
+        "1.1.1",
+        "mcp-taskmanager",
+        env={"TASK_MANAGER_FILE_PATH": "tasks.json"},
+        folder="measured_catalogs",
+    ),
     Source("sqlite", "pypi", "mcp-server-sqlite", "2025.4.25", "mcp-server-sqlite", also=("mcp<2",)),
 )
 
@@ -200,7 +220,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("packages", nargs="*", help="package names or fixture names; default all")
     parser.add_argument("--install-dir", type=Path, default=ROOT / ".servers" / "catalogs")
-    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures" / "catalogs")
+    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures")
     options = parser.parse_args()
     wanted: list[str] = options.packages
     known = {name for source in SOURCES for name in (source.name, source.package)}
@@ -208,7 +228,6 @@ def main() -> int:
         parser.error(f"unknown: {', '.join(unknown)}")
     out: Path = options.out
     installs: Path = options.install_dir.resolve()
-    out.mkdir(parents=True, exist_ok=True)
     failed = 0
     for source in SOURCES:
         if wanted and source.name not in wanted and source.package not in wanted:
@@ -223,7 +242,9 @@ def main() -> int:
             print(f"{source.name}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        (out / f"{source.name}.json").write_text(text, encoding="utf-8")
+        file = out / source.folder / f"{source.name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
         print(f"{source.name}: {len(document['tools'])} tools, {len(text.encode()) / 1024:.0f} KiB")
     return 1 if failed else 0
 

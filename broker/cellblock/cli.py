@@ -235,10 +235,12 @@ async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
     catalog, broker = await _catalog(settings)
     if parsed.json:
         names = parsed.servers or list(catalog.servers)
-        found = {name: show_types(catalog, [name], broker.output_of) for name in names}
+        found = {
+            name: show_types(catalog, [name], broker.output_of, reading=not parsed.compiler) for name in names
+        }
         write_data(as_json(found) + "\n")
         return EXIT_OK
-    write_data(show_types(catalog, parsed.servers, broker.output_of))
+    write_data(show_types(catalog, parsed.servers, broker.output_of, reading=not parsed.compiler))
     return EXIT_OK
 
 

@@ -53,6 +53,11 @@ def make_parser() -> argparse.ArgumentParser:
         description="Prints the TypeScript declarations that scripts are written against.",
     )
     types.add_argument("servers", nargs="*", metavar="SERVER", help="all servers when none is named")
+    types.add_argument(
+        "--compiler",
+        action="store_true",
+        help="print what scripts are checked against: longer, and open wherever a schema is",
+    )
     add_json(types)
     add_common(types)
 

@@ -28,15 +28,25 @@ MAX_FOUND_CHARS: Final = 16_000
 MAX_REST_NAME_CHARS: Final = 100
 
 
-def show_types(catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output) -> str:
+def show_types(
+    catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output, *, reading: bool = True
+) -> str:
     """TypeScript declarations of the named servers, or of everything a script can import.
+
+    Args:
+        catalog: The servers.
+        names: Their ids or names; none: all.
+        outputs: What types use.
+        reading: As agents read them; else as a compiler is given them.
 
     Raises:
         ConfigError: A named server is not connected.
     """
     if not names:
-        return declare_all(catalog, outputs)
-    return "\n".join(declare_server(find_server(catalog, name), outputs=outputs) for name in names)
+        return declare_all(catalog, outputs, reading=reading)
+    return "\n".join(
+        declare_server(find_server(catalog, name), outputs=outputs, reading=reading) for name in names
+    )
 
 
 def find_tools(

@@ -13,14 +13,13 @@ import deno
 import pytest
 
 from cellblock import Broker
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import export_names
+from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import declare_all, declare_server
 from conformance.world import broker_with, contract_server
 from fixtures_servers import NODE_SERVERS, PYTHON_SERVERS, node_entry, python_entry
+from recorded_catalogs import recorded_catalog
 from support import plain_server
 
-CATALOGS = Path(__file__).parent.parent / "fixtures" / "catalogs"
 CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}
 
 GOOD = """import * as contract from "@codemode/servers/contract";
@@ -98,30 +97,11 @@ async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker
         yield broker
 
 
-def recorded() -> Catalog:
-    """The servers whose tools are kept as fixtures, as a catalog."""
-    servers: dict[str, ServerEntry] = {}
-    for file in sorted(CATALOGS.glob("*.json")):
-        tools = {tool["name"]: tool for tool in json.loads(file.read_text(encoding="utf-8"))["tools"]}
-        entries = tuple(
-            ToolEntry(
-                name,
-                export,
-                tools[name].get("description"),
-                tools[name].get("annotations"),
-                tools[name].get("inputSchema"),
-                tools[name].get("outputSchema"),
-            )
-            for name, export in export_names(tools).items()
-        )
-        servers[file.stem] = ServerEntry(file.stem, file.stem, file.stem, tools=entries)
-    return Catalog(1, servers)
-
-
 @pytest.mark.clause("4.4.a", "6.2.a")
-async def test_declarations_of_all_servers_compile(live: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reading", [True, False])
+async def test_declarations_of_all_servers_compile(live: Broker, tmp_path: Path, reading: bool) -> None:
     """Recorded and live servers together, at least eight, under `strict`; every binding can be named and called."""
-    catalog = recorded()
+    catalog = recorded_catalog()
     merged = Catalog(1, {**{f"recorded-{name}": _moved(server, f"recorded-{name}")
                             for name, server in catalog.servers.items()}, **live.catalog.servers})  # fmt: skip
     assert len(merged.servers) >= 10 and sum(len(server.tools) for server in merged.servers.values()) >= 200
@@ -132,13 +112,15 @@ async def test_declarations_of_all_servers_compile(live: Broker, tmp_path: Path)
             f"(s{number}.{tool.export_name} satisfies (...input: never[]) => Promise<unknown>);"
             for tool in server.tools
         ]
-    assert checked(tmp_path, declare_all(merged), "\n".join(lines)) == []
+    assert checked(tmp_path, declare_all(merged, reading=reading), "\n".join(lines)) == []
 
 
 @pytest.mark.clause("6.2.a", "6.1.a", "4.4.a")
-async def test_the_listed_features_accept_and_refuse(live: Broker, tmp_path: Path) -> None:
-    """For each feature of section 6.2 a value that compiles and one that does not."""
-    declarations = declare_all(live.catalog)
+@pytest.mark.parametrize("reading", [True, False])
+async def test_the_listed_features_accept_and_refuse(live: Broker, tmp_path: Path, reading: bool) -> None:
+    """For each feature of section 6.2 a value that compiles and one that does not: in what the agent reads, and in what
+    its scripts are checked against."""
+    declarations = declare_all(live.catalog, reading=reading)
     script = GOOD + "\n".join(BAD.values()) + "\n"
     first = GOOD.count("\n") + 1
     errors = checked(tmp_path, declarations, script)

@@ -18,7 +18,7 @@ from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_server, declare_shared
-from cellblock.catalog.typescript.modules import fixed_declarations
+from cellblock.catalog.typescript.fixed import fixed_declarations
 from cellblock.typecheck import compiler
 from cellblock_worker.confinement import BUNDLE_DIR
 
@@ -49,7 +49,7 @@ def environment(folder: Path = compiler.FOLDER) -> str:
     written = _written_globals()
     globals_ = [written.get(name, f"declare var {name}: any;\n") for name in table if name not in standard]
     # An output that no one has declared may be anything: a script that knows better must not be refused.
-    shared = _UNTYPED.sub("type McpToolOutput = any;", declare_shared())
+    shared = _UNTYPED.sub("type McpToolOutput = any;", declare_shared(reading=False))
     return "".join([*globals_, shared, fixed_declarations()])
 
 
@@ -125,7 +125,7 @@ class Declarations:
         named = _named(server, words)
         if held is not None:
             named |= held.named
-        text = declare_server(server, shared=True, outputs=self._outputs, typed=named)
+        text = declare_server(server, shared=True, outputs=self._outputs, typed=named, reading=False)
         made = self._by_id[server.server_id] = _Part(server, revision, named, text)
         return made
 

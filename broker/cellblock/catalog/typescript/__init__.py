@@ -7,13 +7,8 @@ compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 from __future__ import annotations
 
 from cellblock.catalog.typescript.convert import TypeText, schema_to_type
-from cellblock.catalog.typescript.modules import (
-    declare_all,
-    declare_server,
-    declare_shared,
-    declare_tool,
-    declare_tools,
-)
+from cellblock.catalog.typescript.fixed import declare_shared
+from cellblock.catalog.typescript.modules import declare_all, declare_server, declare_tool, declare_tools
 
 __all__ = [
     "TypeText",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cellblock.catalog.model import JsonSchema
@@ -12,7 +12,16 @@ from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import Document, Draft
 from cellblock.catalog.typescript.limits import MAX_TEXT
 from cellblock.catalog.typescript.printer import Printer, TooLong
-from cellblock.catalog.typescript.shapes import OPEN_OBJECT, UNKNOWN, Object, Shape, Union, Unknown, union
+from cellblock.catalog.typescript.shapes import (
+    OPEN_OBJECT,
+    UNKNOWN,
+    Definitions,
+    Object,
+    Shape,
+    Union,
+    Unknown,
+    union,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,54 @@ class TypeText:
     accepts_empty: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The shape of a JSON Schema, before it is text. `definitions` is what its `Ref`s mean; `notes` and `accepts_empty`
+    are as in `TypeText`."""
+
+    shape: Shape
+    definitions: Definitions
+    budget: Budget
+    notes: tuple[str, ...]
+    accepts_empty: bool
+
+    def as_text(self, text: str, aliases: Sequence[str] = ()) -> TypeText:
+        """What is known of the type, with its text."""
+        return TypeText(
+            text=text,
+            aliases=tuple(aliases),
+            warnings=tuple(self.budget.warnings),
+            root_warnings=tuple(self.budget.take_unplaced()),
+            notes=self.notes,
+            accepts_empty=self.accepts_empty,
+        )
+
+
+def compiled(schema: JsonSchema, *, draft: Draft | None = None, argument: bool = False) -> Compiled:
+    """The shape of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
+
+    `draft` states the rules of a schema without `$schema`. `argument` reads the root as a tool's input: of the kinds of
+    values that a schema without `type` allows, only objects can be sent when it describes an object.
+
+    Malformed schemas do not raise: what cannot be read allows everything.
+    """
+    root: object = dict(schema) if isinstance(schema, Mapping) else schema
+    budget = Budget()
+    document = Document(root, draft)
+    docs = Docs(document)
+    compiler = Compiler(document, budget, docs)
+    shape = compiler.compile([document.root])
+    if argument:
+        shape = _objects_only(compiler.resolved(shape), shape)
+    return Compiled(
+        shape=shape,
+        definitions=compiler.definitions,
+        budget=budget,
+        notes=docs.of_root(document.root),
+        accepts_empty=_accepts_empty(compiler.resolved(shape), compiler),
+    )
+
+
 def schema_to_type(
     schema: JsonSchema,
     *,
@@ -42,41 +99,25 @@ def schema_to_type(
     argument: bool = False,
     taken: set[str] | None = None,
 ) -> TypeText:
-    """The type of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
+    """The type of a JSON Schema as the compiler is given it.
 
     `indent` is the number of blanks in front of every line but the first of `text`. `name` is an ASCII
-    identifier that names of aliases begin with. `draft` states the rules of a schema without `$schema`.
-    `argument` reads the root as a tool's input: of the kinds of values that a schema without `type` allows,
-    only objects can be sent when it describes an object. `taken` holds type names that are in use already;
-    new ones are added.
-
-    Malformed schemas do not raise: what cannot be read allows everything.
+    identifier that names of aliases begin with. `draft` and `argument` are as in `compiled`. `taken` holds type names
+    that are in use already; new ones are added.
     """
-    root: object = dict(schema) if isinstance(schema, Mapping) else schema
-    budget = Budget()
-    document = Document(root, draft)
-    docs = Docs(document)
-    compiler = Compiler(document, budget, docs)
-    names = set[str]() if taken is None else taken
-    shape = compiler.compile([document.root])
-    if argument:
-        shape = _objects_only(compiler.resolved(shape), shape)
-    notes = docs.of_root(document.root)
-    printer = Printer(compiler.definitions, name, names)
+    made = compiled(schema, draft=draft, argument=argument)
+    printer = Printer(made.definitions, set[str]() if taken is None else taken, prefix=name)
     try:
-        text, aliases = printer.print(shape)
+        text, aliases = printer.print(made.shape)
     except TooLong:
-        budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
-        text, aliases = "unknown", list[str]()
-    gap = "\n" + " " * indent
-    return TypeText(
-        text=text.replace("\n", gap) if indent else text,
-        aliases=tuple(aliases),
-        warnings=tuple(budget.warnings),
-        root_warnings=tuple(budget.take_unplaced()),
-        notes=notes,
-        accepts_empty=_accepts_empty(compiler.resolved(shape), compiler),
-    )
+        text, aliases = too_long(made), list[str]()
+    return made.as_text(text.replace("\n", "\n" + " " * indent) if indent else text, aliases)
+
+
+def too_long(made: Compiled) -> str:
+    """The type in place of one that would be too long, with a warning."""
+    made.budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
+    return "unknown"
 
 
 def _objects_only(whole: Shape, shape: Shape) -> Shape:

@@ -46,16 +46,15 @@ class Docs:
         self._document = document
         self._left = MAX_DOC_CHARS_PER_TOOL
 
-    def of_property(self, key: str, locations: Sequence[Location]) -> tuple[str, ...]:
-        """Lines safe for a comment that describe the value at `locations`; empty when the budget is spent."""
-        if self._left <= 0 or not locations:
-            return ()
-        sources = self._sources(locations)
+    def of_property(self, key: str, locations: Sequence[Location]) -> tuple[list[str], list[str]]:
+        """Lines safe for a comment about the value at `locations`: its description, and the facts that its type does
+        not say; empty when the budget is spent."""
+        sources = self._sources(locations) if self._left > 0 else []
         if not sources:
-            return ()
-        lines = [*_description(sources, key), *_facts(sources)]
-        self._left -= sum(len(line) for line in lines)
-        return tuple(lines)
+            return [], []
+        prose, facts = _description(sources, key), _facts(sources)
+        self._left -= sum(map(len, prose)) + sum(map(len, facts))
+        return prose, facts
 
     def of_root(self, location: Location) -> tuple[str, ...]:
         """The constraints of a whole schema as lines safe for a comment, without its description."""
@@ -87,8 +86,9 @@ class Docs:
 
 
 def _description(sources: list[dict[str, Any]], key: str) -> list[str]:
-    for word in ("description", "title"):
-        for schema in sources:
+    # A title behind a reference is the name of the type, and not about this property.
+    for word, told in (("description", sources), ("title", sources[:1])):
+        for schema in told:
             text = schema.get(word)
             # Generators title a property by its own key, which tells nobody anything.
             if isinstance(text, str) and text.strip() and _letters(text) != _letters(key):

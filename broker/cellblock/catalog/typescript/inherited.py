@@ -36,7 +36,7 @@ class Inherited:
         used_by: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
         here: tuple[object, ...]
         for here, shape in [((), root), *((key, one.shape) for key, one in definitions.items())]:
-            for part in _inline(shape):
+            for part in inline(shape):
                 if isinstance(part, Ref):
                     used_by.setdefault(part.key, set()).add(here)
                 elif _is_sensitive(part):
@@ -56,7 +56,7 @@ class Inherited:
             return ()
         # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
         # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
-        needed = self._declared or any(map(self._needs_help, _inline(shape)))
+        needed = self._declared or any(map(self._needs_help, inline(shape)))
         return index.inherited if needed else ()
 
     def _needs_help(self, shape: Shape) -> bool:
@@ -78,7 +78,7 @@ def parts_of(shape: Shape) -> Iterable[Shape]:
     return ()
 
 
-def _inline(root: Shape) -> Iterable[Shape]:
+def inline(root: Shape) -> Iterable[Shape]:
     """The shape and all inside it; what a `Ref` means is not inside it."""
     stack = [root]
     while stack:

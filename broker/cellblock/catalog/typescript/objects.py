@@ -116,8 +116,9 @@ class _Merge:
                 locations.append(group.additional)
         refused = self._allowed is not None and key not in self._allowed
         shape = NEVER if refused else self._compiler.compile(locations)
-        doc = self._compiler.docs.of_property(key, locations)
-        return Property(key, shape, required, (*doc, *_warnings(self._compiler.budget)))
+        prose, facts = self._compiler.docs.of_property(key, locations)
+        doc = (*prose, *facts, *_warnings(self._compiler.budget))
+        return Property(key, shape, required, doc, len(prose))
 
     def _indexes(self, properties: list[Property]) -> list[Index]:
         others = self._other_keys()

@@ -8,6 +8,7 @@ from cellblock.catalog.typescript.inherited import Inherited, parts_of
 from cellblock.catalog.typescript.limits import MAX_TEXT
 from cellblock.catalog.typescript.shapes import (
     INHERITED,
+    UNKNOWN,
     Array,
     Definitions,
     Index,
@@ -22,7 +23,12 @@ from cellblock.catalog.typescript.shapes import (
     Unknown,
     union,
 )
-from cellblock.catalog.typescript.text import doc_comment, property_key, string_literal
+from cellblock.catalog.typescript.text import (
+    doc_comment,
+    property_key,
+    short_comment,
+    string_literal,
+)
 
 _LINE = 88
 """Characters of an object or union that still stands on one line."""
@@ -39,12 +45,24 @@ class TooLong(Exception):
 
 
 class Printer:
-    """Prints the shapes of one schema. `taken` holds the type names in use; new aliases are added to it."""
+    """Prints the shapes of one schema, or those of all that agents read together.
 
-    def __init__(self, definitions: Definitions, prefix: str, taken: set[str]) -> None:
+    Args:
+        definitions: What a `Ref` means.
+        taken: The type names in use; new aliases are added to it.
+        prefix: Names of aliases begin with it.
+        reading: Whether agents read the text: comments are short, and no property is described twice in a row.
+    """
+
+    def __init__(
+        self, definitions: Definitions, taken: set[str], *, prefix: str = "", reading: bool = False
+    ) -> None:
         self._definitions = definitions
         self._prefix = prefix
         self._taken = taken
+        self._reading = reading
+        self._described: dict[str, tuple[str, ...]] = {}
+        self._inherited = Inherited({}, UNKNOWN)
         self._uses: dict[tuple[object, ...], int] = {}
         self._recursive: set[tuple[object, ...]] = set()
         self._names: dict[tuple[object, ...], str] = {}
@@ -59,14 +77,29 @@ class Printer:
         Raises:
             TooLong: the text would be over `MAX_TEXT` characters.
         """
-        self._count(shape)
+        self.count(shape)
         self._inherited = Inherited(self._definitions, shape)
-        text = self._text(shape)
+        return self.print_counted(shape)
+
+    def print_counted(self, shape: Shape) -> tuple[str, list[str]]:
+        """The same of one of several shapes, which have all been counted; with the aliases that none before needed.
+
+        Raises:
+            TooLong: the text would be over `MAX_TEXT` characters.
+        """
+        self._length = 0
+        self._aliases = []
         aliases: list[str] = []
-        # Printing an alias may need further aliases: the list grows while it is read.
-        for name, key in self._aliases:
-            body = self._bodies.get(key) or self._text(self._definitions[key].shape)
-            aliases.append(f"type {name} = {body};")
+        try:
+            text = self._text(shape)
+            # Printing an alias may need further aliases: the list grows while it is read.
+            for name, key in self._aliases:
+                body = self._bodies.get(key) or self._text(self._definitions[key].shape)
+                aliases.append(f"type {name} = {body};")
+        except TooLong:
+            for _, key in self._aliases:
+                del self._names[key]
+            raise
         return text, aliases
 
     def _spent(self, text: str) -> str:
@@ -75,7 +108,7 @@ class Printer:
             raise TooLong
         return text
 
-    def _count(self, root: Shape) -> None:
+    def count(self, root: Shape) -> None:
         """Count the uses of each definition and mark one on every cycle, without recursion of its own."""
         path: set[tuple[object, ...]] = set()
         stack: list[Shape | tuple[object, ...]] = [root]
@@ -127,7 +160,7 @@ class Printer:
         return name
 
     def _name(self, hint: str) -> str:
-        base = f"{self._prefix}_{hint}" if hint else self._prefix
+        base = f"{self._prefix}_{hint}" if hint and self._prefix else hint or self._prefix or "Shape"
         name, number = base, 2
         while name in self._taken:
             name, number = f"{base}_{number}", number + 1
@@ -166,17 +199,31 @@ class Printer:
 
     def _object(self, shape: Object, told: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
         if not shape.properties and not shape.indexes:
-            return "{ [key: string]: never }"
+            return "{}" if self._reading else "{ [key: string]: never }"
         members = [
-            (() if (one.key, one.doc) in told else one.doc, self._property(one)) for one in shape.properties
+            ("" if (one.key, one.doc) in told else self._doc(one), self._property(one))
+            for one in shape.properties
         ]
-        members.extend(((), self._index(index)) for index in shape.indexes)
+        members.extend(("", self._index(index)) for index in shape.indexes)
         line = "{ " + "; ".join(text for _, text in members) + " }"
         beside = "".join(self._beside(index) for index in shape.indexes)
         if not any(doc for doc, _ in members) and "\n" not in line and len(line) <= _LINE:
             return line + beside
-        body = "".join(f"{doc_comment(doc, '  ')}  {_indented(text)};\n" for doc, text in members)
+        body = "".join(f"{doc}  {_indented(text)};\n" for doc, text in members)
         return "{\n" + body + "}" + beside
+
+    def _doc(self, one: Property) -> str:
+        if not self._reading:
+            return doc_comment(one.doc, "  ")
+        prose, facts = one.doc[: one.prose], one.doc[one.prose :]
+        if isinstance(one.shape, Array):
+            # A tuple says it itself.
+            facts = [fact for fact in facts if fact != f"@minItems {one.shape.required}"]
+        if prose and self._described.get(one.key) == prose:
+            prose = ()
+        elif prose:
+            self._described[one.key] = prose
+        return short_comment(prose, facts, "  ")
 
     def _property(self, one: Property) -> str:
         mark = "" if one.required else "?"
@@ -184,7 +231,9 @@ class Printer:
 
     def _property_type(self, one: Property) -> str:
         text = self._text(one.shape)
-        return text if one.required or text == "unknown" else _joined([text, *_inherited([one])])
+        if one.required or self._reading or text == "unknown":
+            return text
+        return _joined([text, *_inherited([one])])
 
     def _beside(self, index: Index) -> str:
         """What the index signature holds for inherited keys, as a further member of an intersection."""

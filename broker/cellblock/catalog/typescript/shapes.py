@@ -51,12 +51,14 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key of an object. `doc` is safe for a comment already."""
+    """One key of an object. `doc` is safe for a comment already; its first `prose` lines are a description, the others
+    say one fact each."""
 
     key: str
     shape: Shape
     required: bool
     doc: tuple[str, ...] = ()
+    prose: int = 0
 
 
 INHERITED = (

@@ -141,6 +141,17 @@ def doc_comment(lines: Iterable[str], indent: str = "") -> str:
     return f"{indent}/**\n{middle}{indent} */\n"
 
 
+def short_comment(prose: Iterable[str], facts: Iterable[str], indent: str = "") -> str:
+    """The same in as few characters as can be: facts share a line, and lines begin with nothing."""
+    body = [line for line in prose if line]
+    told = " ".join(facts)
+    if told:
+        body = [*body, told] if len(body) > 1 else [" ".join([*body, told])]
+    if not body:
+        return ""
+    return f"{indent}/** {f'{chr(10)}{indent}'.join(body)} */\n"
+
+
 def pascal_case(value: str, budget: int = 48) -> str:
     """An ASCII type name made from any text: `create_task` becomes `CreateTask`; may be empty."""
     words = re.findall(r"[A-Za-z0-9]+", value[: budget * 4])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from cellblock.frontend.context import (
     resource_uri,
     server_of_uri,
 )
-
-FIXTURES = Path(__file__).resolve().parents[4] / "fixtures" / "catalogs"
+from recorded_catalogs import recorded_catalog
 
 
 def server(server_id: str, names: list[str]) -> ServerEntry:
@@ -28,25 +26,6 @@ def server(server_id: str, names: list[str]) -> ServerEntry:
 
 def catalog_of(*servers: ServerEntry) -> Catalog:
     return Catalog(1, {entry.server_id: entry for entry in servers})
-
-
-def real_catalog() -> Catalog:
-    servers: dict[str, ServerEntry] = {}
-    for file in sorted(FIXTURES.glob("*.json")):
-        raw = json.loads(file.read_text(encoding="utf-8"))
-        tools = tuple(
-            ToolEntry(
-                tool["name"],
-                tool["name"].replace("-", "_"),
-                tool.get("description"),
-                tool.get("annotations"),
-                tool.get("inputSchema"),
-                tool.get("outputSchema"),
-            )
-            for tool in raw["tools"]
-        )
-        servers[file.stem] = ServerEntry(file.stem, raw["server"]["name"], file.stem, tools=tools)
-    return Catalog(1, servers)
 
 
 def test_without_servers_it_says_so() -> None:
@@ -83,19 +62,21 @@ def test_the_names_of_one_server_are_capped() -> None:
 
 @pytest.mark.parametrize("budget", [0, 16_000, 1_000_000])
 def test_equal_catalogs_give_equal_bytes(budget: int) -> None:
-    assert declarations_in_budget(real_catalog(), budget) == declarations_in_budget(real_catalog(), budget)
+    assert declarations_in_budget(recorded_catalog(), budget) == declarations_in_budget(
+        recorded_catalog(), budget
+    )
 
 
 def test_the_budget_holds_for_real_servers() -> None:
-    text = declarations_in_budget(real_catalog(), 16_000)
+    text = declarations_in_budget(recorded_catalog(), 16_000)
     declared = text.partition("```ts\n")[2].partition("```")[0]
-    assert 0 < len(declared) <= 16_000 + len(declare_shared()) + len(real_catalog().servers)
-    for server_id in real_catalog().servers:
+    assert 0 < len(declared) <= 16_000 + len(declare_shared()) + len(recorded_catalog().servers)
+    for server_id in recorded_catalog().servers:
         assert f"@codemode/servers/{server_id}" in text
 
 
 def test_what_is_shown_compiles(tmp_path: Path) -> None:
-    text = declarations_in_budget(real_catalog(), 1_000_000)
+    text = declarations_in_budget(recorded_catalog(), 1_000_000)
     file = tmp_path / "context.d.ts"
     file.write_text(text.partition("```ts\n")[2].partition("\n```")[0], encoding="utf-8")
     command = [deno.find_deno_bin(), "check", "--no-config", "--quiet", str(file)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import export_names
-from cellblock.catalog.typescript import declare_all, declare_server
+import pytest
 
-CATALOGS = Path(__file__).parents[5] / "fixtures" / "catalogs"
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.typescript import declare_all, declare_server
+from recorded_catalogs import recorded_catalog
+
 HOSTILE = "*/ } export const evil: 1; /* \u2028`${x}`\n@ts-ignore \ud800"
 
 
@@ -39,8 +39,9 @@ CREATE = tool(
 )
 
 
-def test_calls_type_check_as_the_schemas_say(check: Any) -> None:
-    declarations = declare_server(server(CREATE))
+@pytest.mark.parametrize(("reading", "name"), [(False, "CreateTaskInput_Node"), (True, "Node")])
+def test_calls_type_check_as_the_schemas_say(check: Any, reading: bool, name: str) -> None:
+    declarations = declare_server(server(CREATE), reading=reading)
     errors = check(
         "\n".join(
             [
@@ -51,7 +52,7 @@ def test_calls_type_check_as_the_schemas_say(check: Any) -> None:
                 'tracker.create_task({ titel: "x" });',
                 'tracker.create_task({ title: "x", parent: { up: 1 } });',
                 "made.name;",
-                "tracker.CreateTaskInput_Node;",
+                f"tracker.{name};",
                 "void [meta];",
             ]
         ),
@@ -65,7 +66,7 @@ def test_calls_type_check_as_the_schemas_say(check: Any) -> None:
         }
     )
     assert wrong == [4, 5, 6, 7, 8]
-    assert "CreateTaskInput_Node" in declarations
+    assert f"type {name} =" in declarations
 
 
 def test_inputs_by_section_5_3_1(check: Any) -> None:
@@ -176,7 +177,7 @@ def test_hostile_text_cannot_leave_its_place(check: Any) -> None:
 
 
 def test_annotations_and_names_are_in_the_doc_comment() -> None:
-    text = declare_server(server(CREATE))
+    text = declare_server(server(CREATE), reading=False)
     for line in (
         "Creates a task.",
         'MCP tool name: "create-task"',
@@ -185,6 +186,8 @@ def test_annotations_and_names_are_in_the_doc_comment() -> None:
         'Annotation title: "Create *\\/"',
     ):
         assert f"   * {line}\n" in text
+    read = "/** Creates a task. [!readOnlyHint, destructiveHint] */"
+    assert f"\n{read}\nfunction create_task(" in declare_server(server(CREATE))
 
 
 def test_a_warning_reaches_the_doc_comment_of_the_tool() -> None:
@@ -221,40 +224,16 @@ void [version, ids, about, names, tool, found, all];
     assert " [ERROR]" in check(script.replace('"full"', '"all"'), declare_all(Catalog()))
 
 
-def public_catalog() -> Catalog:
-    servers: dict[str, ServerEntry] = {}
-    for path in sorted(CATALOGS.glob("*.json")):
-        content: Any = json.loads(path.read_text("utf-8"))
-        tools: list[dict[str, Any]] = content["tools"] if isinstance(content, dict) else content
-        exports = export_names(one["name"] for one in tools)
-        servers[path.stem] = ServerEntry(
-            path.stem,
-            path.stem,
-            path.stem,
-            tools=tuple(
-                ToolEntry(
-                    one["name"],
-                    exports[one["name"]],
-                    one.get("description"),
-                    one.get("annotations"),
-                    one.get("inputSchema"),
-                    one.get("outputSchema"),
-                )
-                for one in tools
-            ),
-        )
-    return Catalog(servers=servers)
-
-
-def test_public_servers_compile_and_convert_quickly(check: Any) -> None:
-    catalog = public_catalog()
+@pytest.mark.parametrize("reading", [False, True])
+def test_public_servers_compile_and_convert_quickly(check: Any, reading: bool) -> None:
+    catalog = recorded_catalog()
     tools = sum(len(one.tools) for one in catalog.servers.values())
     assert tools >= 100
-    text = declare_all(catalog)
+    text = declare_all(catalog, reading=reading)
     times: list[float] = []
     for _ in range(3):
         start = time.process_time()
-        assert declare_all(catalog) == text
+        assert declare_all(catalog, reading=reading) == text
         times.append(time.process_time() - start)
     imports = "\n".join(
         f"import * as s{at} from {json.dumps(f'@codemode/servers/{name}')};"

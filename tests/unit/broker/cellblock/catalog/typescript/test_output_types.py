@@ -49,7 +49,8 @@ def server(name: str) -> ServerEntry:
 
 def test_every_kind_of_output_compiles(check: Any) -> None:
     catalog = Catalog(1, {name: server(name) for name in ("files", "more")})
-    assert check(SCRIPT, declare_all(catalog, lambda _, tool: OUTPUTS[tool.tool_name])) == ""
+    text = declare_all(catalog, lambda _, tool: OUTPUTS[tool.tool_name], reading=False)
+    assert check(SCRIPT, text) == ""
 
 
 def test_one_tool_declared_alone() -> None:
