@@ -244,6 +244,7 @@ def response_section() -> str:
     rows = [
         (f"`{field.alias or name}`", type_text(RunResponse, name))
         for name, field in RunResponse.model_fields.items()
+        if not field.exclude
     ]
     usage = ", ".join(f"`{field.alias or name}`" for name, field in Usage.model_fields.items())
     return (
@@ -252,6 +253,8 @@ def response_section() -> str:
         + f"\n`usage` has {usage}; times in milliseconds, memory in bytes.\n"
         "`cpuMs` has also what reading large inputs and results took in processes of their own; that does not count "
         "for `maxCpuMs`.\n"
+        "The response to an MCP client can also have `declarations`: TypeScript declarations by server id, of "
+        "servers that the script imports or requests and the client has not been shown ([clients.md](clients.md)).\n"
     )
 
 

@@ -93,7 +93,7 @@ def description(catalog: Catalog, declaration_chars: int) -> str:
     """Of `codemode.run`, with a budget for declarations."""
     settings = Settings()
     details = manual(settings.cellblock.limits, settings)
-    return "\n\n".join([opening(catalog), details, declarations_in_budget(catalog, declaration_chars)])
+    return "\n\n".join([opening(catalog), details, declarations_in_budget(catalog, declaration_chars).text])
 
 
 def figures(count: Tokens, listed: Listed) -> list[int]:

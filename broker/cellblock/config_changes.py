@@ -12,6 +12,7 @@ from cellblock.upstream.registry import Change
 
 LIVE: Final = (
     "frontend.declaration_chars",
+    "frontend.first_reference_chars",
     "limits.max_cpu_ms",
     "limits.max_log_bytes",
     "limits.max_tool_calls",

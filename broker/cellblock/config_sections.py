@@ -239,8 +239,14 @@ class FrontendSettings(Section):
     and so it never sees there what was learnt since."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
-    """Characters of TypeScript declarations in the tool's description: about 5,000 tokens of a model's context.
-    Servers that do not fit are named with their functions; 0 names all."""
+    """Characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's context. Servers
+    that the client has used come first, the others share what is left. Functions that do not fit are named; 0 names
+    all."""
+
+    first_reference_chars: Annotated[int, Field(ge=0)] = 12_000
+    """Characters of TypeScript declarations in a response: of the servers that the script imports or requests and the
+    client has not been shown, once for each state of their tools. Functions that do not fit are named; 0 brings
+    none."""
 
 
 class HostSettings(Section):

@@ -121,6 +121,34 @@ async def test_declarations_of_all_bindings_are_told(agent: Agent) -> None:
 
 
 @pytest.mark.clause("4.4.a")
+async def test_deferred_declarations_come_with_the_first_reference(tmp_path: Path) -> None:
+    """Imported or requested, on success as on failure, once; and not what the client has been shown already."""
+    servers = {name: plain_server() for name in ("one", "two", "three", "shown")}
+    async with agent_with(tmp_path, servers, frontend={"declaration_chars": 0}) as agent:
+        assert "declare module" not in await told(agent)
+        await agent.client.read_resource("codemode://servers/shown.d.ts")
+        script = """import * as one from "@codemode/servers/one"; import "@codemode/servers/shown";
+            globalThis.__codemode_result__ = Object.keys(one);"""
+        result = await agent.call({"code": script})
+        response = result.structured_content
+        assert response is not None and list(response["declarations"]) == ["one"]
+        assert [name for name in response["result"] if name not in response["declarations"]["one"]] == []
+        assert 'declare module "@codemode/servers/one"' in response["declarations"]["one"]
+        [content] = result.content
+        assert content.type == "text" and json.loads(content.text) == response
+        assert "declarations" not in await agent.run(script)
+        failed = await agent.run('import "@codemode/servers/two"; import "@codemode/servers/none";')
+        assert failed["diagnostics"][0]["code"] == "IMPORT_FAILURE" and list(failed["declarations"]) == [
+            "two"
+        ]
+        thrown = await agent.run("throw new Error();", requestedCapabilities=["three", "one", "none"])
+        assert thrown["result"] is None and list(thrown["declarations"]) == ["three"]
+    async with agent_with(tmp_path, servers) as agent:
+        assert 'declare module "@codemode/servers/one"' in await told(agent)
+        assert "declarations" not in await agent.run(script)
+
+
+@pytest.mark.clause("4.4.a")
 async def test_the_context_is_the_same_each_time(tmp_path: Path) -> None:
     """Byte for byte in two processes, so that a model's prompt cache holds; the order is the configuration's."""
     servers = {"zeta": plain_server(), "Mid Dle": plain_server(), "alpha": plain_server()}

@@ -31,7 +31,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
     config = settings(tmp_path, CONTRACT)
     async with Broker(config, tools=[rows]) as broker:
         await broker.settled()
-        cached = declarations_in_budget(broker.known_catalog, 100_000)
+        cached = declarations_in_budget(broker.known_catalog, 100_000).text
         value = succeeded(
             await broker.run(
                 'import { rows } from "@codemode/servers/local";\n'
@@ -53,7 +53,7 @@ async def test_the_second_script_knows_what_the_first_has_seen(tmp_path: Path) -
         assert answers[1]["outputSchema"]["contentSchema"]["properties"]["a"]["items"] == {"type": "integer"}
         assert answers[2]["outputSchema"] == answers[0]["outputSchema"]
         assert known(broker, "contract.one_text")["observedOutputSchema"]["type"] == "string"
-        assert declarations_in_budget(broker.known_catalog, 100_000) == cached
+        assert declarations_in_budget(broker.known_catalog, 100_000).text == cached
     async with Broker(config, tools=[rows]) as broker:
         await broker.settled()
         assert known(broker, "local.rows")["output"]["samples"] == 1

@@ -20,7 +20,13 @@ from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.imports import TooComplex
-from cellblock.execution.plan import Plan, capability_warnings, make_plan, refused_plan
+from cellblock.execution.plan import (
+    Plan,
+    capability_warnings,
+    make_plan,
+    named_servers,
+    refused_plan,
+)
 from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
@@ -68,6 +74,7 @@ class _Asked(NamedTuple):
     grantee: Grantee
     observer: Observer
     client: str
+    servers: set[str]
 
 
 class Executor:
@@ -165,10 +172,10 @@ class Executor:
         self._at_work += 1
         try:
             request = read_request(raw, self._settings)
-            asked = _Asked(
-                request, self._policy.grants_of(grantee.principal, request.grants), grantee, observer, client
-            )
-            return await self._told(asked, watcher)
+            grants = self._policy.grants_of(grantee.principal, request.grants)
+            asked = _Asked(request, grants, grantee, observer, client, set())
+            response = await self._told(asked, watcher)
+            return response.model_copy(update={"servers": tuple(sorted(asked.servers))})
         finally:
             self._at_work -= 1
 
@@ -215,6 +222,7 @@ class Executor:
         except OSError as error:
             message = f"No process can be started to read the script ({error})."
             return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", warnings)
+        asked.servers.update(named_servers(plan.script, request.requested, catalog))
         if plan.errors:
             return RunResponse(logs=[], diagnostics=[*plan.errors, *warnings])
         if len(plan.body) > (most := self._settings.max_message_bytes):

@@ -82,6 +82,8 @@ class RunResponse(_Part):
     diagnostics: list[Diagnostic]
     tool_trace: list[TraceEntry] = Field(default_factory=list[TraceEntry])
     usage: Usage = Usage()
+    servers: tuple[str, ...] = Field(default=(), exclude=True)
+    """Ids of the servers that the script imports or requests; not on the wire."""
 
     @property
     def ok(self) -> bool:

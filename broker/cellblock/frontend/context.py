@@ -1,22 +1,43 @@
 """The declarations that go into an agent's context, within a budget (Code Mode specification, section 4.4).
 
-The text depends on the catalog and the budget alone, byte for byte, so that a model's prompt cache holds. Servers
-come in the order of the configuration. A server whose declarations no longer fit is named with its functions, and
-its declarations are an MCP resource and a discovery call away.
+The text depends on the catalog, the budget and what the client has used before alone, byte for byte, so that a model's
+prompt cache holds. Servers come in the order of the configuration. Functions that do not fit are named, and their
+declarations are an MCP resource, a discovery call or a first reference away (see `first_reference`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.catalog.typescript import declare_server, declare_shared
+from cellblock.catalog.typescript import declare_server, declare_shared, declare_within
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
 
 MAX_NAMES: Final = 100
 """Function names listed for a server beyond the budget."""
+
+KEPT_TEXTS: Final = 256
+"""Servers whose declarations are kept; one that reconnects has a new entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Declarations as a client is given them. `whole` has the ids of the servers that are declared whole."""
+
+    text: str
+    whole: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What there is room for of one server: declarations, empty where there are none, and the functions left out."""
+
+    text: str
+    rest: Sequence[str] = ()
 
 
 def resource_uri(server_id: str) -> str:
@@ -31,35 +52,89 @@ def server_of_uri(uri: str) -> str | None:
     return uri[len(RESOURCE_PREFIX) : -len(RESOURCE_SUFFIX)]
 
 
-def declarations_in_budget(catalog: Catalog, budget: int) -> str:
-    """Declarations of as many servers as fit, whole; the rest by name.
+_texts: Final[dict[tuple[int, bool], tuple[ServerEntry, str]]] = {}
+
+
+def text_of(server: ServerEntry, *, shared: bool = False) -> str:
+    """The declarations of a server by what is stated, made once for each entry."""
+    key = (id(server), shared)
+    held = _texts.get(key)
+    if held is None or held[0] is not server:
+        if len(_texts) >= KEPT_TEXTS:
+            _texts.clear()
+        held = _texts[key] = (server, declare_server(server, shared=shared))
+    return held[1]
+
+
+def shared_out(
+    needs: Mapping[str, int], room: int, some: Callable[[str, int], Part], used: Sequence[str] = ()
+) -> dict[str, Part | None]:
+    """Who gets how much of a budget: what was used is whole, as far as it goes, the latest first; the others share what
+    is left: whole where that is less than an equal share, else as much as the share has room for.
+
+    Args:
+        needs: Characters of each server's whole declarations, by id.
+        room: Characters for all.
+        some: A part of a server, within so many characters.
+        used: Ids of servers, those that matter most first.
+
+    Returns:
+        For each server its part; None: all of it.
+    """
+    parts: dict[str, Part | None] = {}
+    for server_id in used:
+        if needs.get(server_id, room + 1) <= room:
+            parts[server_id] = None
+            room -= needs[server_id]
+    rest = sorted((one for one in needs if one not in parts), key=lambda one: needs[one])
+    for place, server_id in enumerate(rest):
+        share = room // (len(rest) - place)
+        part = None if needs[server_id] <= share else some(server_id, share)
+        parts[server_id] = part
+        room -= needs[server_id] if part is None else len(part.text)
+    # A share that was too small for one function is left over.
+    for server_id in rest:
+        part = parts[server_id]
+        if part is not None and needs[server_id] <= room + len(part.text):
+            room -= needs[server_id] - len(part.text)
+            parts[server_id] = None
+    return parts
+
+
+def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> Declared:
+    """Declarations of the servers within a budget; functions that have no room by name.
 
     Args:
         catalog: The servers to declare.
-        budget: Characters that the declarations may take; the summaries of the rest come on top.
+        budget: Characters that the declarations may take; the names of the rest come on top.
+        used: Ids of servers that the client has used, those that matter most first.
     """
     if not catalog.servers:
-        return "No server is connected."
-    left = budget
-    whole: list[str] = []
+        return Declared("No server is connected.")
+
+    def some(server_id: str, room: int) -> Part:
+        return Part(*declare_within(catalog.servers[server_id], room, shared=True))
+
+    needs = {server_id: len(text_of(server, shared=True)) for server_id, server in catalog.servers.items()}
+    shares = shared_out(needs, budget, some, used)
+    texts: list[str] = []
     named: list[str] = []
-    for server in catalog.servers.values():
-        text = declare_server(server, shared=True)
-        if len(text) <= left:
-            left -= len(text)
-            whole.append(text)
-        else:
-            named.append(_summary(server))
-    parts: list[str] = []
-    if whole:
-        parts += ["```ts", declare_shared() + "\n" + "\n".join(whole).rstrip(), "```"]
+    for server_id, server in catalog.servers.items():
+        part = shares[server_id]
+        text = text_of(server, shared=True) if part is None else part.text
+        if text:
+            texts.append(text)
+        if part is not None:
+            named.append(_summary(server, part.rest))
+    lines: list[str] = []
+    if texts:
+        lines += ["```ts", declare_shared() + "\n" + "\n".join(texts).rstrip(), "```"]
     if named:
-        parts += ["More servers; get a function's declaration with getTool(id, name) or searchTools:", *named]
-    return "\n".join(parts)
+        lines += ["More functions; getTool(id, name) or searchTools give a declaration:", *named]
+    return Declared("\n".join(lines), frozenset(one for one, part in shares.items() if part is None))
 
 
-def _summary(server: ServerEntry) -> str:
-    names = [tool.export_name for tool in server.tools]
+def _summary(server: ServerEntry, names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     shown = ", ".join(names[:MAX_NAMES]) + more
     return f"- @codemode/servers/{server.server_id} ({resource_uri(server.server_id)}): {shown}"

@@ -8,10 +8,11 @@ from typing import Any, Final, cast
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from cellblock.catalog.model import Catalog
-from cellblock.frontend.context import declarations_in_budget
+from cellblock.frontend.context import Declared, declarations_in_budget
 from cellblock.frontend.manual import instructions, manual
 from cellblock.frontend.opening import opening
 from cellblock.frontend.service import RunService
+from cellblock.frontend.use import UseLog
 from cellblock.policy.policy import claimed_name
 
 Context = ServerRequestContext[dict[str, Any], Any]
@@ -22,13 +23,18 @@ GREETINGS: Final = ("initialize", "server/discover")
 
 def stdio_principal(context: Context) -> str:
     """What a client at our own pipes says that it is called; nothing proves it."""
+    return claimed_name(client_name(context))
+
+
+def client_name(context: Context) -> str:
+    """What a client says that it is called; empty when it does not say."""
     if context.method == "initialize":
         info: object = (context.params or {}).get("clientInfo")
         name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
     else:
         known = context.session.client_params
         name = known.client_info.name if known is not None else None
-    return claimed_name(name if isinstance(name, str) else "")
+    return name if isinstance(name, str) else ""
 
 
 class Granted:
@@ -37,10 +43,12 @@ class Granted:
     Args:
         service: The broker.
         principal_of: Whom a request is for.
+        uses: What clients have used.
     """
 
-    def __init__(self, service: RunService, principal_of: Callable[[Context], str]) -> None:
+    def __init__(self, service: RunService, principal_of: Callable[[Context], str], uses: UseLog) -> None:
         self._service = service
+        self._uses = uses
         self._principal_of = principal_of
 
     def catalog(self, context: Context) -> Catalog:
@@ -55,13 +63,15 @@ class Granted:
         """`known_catalog` of whoever `principal_of` calls so."""
         return self._narrowed_for(principal, self._service.known_catalog)
 
-    def description(self, catalog: Catalog) -> str:
+    def description(self, catalog: Catalog, principal: str) -> Declared:
         """Of `codemode.run`, for a client that is shown a catalog."""
         section = self._service.settings.cellblock
-        declarations = declarations_in_budget(catalog, section.frontend.declaration_chars)
+        declared = declarations_in_budget(
+            catalog, section.frontend.declaration_chars, self._uses.ranked(principal)
+        )
         named = None if catalog is self._service.known_catalog else catalog
         details = manual(section.limits, self._service.settings, named)
-        return "\n\n".join([opening(catalog), details, declarations])
+        return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Middleware: the instructions name only what the client is granted."""

@@ -24,8 +24,7 @@ from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from cellblock.apart.raw import Splices
 from cellblock.catalog.model import Catalog
-from cellblock.catalog.typescript import declare_server
-from cellblock.frontend.context import resource_uri
+from cellblock.frontend.context import resource_uri, text_of
 from cellblock.frontend.granted import Granted
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner
 from cellblock.frontend.kept_resources import output_uri
@@ -115,7 +114,7 @@ class ListChanges:
         self._telling: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
-        self._known: dict[int, tuple[Catalog, Shown]] = {}
+        self._known: dict[tuple[int, str], tuple[Catalog, Shown]] = {}
 
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
@@ -211,12 +210,14 @@ class ListChanges:
 
     def _shown(self, owner: Owner) -> Shown:
         catalog = self._granted.known_catalog_of(owner.principal)
-        held = self._known.get(id(catalog))
+        key = (id(catalog), owner.principal)
+        held = self._known.get(key)
         if held is None:
             declared = {
-                resource_uri(server.server_id): declare_server(server) for server in catalog.servers.values()
+                resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()
             }
-            held = self._known[id(catalog)] = (catalog, Shown(self._granted.description(catalog), declared))
+            description = self._granted.description(catalog, owner.principal).text
+            held = self._known[key] = (catalog, Shown(description, declared))
         shown = held[1]
         outputs = self._kept.of(owner) if self._kept is not None else ()
         if not outputs:

@@ -17,12 +17,12 @@ from mcp.server.stdio import stdio_server
 
 from cellblock.apart.pool import Apart
 from cellblock.apart.raw import Splices
-from cellblock.catalog.typescript import declare_server
 from cellblock.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
-from cellblock.frontend.context import resource_uri, server_of_uri
+from cellblock.frontend.context import resource_uri, server_of_uri, text_of
 from cellblock.frontend.extended import TOOLS, ExtendedTools
-from cellblock.frontend.granted import Granted, stdio_principal
+from cellblock.frontend.first_reference import SHORT_SIGHTED, FirstReferences
+from cellblock.frontend.granted import Granted, client_name, stdio_principal
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner, keeping
 from cellblock.frontend.kept_resources import KeptResources
 from cellblock.frontend.list_changes import ListChanges, TellingServer
@@ -33,6 +33,7 @@ from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import CLIENT, StdinLines
 from cellblock.frontend.stdout import StdoutLines
 from cellblock.frontend.unreadable import AnsweringStream
+from cellblock.frontend.use import UseLog
 
 DECLARATION_TYPE: Final = "text/typescript"
 
@@ -105,7 +106,9 @@ def make_server(
     def owner_of(context: Context) -> Owner:
         return Owner(principal_of(context), client_of(context))
 
-    granted = Granted(service, principal_of)
+    uses = UseLog(service.settings.state_dir)
+    granted = Granted(service, principal_of, uses)
+    references = FirstReferences(service)
     runs = RunTool(service, client_of=client_of, principal_of=principal_of)
     outputs = KeptResources(kept) if kept else None
     extended = ExtendedTools(service) if service.settings.cellblock.frontend.profile == "extended" else None
@@ -113,10 +116,14 @@ def make_server(
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        catalog = granted.known_catalog(context)
+        declared = granted.description(catalog, principal_of(context))
+        if client_name(context) not in SHORT_SIGHTED:
+            references.show(client_of(context), (catalog.servers[server_id] for server_id in declared.whole))
         run = types.Tool(
             name=TOOL_NAME,
             title="Run a script against MCP servers",
-            description=granted.description(granted.known_catalog(context)),
+            description=declared.text,
             input_schema=INPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
@@ -139,7 +146,15 @@ def make_server(
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
             return response
-        return await tool_result(response, kept, owner_of(context) if kept else None, server.splices)
+        uses.note(principal_of(context), response.servers)
+        declarations = await references.of(
+            client_of(context),
+            granted.catalog(context),
+            response.servers,
+            (params.arguments or {}).get("code"),
+        )
+        owner = owner_of(context) if kept else None
+        return await tool_result(response, kept, owner, server.splices, declarations)
 
     async def list_resources(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -167,8 +182,9 @@ def make_server(
             raise MCPError(
                 types.INVALID_PARAMS, f"There is no resource {params.uri}; list the resources first."
             )
+        references.show(client_of(context), [server])
         contents = types.TextResourceContents(
-            uri=str(params.uri), mime_type=DECLARATION_TYPE, text=declare_server(server)
+            uri=str(params.uri), mime_type=DECLARATION_TYPE, text=text_of(server)
         )
         return types.ReadResourceResult(contents=[contents])
 

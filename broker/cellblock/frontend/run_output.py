@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import mcp_types as types
@@ -31,7 +31,11 @@ _LINES: Final = frozenset("\n\t")
 
 
 async def tool_result(
-    response: RunResponse, kept: KeptOutputs | None, owner: Owner | None, splices: Splices | None = None
+    response: RunResponse,
+    kept: KeptOutputs | None,
+    owner: Owner | None,
+    splices: Splices | None = None,
+    declarations: Mapping[str, str] | None = None,
 ) -> types.CallToolResult:
     """The result of `codemode.run`: the response as text and as structured content, and links to what is kept.
 
@@ -40,17 +44,21 @@ async def tool_result(
         kept: Where large outputs go; None: nowhere, and the response is whole.
         owner: For whom they are kept.
         splices: Puts large results into what is written; None where nothing does, and they are decoded here.
+        declarations: What the client has not been shown of the servers that the script names, by their ids.
     """
+    # In both: clients show their models the one or the other. They do not count as output, which may be kept away.
+    more = {"declarations": dict(declarations)} if declarations else {}
     if isinstance(response.result, LargeResult) and splices is not None:
-        return await _large_result(response, response.result, kept, owner, splices)
+        return await _large_result(response, response.result, kept, owner, splices, more)
     data = response.decoded().as_json()
     text = json.dumps(data, ensure_ascii=False)
     links: list[Kept] = []
     # Without `json.dumps` for the parts where the whole is small, which is nearly always.
     if kept is not None and owner is not None and _bytes_in(text) > (kept.settings.inline_bytes or 0):
         links = await _keep_large(data, kept, owner)
-        if links:
-            text = json.dumps(data, ensure_ascii=False)
+    if links or more:
+        data |= more
+        text = json.dumps(data, ensure_ascii=False)
     content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
     return types.CallToolResult(content=content, structured_content=data)
 
@@ -61,6 +69,7 @@ async def _large_result(
     kept: KeptOutputs | None,
     owner: Owner | None,
     splices: Splices,
+    more: Mapping[str, Any],
 ) -> types.CallToolResult:
     """The same of a result that is not decoded here: tokens stand for it until the response is written."""
     data = response.as_json()
@@ -85,6 +94,7 @@ async def _large_result(
         hint = "Return less, or run fewer scripts with large results at a time."
         data["diagnostics"] = [*data["diagnostics"], not_read(said, hint).as_json()]
         data["result"] = None
+    data |= more
     shown = data["result"]
     text = json.dumps({**data, "result": tokens.in_text if shown is result else shown}, ensure_ascii=False)
     if shown is result:

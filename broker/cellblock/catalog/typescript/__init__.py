@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from cellblock.catalog.typescript.convert import TypeText, schema_to_type
 from cellblock.catalog.typescript.fixed import declare_shared
-from cellblock.catalog.typescript.modules import declare_all, declare_server, declare_tool, declare_tools
+from cellblock.catalog.typescript.modules import (
+    declare_all,
+    declare_server,
+    declare_tool,
+    declare_tools,
+    declare_within,
+)
 
 __all__ = [
     "TypeText",
@@ -17,5 +23,6 @@ __all__ = [
     "declare_shared",
     "declare_tool",
     "declare_tools",
+    "declare_within",
     "schema_to_type",
 ]

@@ -91,6 +91,27 @@ def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
 
 
+def declare_within(
+    server: ServerEntry,
+    room: int,
+    *,
+    shared: bool = False,
+    outputs: OutputLookup = stated_output,
+    first: Collection[str] = (),
+) -> tuple[str, list[str]]:
+    """As many functions of a server as there is room for, for agents to read, and the names of the others.
+
+    Args:
+        server: The server.
+        room: Characters.
+        shared: As for `declare_server`.
+        outputs: As for `declare_server`.
+        first: Export names that come before all others.
+    """
+    ordered = sorted(server.tools, key=lambda tool: tool.export_name not in first)
+    return _Module(server, ordered, outputs, reading=True).within(room, shared=shared)
+
+
 class _Module:
     """One module of one kind of text."""
 
@@ -107,6 +128,7 @@ class _Module:
             if tool.export_name not in exported:
                 exported.add(tool.export_name)
                 self._tools.append((number, tool))
+        self._common = common_annotations(tool for _, tool in self._tools) if reading else []
         # Without an `export` of its own an ambient module exports every name in it, helper types included: what
         # agents read is shorter so, unless a function is exported under another name.
         implied = reading and all(map(_is_binding, exported))
@@ -115,29 +137,46 @@ class _Module:
         self._footer = "" if implied else f"\n{pad}export {{}};\n"
 
     def text(self, typed: Collection[str] | None, *, meta: bool, shared: bool) -> str:
-        about = [
-            *one_or_none(
-                f"{self._server.server_name}{f' {self._server.version}' if self._server.version else ''}"
-            ),
-            *comment_lines(self._server.description or "", MAX_TOOL_DESCRIPTION),
-        ]
-        common = common_annotations(tool for _, tool in self._tools) if self._reading else []
+        """The whole module."""
+        members = [self._meta(shared=shared)] if meta else []
+        return self._around([*members, *self._members(typed)], shared=shared)
+
+    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
+        """The module with as many functions as there is room for, and the names of the others."""
+        meta, members = self._meta(shared=shared), self._members(None)
+        # One that is left out may have brought a type that a later one needs: so the first ones it is.
+        low, high = 0, len(members)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = len(self._around([meta, *members[:middle]], shared=shared)) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        rest = [tool.export_name for _, tool in self._tools[low:]]
+        return self._around([meta, *members[:low]], shared=shared) if low else "", rest
+
+    def _members(self, typed: Collection[str] | None) -> list[str]:
         types = types_for(reading=self._reading)
         # All are planned before the first is printed: only then is it known which types are shared.
         planned = [
-            _planned(tool, number, self._outputs(self._server, tool), types, common, self._export)
+            _planned(tool, number, self._outputs(self._server, tool), types, self._common, self._export)
             if typed is None or tool.export_name in typed
             else _untyped(tool, number, self._export)
             for number, tool in self._tools
         ]
-        members = [self._meta(shared=shared)] if meta else []
-        members += [text() for text in planned]
+        return [text() for text in planned]
+
+    def _around(self, members: list[str], *, shared: bool) -> str:
+        """The module with these members."""
+        server, common = self._server, self._common
         body = "\n".join(members)
         if not shared and (f"Promise<{UNTYPED}>;" in body or RESULT in body):
             body += "\n" + self._fixed.untyped
         if f"{JSON_TEXT}<" in body:
             body += "\n" + self._fixed.json_text
-        name = string_literal(f"@codemode/servers/{self._server.server_id}")
+        name = string_literal(f"@codemode/servers/{server.server_id}")
+        about = [
+            *one_or_none(f"{server.server_name}{f' {server.version}' if server.version else ''}"),
+            *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
+        ]
         facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
         doc = short_comment(about, facts) if self._reading else doc_comment(about)
         return f"{doc}declare module {name} {{\n{body}{self._footer}}}\n"

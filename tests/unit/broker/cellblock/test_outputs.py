@@ -71,9 +71,9 @@ async def test_what_was_observed_shows_in_discovery_with_its_provenance() -> Non
 
 async def test_what_clients_cache_never_changes_by_it() -> None:
     world = World(tool())
-    before = declarations_in_budget(world.catalog, 16_000), declare_server(world.server)
+    before = declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)
     await world.saw((0, "value", {"rows": ROWS}))
-    assert (declarations_in_budget(world.catalog, 16_000), declare_server(world.server)) == before
+    assert (declarations_in_budget(world.catalog, 16_000).text, declare_server(world.server)) == before
     assert "Observed from 1 result," in world.types() and "Observed" not in str(before)
 
 

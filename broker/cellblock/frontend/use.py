@@ -1,0 +1,146 @@
+"""What each client has used: the servers that its scripts imported, kept in the state directory for the next start.
+
+A client's tool is described once, when it starts; what it used before says what is worth the room there. Kept are ids
+of servers, days and counts; nothing of what was done with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cellblock_worker.folders import Folder
+
+logger = logging.getLogger("cellblock.frontend")
+
+FILE_NAME: Final = "cellblock-used.json"
+
+MAX_PRINCIPALS: Final = 32
+MAX_SERVERS: Final = 32
+"""Of one principal."""
+
+MAX_BYTES: Final = 2 * 1024 * 1024
+"""Of the file: more than so many names take, each character of them escaped."""
+
+MAX_NAME_CHARS: Final = 100
+
+HALF_LIFE_DAYS: Final = 14.0
+"""After so long, a use counts half."""
+
+SETTLED_SECONDS: Final = 24 * 3600.0
+"""What a client is shown changes by its use once a day at most: its model's prompt cache depends on it."""
+
+_DAY: Final = 24 * 3600.0
+
+_CONTENT: Final = "usesOfServers"
+"""A file without it is somebody else's."""
+
+Uses = dict[str, dict[str, tuple[float, int]]]
+"""By principal and server: how much it was used, and on which day last."""
+
+
+class UseLog:
+    """Of one front-end.
+
+    Args:
+        state_dir: Where it is kept.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._seen: set[tuple[str, str]] = set()
+        self._ranks: dict[str, tuple[float, list[str]]] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._waiting: list[tuple[str, str]] = []
+
+    def ranked(self, principal: str) -> list[str]:
+        """The servers that a principal has used, the most used of late first; the same answer for a day."""
+        now = time.monotonic()
+        held = self._ranks.get(principal)
+        if held is None or now - held[0] > SETTLED_SECONDS:
+            today = _today()
+            uses = (read_uses(self._state_dir) or {}).get(principal[:MAX_NAME_CHARS], {})
+            order = sorted(uses, key=lambda server_id: (-_weight(uses[server_id], today), server_id))
+            if len(self._ranks) >= MAX_PRINCIPALS:
+                self._ranks.clear()
+            held = self._ranks[principal] = (now, order)
+        return held[1]
+
+    def note(self, principal: str, servers: Iterable[str]) -> None:
+        """A principal's script has imported servers. Counts once for each server and start of the front-end."""
+        new = [(principal[:MAX_NAME_CHARS], server_id[:MAX_NAME_CHARS]) for server_id in servers]
+        new = [one for one in new if one not in self._seen]
+        if not new or len(self._seen) + len(new) > MAX_PRINCIPALS * MAX_SERVERS:
+            return
+        self._seen.update(new)
+        self._waiting += new
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        while self._waiting:
+            new, self._waiting = self._waiting, []
+            try:
+                await asyncio.to_thread(add_uses, self._state_dir, new)
+            except OSError as error:
+                logger.info("what clients use cannot be kept: %s", error)
+
+
+def read_uses(state_dir: Path) -> Uses | None:
+    """What is kept; None where something else has the file's name."""
+    try:
+        with Folder.named(state_dir) as folder:
+            descriptor = folder.open(FILE_NAME, os.O_RDONLY)
+            with os.fdopen(descriptor, "rb") as file:
+                data: Any = json.loads(file.read(MAX_BYTES))
+        return {
+            principal: {server_id: (float(use[0]), int(use[1])) for server_id, use in own.items()}
+            for principal, own in cast("dict[str, dict[str, list[Any]]]", data[_CONTENT]).items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        logger.info("what clients have used is not known: %s", error)
+        return None
+
+
+def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
+    """Counts one use more of each. What another process adds at the same moment may be lost. Raises OSError."""
+    uses, today = read_uses(state_dir), _today()
+    if uses is None:
+        return
+    for principal, server_id in new:
+        own = uses.pop(principal, {})
+        before = _weight(own.pop(server_id), today) if server_id in own else 0.0
+        uses[principal] = {**own, server_id: (round(before + 1, 3), today)}
+    # Those that were used last stand last.
+    kept = {
+        principal: dict(list(own.items())[-MAX_SERVERS:])
+        for principal, own in list(uses.items())[-MAX_PRINCIPALS:]
+    }
+    name = f".{FILE_NAME}.{secrets.token_hex(8)}"
+    with Folder.named(state_dir) as folder:
+        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps({_CONTENT: kept}).encode())
+            folder.replace(name, FILE_NAME)
+        except BaseException:
+            folder.remove(name)
+            raise
+
+
+def _weight(use: tuple[float, int], today: int) -> float:
+    weight, day = use
+    return weight * 0.5 ** (max(0, today - day) / HALF_LIFE_DAYS)
+
+
+def _today() -> int:
+    return int(time.time() // _DAY)
