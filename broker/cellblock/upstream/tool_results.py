@@ -106,14 +106,14 @@ class ResultForm:
 
 def _dumped_in_steps(value: Any, depth: int) -> Any:
     """As pydantic dumps what has no annotation, but in steps of Python, between which other threads have their turn."""
+    kind = cast("Any", type(value))
     if depth < STEPS_DEEP:
-        if type(value) in (list, tuple):
+        if kind in (list, tuple):
             return [_dumped_in_steps(item, depth + 1) for item in value]
-        if type(value) is dict and all(type(key) is str for key in cast("dict[object, Any]", value)):
-            items = cast("dict[str, Any]", value).items()
-            return {key: _dumped_in_steps(item, depth + 1) for key, item in items}
-        if value is None or type(value) in (str, int, float, bool):
-            return value
+        if kind is dict and all(type(key) is str for key in value):
+            return {key: _dumped_in_steps(item, depth + 1) for key, item in value.items()}
+    if value is None or kind in (str, int, float, bool):
+        return value
     return _ANY.dump_python(value, mode="json", by_alias=True, warnings=False)
 
 
