@@ -6,6 +6,7 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
     --ledger FILE          append one JSON line for every start, call, trace context, answer and cancel
                            notification
     --fail-starts N FILE   exit with 1 the first N times, counted in FILE
+    --protocol VERSION     answer `initialize` with this revision of MCP, in place of the client's
     --die-after N          exit in place of answering call N + 1
     --start-delay SECONDS  pause before the first message is read
     --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
@@ -84,7 +85,7 @@ class Server:
         if method == "initialize":
             info = {"name": "plain", "version": "1.0"}
             reply = {
-                "protocolVersion": params["protocolVersion"],
+                "protocolVersion": self.options.protocol or params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": True}},
             }
             self.reply(request_id, {**reply, "serverInfo": info})
@@ -192,6 +193,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ledger")
     parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
+    parser.add_argument("--protocol")
     parser.add_argument("--die-after", type=int)
     parser.add_argument("--definitions")
     parser.add_argument("--start-delay", type=float, default=0.0)

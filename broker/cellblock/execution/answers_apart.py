@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from cellblock.apart.light import LIGHT_BYTES, containers_in
 from cellblock.execution import payload
-from cellblock.execution.unwrap import kind_of, unwrap
+from cellblock.execution.unwrap import encoded, error_text, kind_of, unwrap
 from cellblock.upstream.heavy_forms import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY
 from cellblock.upstream.incoming import parse_message
 from cellblock.upstream.lenience import soften_result, too_large_tool
@@ -67,16 +67,12 @@ def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: st
         return _failed(message.id, ASKS_TOO_MUCH)
     known = {"resultType": message.result["resultType"]} if "resultType" in message.result else {}
     if result.is_error:
-        texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
-        text = "\n".join(texts).strip()
-        if not text and result.structured_content is not None:
-            text = payload.encode(result.structured_content).decode()
-        content = [{"type": "text", "text": text[:ERROR_CHARS]}]
+        content = [{"type": "text", "text": error_text(result)[:ERROR_CHARS]}]
         return {"what": "message"}, [_response(message.id, {**known, "content": content, "isError": True})]
-    value = unwrap(result, server="", tool="", parse_text=parse_text, box=box)
     small = _response(message.id, {**known, "content": [], "_meta": {VALUE_KEY: token}})
     try:
-        said, body = {"kind": kind_of(result, value)}, payload.encode(value)
+        value = unwrap(result, server="", tool="", parse_text=parse_text, box=box)
+        said, body = {"kind": kind_of(result, value)}, encoded(value)
     except payload.PayloadError as error:
         said, body = {"kind": "value", "no_form": str(error)}, b""
     return {"what": "value", "id": message.id, **said}, [small, body]

@@ -11,7 +11,7 @@ from cellblock.apart.light import is_small
 from cellblock.catalog.model import ToolEntry
 from cellblock.errors import Certainty, ToolCallError
 from cellblock.execution import payload
-from cellblock.execution.unwrap import kind_of, unwrap
+from cellblock.execution.unwrap import encoded, kind_of, unwrap
 from cellblock.schemas.observation import Kind
 from cellblock.schemas.sample import UNREAD
 from cellblock.upstream.heavy import heavy_value
@@ -45,18 +45,21 @@ async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -
             if heavy.no_form is not None:
                 raise _no_form(tool, heavy.no_form)
             return FoundResult(_capped(heavy.body, tool, max_bytes), heavy.kind, UNREAD)
-        value = unwrap(result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box)
-        kind = kind_of(result, value)
     try:
+        if isinstance(result, types.CallToolResult):
+            value = unwrap(
+                result, server=server, tool=tool.tool_name, parse_text=tool.parse_text, box=tool.box
+            )
+            kind = kind_of(result, value)
         if is_small(value):
-            body = payload.encode(value)
+            body = encoded(value)
         else:
             body, value = await asyncio.to_thread(payload.encode_in_steps, value, max_bytes), UNREAD
     except payload.PayloadError as error:
         raise _no_form(tool, str(error)) from None
     except payload.TooLong as error:
         raise _too_large(tool, error.size, max_bytes) from None
-    return FoundResult(_capped(body, tool, max_bytes), kind, value)
+    return FoundResult(_capped(body, tool, max_bytes), kind, UNREAD if kind == "json" else value)
 
 
 def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:

@@ -7,9 +7,12 @@ from typing import Any, cast
 
 import mcp_types as types
 
+from cellblock.apart.raw import RawJson
 from cellblock.errors import Certainty, ToolCallError
+from cellblock.execution import payload
 from cellblock.schemas.observation import Kind
-from cellblock.schemas.sample import parse_document
+from cellblock.schemas.sample import TooDeep, parse_document
+from cellblock.upstream.lenience import as_sent, kept_of
 
 MAX_ERROR_TEXT = 2_000
 
@@ -24,21 +27,45 @@ def unwrap(
         server: For the error.
         tool: For the error.
         parse_text: Gives what a single text block says when it is a JSON object or array (a setting; section 5.3.2
-            has the text itself).
+            has the text itself). The text is the JSON of it.
         box: Gives this property of structured content that has no other (a setting).
 
     Raises:
         ToolCallError: The result is an error (`isError`).
+        PayloadError: The text is JSON that is nested too deeply to be parsed.
     """
     if result.is_error:
         raise _tool_error(result, server, tool)
-    if result.structured_content is not None:
-        return _out_of(box, result.structured_content)
-    if len(result.content) == 1 and isinstance(result.content[0], types.TextContent):
-        text = result.content[0].text
-        document = parse_document(text) if parse_text else None
-        return text if document is None else document
-    return full_result(result)
+    structured = _structured(result)
+    if structured:
+        return _out_of(box, structured[0])
+    text = _only_text(result)
+    if text is None:
+        return as_sent(result)
+    try:
+        return RawJson(text.encode()) if parse_text and parse_document(text) is not None else text
+    except TooDeep as error:
+        raise payload.PayloadError(str(error)) from None
+
+
+def encoded(unwrapped: Any) -> bytes:
+    """The JSON of what `unwrap` gave. Raises PayloadError."""
+    return unwrapped.raw if isinstance(unwrapped, RawJson) else payload.encode(unwrapped)
+
+
+def _structured(result: types.CallToolResult) -> tuple[Any, ...]:
+    """The structured content, which may be null, or nothing."""
+    kept = kept_of(result)
+    if "structuredContent" in kept:
+        return (kept["structuredContent"],)
+    return () if result.structured_content is None else (result.structured_content,)
+
+
+def _only_text(result: types.CallToolResult) -> str | None:
+    if len(result.content) != 1 or "content" in kept_of(result):
+        return None
+    [block] = result.content
+    return block.text if isinstance(block, types.TextContent) else None
 
 
 def _out_of(box: str | None, content: Any) -> Any:
@@ -50,24 +77,25 @@ def _out_of(box: str | None, content: Any) -> Any:
 
 def kind_of(result: types.CallToolResult, unwrapped: Any) -> Kind:
     """Which of the rules gave a value; for who learns what tools return."""
-    if result.structured_content is not None:
+    if _structured(result):
         return "value"
-    if len(result.content) == 1 and isinstance(result.content[0], types.TextContent):
+    if _only_text(result) is not None:
         return "text" if isinstance(unwrapped, str) else "json"
     return "result"
 
 
-def full_result(result: types.CallToolResult) -> dict[str, Any]:
-    """The MCP result as JSON data, as the server sent it; binary stays base64 text."""
-    return result.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
+def error_text(result: types.CallToolResult) -> str:
+    """What a result says that is an error: its texts, else its structured content; may be empty."""
+    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
+    text = "\n".join(texts).strip()
+    structured = _structured(result)
+    if text or not structured:
+        return text
+    return json.dumps(structured[0], ensure_ascii=False, default=str)
 
 
 def _tool_error(result: types.CallToolResult, server: str, tool: str) -> ToolCallError:
-    texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
-    text = "\n".join(texts).strip()
-    if not text and result.structured_content is not None:
-        text = json.dumps(result.structured_content, ensure_ascii=False, default=str)
-    text = text or "no message"
+    text = error_text(result) or "no message"
     if len(text) > MAX_ERROR_TEXT:
         text = text[:MAX_ERROR_TEXT] + "…"
     return ToolCallError(
@@ -77,5 +105,5 @@ def _tool_error(result: types.CallToolResult, server: str, tool: str) -> ToolCal
         summary="the tool answered with an error",
         serverId=server,
         toolName=tool,
-        result=full_result(result),
+        result=as_sent(result),
     )

@@ -298,7 +298,8 @@ class Learner:
             steps[-1] = steps[-1].merged(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), Pace())
         if held is not None and held.shape == merged.shape:
-            pace.unchanged += 1 + len(offer.body) // BYTES_OF_ONE_SAMPLE
+            # One that was not looked at has confirmed nothing.
+            pace.unchanged += seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE)
             return
         pace.unchanged = 0
         self._revision += 1

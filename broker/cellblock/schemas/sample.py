@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from cellblock.schemas.infer import NOTHING, Shape, shape_of
 from cellblock.schemas.infer.fits import Fits
@@ -18,8 +19,8 @@ from cellblock.schemas.validation import InputValidator
 MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
 """Largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
 
-MAX_SAMPLE_DEPTH: Final = 128
-"""Deepest JSON that is parsed; as deep as a result can be at all (`execution/payload.py`)."""
+MAX_DOCUMENT_DEPTH: Final = 512
+"""Deepest JSON in a text that is parsed, for scripts as for what is learnt; Python's own parser takes some 900 levels."""
 
 MAX_KEPT_CHARS: Final = 2_000
 """Characters of a sample that is kept, where that is asked for: it is shown to agents."""
@@ -35,27 +36,44 @@ UNREAD: Final = object()
 """In place of a value that has not been kept."""
 
 
+class TooDeep(ValueError):
+    """A text seems to be JSON, and nests too deeply to be parsed."""
+
+
 def too_deep(text: str) -> bool:
-    """Whether JSON text nests deeper than `MAX_SAMPLE_DEPTH`, without parsing it."""
-    if text.count("[") + text.count("{") <= MAX_SAMPLE_DEPTH:
+    """Whether JSON text nests deeper than `MAX_DOCUMENT_DEPTH`, without parsing it."""
+    if text.count("[") + text.count("{") <= MAX_DOCUMENT_DEPTH:
         return False
     brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_SAMPLE_DEPTH
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DOCUMENT_DEPTH
 
 
 def parse_document(text: str) -> Any | None:
-    """What a text says that is a JSON object or array; None when it is anything else, too large or too deep.
+    """What a text says that is a JSON object or array, as `JSON.parse` reads it; None when it is anything else.
 
     A text that is only a number or a word could be JSON by chance, and counts as text.
+
+    Raises:
+        TooDeep: It nests deeper than `MAX_DOCUMENT_DEPTH`.
     """
-    start = text[:64].lstrip(" \t\r\n")[:1]
-    if start not in ("{", "[") or len(text) > MAX_SAMPLE_BYTES or too_deep(text):
+    if text.lstrip(" \t\r\n")[:1] not in ("{", "["):
         return None
     try:
         # The same names come again and again, the same texts do not: caching those too takes twice as long.
         return from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
+        pass
+    # The fast parser refuses lone surrogates, nesting over 200, and integers of thousands of digits.
+    if too_deep(text):
+        raise TooDeep(f"its text nests deeper than {MAX_DOCUMENT_DEPTH} levels")
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_int=float)
+    except ValueError:
         return None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
 
 
 def observe(
@@ -94,21 +112,22 @@ def observe(
     if kind != "text" and value is not UNREAD and fits is not None and fits(value):
         misfit = _misfit(value, validator) if kind == "value" else _missing(declared)
         return _seen(now, sample=sample, **misfit)
-    if kind != "text" or not isinstance(value, str):
-        try:
+    try:
+        if kind == "json":
+            value = parse_document(body.decode())
+        elif kind == "value" or not isinstance(value, str):
             value = from_json(body, allow_inf_nan=False, cache_strings="keys")
-        except ValueError:
-            return skipped
+        document = parse_document(value) if kind == "text" else value
+    except ValueError:
+        return skipped
     if kind == "value":
         return _seen(now, value=_shape(value, fits), sample=sample, **_misfit(value, validator))
     if kind == "text":
-        document = parse_document(value)
         if document is None:
             return _seen(now, texts=True, sample=sample, **_missing(declared))
         if sample is not None:
-            sample = to_json(document).decode()
-        value = document
-    return _seen(now, document=_shape(value, fits), sample=sample, **_missing(declared))
+            sample = value
+    return _seen(now, document=_shape(document, fits), sample=sample, **_missing(declared))
 
 
 def _shape(value: Any, fits: Fits | None) -> Shape:

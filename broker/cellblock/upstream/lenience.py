@@ -3,10 +3,13 @@
 The SDK validates a `tools/list` answer as one piece: a single tool without `inputSchema`, or with a root type other
 than object, would cost a server all its tools. Schemas that it would refuse travel past it in the tool's `_meta`, and
 inputs that are no objects (Code Mode specification, section 5.3.1) in an object of our own, both undone at the ends.
+What it would refuse of a result (structured content that is no object, which a server of any revision may send, and
+blocks of types that it does not know) travels in the result's `_meta`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import mcp_types as types
@@ -20,6 +23,8 @@ _ABSENT: Final = "absent"
 _ARGUMENT: Final = "cellblock/argument"
 _MALFORMED: Final = "cellblock/malformed"
 _BYTES: Final = "cellblock/bytes"
+_KEPT: Final = "cellblock/kept"
+_BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 _STUB_NAME_CHARS: Final = 512
 
 MAX_MALFORMED: Final = 50
@@ -27,7 +32,7 @@ MAX_MALFORMED: Final = 50
 
 
 def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
-    """Prepares an incoming message for the SDK: a tool list is changed in place, all else is left alone."""
+    """Prepares an incoming message for the SDK: tool lists and their results are changed in place, no other message."""
     if isinstance(item, Exception) or not isinstance(item.message, types.JSONRPCResponse):
         return item
     soften_result(item.message.result)
@@ -45,9 +50,45 @@ def soften_result(result: dict[str, Any]) -> None:
         if why or (isinstance(meta, dict) and _MALFORMED in meta):
             kept = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
             result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
-    elif "structuredContent" in result:
+    else:
+        _soften_answer(result)
+
+
+def _soften_answer(result: dict[str, Any]) -> None:
+    kept: dict[str, Any] = {}
+    if "structuredContent" in result:
         # The text beside it is for clients that know no structured content; some servers leave it out.
         result.setdefault("content", [])
+        if not isinstance(result["structuredContent"], dict):
+            kept["structuredContent"] = result.pop("structuredContent")
+    content: object = result.get("content")
+    if isinstance(content, list):
+        blocks = cast("list[object]", content)
+        known = [block for block in blocks if not _is_unknown(block)]
+        if len(known) < len(blocks):
+            kept["content"], result["content"] = blocks, known
+    meta: object = result.get("_meta")
+    if kept or (isinstance(meta, dict) and _KEPT in meta):
+        result["_meta"] = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), _KEPT: kept}
+
+
+def _is_unknown(block: object) -> bool:
+    kind: object = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
+    return isinstance(kind, str) and kind not in _BLOCKS
+
+
+def kept_of(result: types.CallToolResult) -> Mapping[str, Any]:
+    """What the SDK has no place for, by the names of MCP: `structuredContent`, and `content` with all its blocks."""
+    return (result.meta or {}).get(_KEPT, {})
+
+
+def as_sent(result: types.CallToolResult) -> dict[str, Any]:
+    """A result as its server sent it."""
+    plain = result.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
+    kept: dict[str, Any] = plain.get("_meta", {}).pop(_KEPT, {})
+    if plain.get("_meta") == {}:
+        del plain["_meta"]
+    return {**plain, **kept}
 
 
 def too_large_tool(name: object, size: int) -> dict[str, Any]:

@@ -116,7 +116,16 @@ CONTENTS = [
     b'"content":[],"structuredContent":{"a":NaN}',
     b'"content":7',
     b'"content":[{"type":"odd"}]',
-    b'"content":[],"structuredContent":[1]',
+    b'"content":[],"structuredContent":[1,null]',
+    b'"content":[{"type":"text","text":"x"}],"structuredContent":null',
+    b'"structuredContent":false,"_meta":{"a":null,"cellblock/kept":{"content":7}}',
+    b'"content":[{"type":"text","text":"x"},{"type":"odd","n":[null]}],"_meta":{"cellblock/kept":{}}',
+    b'"content":[{"type":"odd"},{"type":"text","text":"it failed"}],"isError":true',
+    b'"content":[],"structuredContent":["it failed"],"isError":true',
+    b'"content":[{"type":"text","text":"' + b"[" * 512 + b"]" * 512 + b'"}]',
+    b'"content":[{"type":"text","text":"' + b"[" * 513 + b"]" * 513 + b'"}]',
+    b'"content":[{"type":"text","text":"[\\"\\\\ud800\\",' + b"9" * 5000 + b']"}]',
+    b'"content":[{"type":"text","text":"[NaN]"}]',
 ]
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from mcp_types.methods import validate_server_result
 
 from cellblock.errors import Certainty, ToolCallError
-from cellblock.execution.unwrap import MAX_ERROR_TEXT, unwrap
+from cellblock.execution.unwrap import MAX_ERROR_TEXT, kind_of, unwrap
+from cellblock.upstream import lenience
 
 
 def text(value: str) -> types.TextContent:
@@ -29,6 +31,38 @@ def value_of(made: types.CallToolResult) -> Any:
 @pytest.mark.parametrize("structured", [{"a": 1}, {}])
 def test_structured_content_wins_over_content(structured: dict[str, Any]) -> None:
     assert value_of(result(text("ignored"), IMAGE, structured_content=structured)) == structured
+
+
+def softened(**fields: Any) -> types.CallToolResult:
+    """What comes of a server's answer, after the SDK's checks of both forms that it has of results."""
+    answer = {"resultType": "complete", **fields}
+    lenience.soften_result(answer)
+    for version in ("2025-11-25", "2026-07-28"):
+        validate_server_result("tools/call", version, answer)
+    return types.CallToolResult.model_validate(answer, by_name=False)
+
+
+@pytest.mark.parametrize("value", [[1, None], [], "text", 0, 1.5, False, None])
+def test_structured_content_may_be_anything(value: Any) -> None:
+    made = softened(content=[{"type": "text", "text": "not this"}], structuredContent=value)
+    assert (value_of(made), kind_of(made, value)) == (value, "value")
+    assert value_of(softened(structuredContent=value)) == value
+
+
+@pytest.mark.parametrize("others", [[], [{"type": "text", "text": "beside it"}]])
+def test_blocks_of_unknown_types_give_the_whole_result(others: list[Any]) -> None:
+    content = [*others, {"type": "widget", "rows": [None]}]
+    made = softened(content=content, _meta={"a": None})
+    assert value_of(made) == {"content": content, "isError": False, "_meta": {"a": None}}
+    assert kind_of(made, {}) == "result"
+    with pytest.raises(ToolCallError, match="beside it" if others else "no message") as caught:
+        value_of(softened(content=content, isError=True))
+    assert caught.value.details["result"] == {"content": content, "isError": True}
+
+
+def test_what_a_server_puts_in_our_place_is_not_believed() -> None:
+    mine = {"cellblock/kept": {"structuredContent": 1}}
+    assert value_of(softened(content=[{"type": "text", "text": "a"}], _meta=mine)) == "a"
 
 
 @pytest.mark.parametrize("value", ["hello", "", '{"a": 1}', "0"])

@@ -19,7 +19,14 @@ from cellblock.schemas import turns
 from cellblock.schemas.infer import NOTHING, to_schema
 from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Kind, Observation
-from cellblock.schemas.sample import MAX_SAMPLE_BYTES, MAX_SAMPLE_DEPTH, UNREAD, observe, parse_document
+from cellblock.schemas.sample import (
+    MAX_DOCUMENT_DEPTH,
+    MAX_SAMPLE_BYTES,
+    UNREAD,
+    TooDeep,
+    observe,
+    parse_document,
+)
 from cellblock.schemas.store import Store
 from support import until
 
@@ -106,6 +113,16 @@ async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
     assert "/id: was integer, is string or integer" in caplog.text
 
 
+async def test_results_that_were_not_looked_at_make_nothing_stable() -> None:
+    async with learning(None, stable_after=2, sample_every=100) as made:
+        await seen(made, {"id": 1})
+        for _ in range(5):
+            made.offer("files", TOOL, "value", b" " * MAX_SAMPLE_BYTES + b"1")
+            await made.learnt(BOUND)
+        found = await seen(made, {"id": "x"})
+    assert (found.samples, found.skipped, found.version) == (2, 5, 2)
+
+
 async def test_settings_turn_it_off_by_server_and_tool() -> None:
     servers = {"files": {"learn": True, "tools": {"read": {"learn": False}}}, "mail": {}}
     async with learning(None, learn=False, servers=servers) as made:
@@ -169,8 +186,15 @@ async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -
 def test_guards_before_parsing() -> None:
     assert observe("value", b"[" + b"1," * (MAX_SAMPLE_BYTES // 2) + b"1]", 1.0).skipped == 1
     assert observe("value", b"not json", 1.0).skipped == 1
-    assert parse_document("[" * (MAX_SAMPLE_DEPTH + 1) + "]" * (MAX_SAMPLE_DEPTH + 1)) is None
-    assert parse_document("[" * MAX_SAMPLE_DEPTH + "]" * MAX_SAMPLE_DEPTH) is not None
+    deep, deeper = ("[" * depth + "]" * depth for depth in (MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_DEPTH + 1))
+    assert parse_document(deep) is not None
+    with pytest.raises(TooDeep):
+        parse_document(deeper)
+    for kind, body in (("text", json.dumps(deeper)), ("json", deeper)):
+        found = observe(kind, body.encode(), 1.0)
+        assert (found.samples, found.skipped, found.texts) == (0, 1, False), "it says nothing of the type"
+    sample = observe("text", json.dumps(deep).encode(), 1.0, keep_sample=True).sample
+    assert sample == deep
     assert parse_document(json.dumps(["[{" * 500, '"\\' * 99])) == ["[{" * 500, '"\\' * 99]
 
 

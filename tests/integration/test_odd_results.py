@@ -1,0 +1,83 @@
+"""Results that the SDK's models refuse, or that are large or deep, reach scripts by the rules of section 5.3.2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock import Broker
+from cellblock.knowledge import inspect_tool
+from support import plain_server, settings, succeeded
+
+REVISIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""All that begin with `initialize`; the newest is that of `tests/conformance`."""
+
+WIDGET: Final = {"type": "widget", "data": {"rows": [None]}}
+TEXT: Final = {"type": "text", "text": "beside it"}
+LARGE: Final = "x" * 300_000
+"""Over what is read on the loop."""
+
+VALUES: Final[list[Any]] = [[1, {"a": None}], [], "text", 0, 1.5, False, True, None, [LARGE]]
+
+
+def script(server: str, results: list[Any]) -> str:
+    texts = json.dumps([f'"result": {json.dumps(result)}' for result in results])
+    return (
+        f'import {{ raw }} from "@codemode/servers/{server}";\n'
+        f"const answers = {texts}.map((text) => raw({{ text }}));\n"
+        "globalThis.__codemode_result__ = await Promise.all(answers);"
+    )
+
+
+async def test_results_that_no_model_of_the_sdk_takes(tmp_path: Path) -> None:
+    results = [{"content": [TEXT], "structuredContent": value} for value in VALUES]
+    odd = [{"content": blocks} for blocks in ([WIDGET], [TEXT, WIDGET], [{**WIDGET, "large": LARGE}])]
+    servers = {
+        f"s{revision[:4]}{revision[5:7]}": plain_server("--protocol", revision) for revision in REVISIONS
+    }
+    async with Broker(settings(tmp_path, servers)) as broker:
+        await broker.settled()
+        for name in servers:
+            found = succeeded(await broker.run(script(name, [*results, *odd])))
+            assert found[: len(VALUES)] == VALUES, name
+            assert found[len(VALUES) :] == [{**one, "isError": False} for one in odd], name
+
+
+PARSES: Final = """
+import { raw } from "@codemode/servers/plain";
+import { raw as spec } from "@codemode/servers/spec";
+const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
+const large = (bytes, rest) => `["${"x".repeat(bytes)}", ${rest}]`;
+const texts = [
+  '{"a": 1}', '["\\\\ud83d"]', large(5 << 20, 1), nested(512), large(3e5, nested(511)),
+  nested(513), large(3e5, nested(512)),
+];
+const kind = (value) => Array.isArray(value) ? "array" : typeof value;
+const found = [];
+for (const made of texts) {
+  const text = `"result": ${JSON.stringify({ content: [{ type: "text", text: made }] })}`;
+  const parsed = await raw({ text }).then(kind, (error) => error.message);
+  found.push([parsed, kind(await spec({ text }))]);
+}
+globalThis.__codemode_result__ = found;
+"""
+
+
+async def test_texts_are_parsed_at_every_size_and_depth_or_the_call_throws(tmp_path: Path) -> None:
+    servers = {"plain": plain_server(), "spec": plain_server()}
+    config = settings(tmp_path, servers, schemas={"servers": {"plain": {"unwrap": "json"}}})
+    async with Broker(config) as broker:
+        await broker.settled()
+        parsed, plain = zip(*succeeded(await broker.run(PARSES)), strict=True)
+        assert set(plain) == {"string"}
+        assert parsed[:5] == ("object", *["array"] * 4)
+        assert all("nests deeper than 512 levels" in told for told in parsed[5:])
+        await broker.learnt(30.0)
+        notes = [
+            inspect_tool(broker.catalog, name, broker.output_of, broker.observed_of)["output"]["note"]
+            for name in ("plain.raw", "spec.raw")
+        ]
+    assert all("Observed from 4 results," in note for note in notes), notes
+    # The one of 5 MiB for both; those too deep never were a result where they are parsed.
+    assert ["(1 more" in notes[0], "(3 more" in notes[1]] == [True, True], notes
