@@ -60,11 +60,12 @@ class Hints:
 
     def __init__(self, function: Callable[..., Any], namespace: Mapping[str, Any] | None = None) -> None:
         self._target = annotated_function(function)
-        self._names = {**(namespace or {}), **_closure(self._target)}
+        self.names = {**(namespace or {}), **_closure(self._target)}
+        """What text annotations may name, its own and those of the types that it names."""
         self._raw = _written(self._target)
         self._resolved: dict[str, Any] | None = None
         try:
-            self._resolved = get_type_hints(self._target, localns=self._names, include_extras=True)
+            self._resolved = get_type_hints(self._target, localns=self.names, include_extras=True)
         except Exception:  # noqa: BLE001 - evaluating text can raise anything; each is tried by itself below
             self._resolved = None
 
@@ -80,11 +81,12 @@ class Hints:
         if name not in self._raw:
             return Any
         if self._resolved is not None:
-            return modern(self._resolved[name])
+            return modern(self._resolved[name], self.names)
         holder = types.SimpleNamespace(__annotations__={name: self._raw[name]})
         module = getattr(inspect.unwrap(self._target), "__globals__", {})
         try:
-            return modern(get_type_hints(holder, module, self._names, include_extras=True)[name])
+            found = get_type_hints(holder, module, self.names, include_extras=True)[name]
+            return modern(found, self.names)
         except Exception as error:  # noqa: BLE001 - as above
             raise Unresolved(
                 f"the annotation of {name}, {self._raw[name]!r}, cannot be resolved: {error}"
@@ -112,27 +114,30 @@ def names_content(annotation: Any) -> bool:
     )
 
 
-def modern(annotation: Any) -> Any:
+def modern(annotation: Any, names: dict[str, Any]) -> Any:
     """The annotation with every `typing.TypedDict` in it made anew as one that pydantic takes.
 
-    Recursive and generic ones, and those inside a class, are left; pydantic's refusal says what to do.
+    `names` are what texts in it may name beside the names of their module. Recursive and generic ones, and those inside
+    a class, are left; pydantic's refusal says what to do.
     """
     if PYDANTIC_TAKES_TYPED_DICT:
         return annotation
     try:
-        return _modern(annotation, ())
+        return _modern(annotation, (), names)
     except Exception:  # noqa: BLE001 - its own annotations cannot be resolved; pydantic says so in its way
         return annotation
 
 
-def _modern(annotation: Any, within: tuple[Any, ...]) -> Any:
+def _modern(annotation: Any, within: tuple[Any, ...], names: dict[str, Any]) -> Any:
     if is_typeddict(annotation) and type(annotation).__module__ == "typing":
-        return annotation if annotation in within else _typed_dict(annotation, (*within, annotation))
+        if annotation in within:
+            return annotation
+        return _typed_dict(annotation, (*within, annotation), names)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is None or origin is typing.Literal or not arguments:
         return annotation
     made = tuple(
-        _modern(part, within) if index == 0 or origin is not Annotated else part
+        _modern(part, within, names) if index == 0 or origin is not Annotated else part
         for index, part in enumerate(arguments)
     )
     if all(new is old for new, old in zip(made, arguments, strict=True)):
@@ -146,16 +151,16 @@ def _modern(annotation: Any, within: tuple[Any, ...]) -> Any:
     return cast("Any", origin)[made]
 
 
-def _typed_dict(old: Any, within: tuple[Any, ...]) -> Any:
+def _typed_dict(old: Any, within: tuple[Any, ...], names: dict[str, Any]) -> Any:
     fields: dict[str, Any] = {}
-    for name, hint in get_type_hints(old, include_extras=True).items():
+    for name, hint in get_type_hints(old, localns=names, include_extras=True).items():
         # Text annotations hide `NotRequired` from typing itself when the class is made.
         marker, required = get_origin(hint), name in old.__required_keys__
         while marker in (NotRequired, Required):
             required = marker is Required
             hint = get_args(hint)[0]
             marker = get_origin(hint)
-        made = _modern(hint, within)
+        made = _modern(hint, within, names)
         fields[name] = Required[made] if required else NotRequired[made]
     new: Any = TypedDict(old.__name__, fields)  # pyright: ignore
     new.__doc__ = old.__doc__

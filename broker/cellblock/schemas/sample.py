@@ -20,7 +20,7 @@ MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
 """Largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
 
 MAX_DOCUMENT_DEPTH: Final = 512
-"""Deepest JSON in a text that is parsed, for scripts as for what is learnt; Python's own parser takes some 900 levels."""
+"""Deepest JSON in a text that is parsed, for scripts and for what is learnt; Python's parser takes some 900 levels."""
 
 MAX_KEPT_CHARS: Final = 2_000
 """Characters of a sample that is kept, where that is asked for: it is shown to agents."""

@@ -87,7 +87,8 @@ def read_input(
         flatten: Declare the properties of the only parameter's type as the input's own.
 
     Raises:
-        ConfigError: `explicit` is no schema of an object, or `flatten` does not fit the signature.
+        ConfigError: `explicit` is no schema of an object, `flatten` does not fit the signature, or a type needs a
+            package that is not installed.
     """
     if explicit is not None:
         explicit = _checked(explicit, label, "input_schema")
@@ -98,6 +99,8 @@ def read_input(
             )
     try:
         form = _flat_input(function, hints, label) if flatten else _input(function, hints)
+    except ImportError as error:
+        raise _missing_package(label, error) from None
     except NoSchema as error:
         if flatten:
             raise ConfigError(
@@ -115,16 +118,18 @@ def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None 
     """The output of a function; the arguments are those of `read_input`.
 
     Raises:
-        ConfigError: `explicit` is no JSON Schema.
+        ConfigError: `explicit` is no JSON Schema, or a type needs a package that is not installed.
     """
     schema: dict[str, Any] | None = None
     adapter: TypeAdapter[Any] | None = None
     try:
         annotation = hints.get("return")
         if "return" in hints and not names_content(annotation):
-            adapter = TypeAdapter(annotation)
+            adapter = _adapter(annotation, hints)
             made = output_json_schema(adapter)
             schema = box_schema(made) if _says_something(made) else None
+    except ImportError as error:
+        raise _missing_package(label, error) from None
     except Exception as error:  # noqa: BLE001 - a type's own hooks may raise anything
         adapter = None
         if explicit is None:
@@ -149,7 +154,7 @@ def _input(function: Callable[..., Any], hints: Hints) -> InputForm:
     name = getattr(annotated_function(function), "__name__", "tool")
     typed: Any = TypedDict(f"{name}_input", fields)  # pyright: ignore
     typed.__pydantic_config__ = ConfigDict(extra="forbid")
-    adapter, schema = _adapted(typed)
+    adapter, schema = _adapted(typed, hints)
     properties = cast("dict[str, dict[str, Any]]", schema.setdefault("properties", {}))
     for name, shown in properties.items():
         shown.setdefault("description", f"Parameter {name}")
@@ -163,7 +168,7 @@ def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> Input
     if len(parameters) != 1:
         raise NoSchema(f"it has {len(parameters)} parameters, not one")
     [parameter] = parameters
-    adapter, schema = _adapted(_hint(hints, parameter.name))
+    adapter, schema = _adapted(_hint(hints, parameter.name), hints)
     if schema.get("type") != "object" or "properties" not in schema:
         raise NoSchema(f"{parameter.name} is no class with fields")
     for name, shown in cast("dict[str, dict[str, Any]]", schema["properties"]).items():
@@ -189,12 +194,28 @@ def _hint(hints: Hints, name: str) -> Any:
         raise NoSchema(_first_line(error)) from None
 
 
-def _adapted(annotation: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+def _adapter(annotation: Any, hints: Hints) -> TypeAdapter[Any]:
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    # Types of an enclosing function may name each other; pydantic looks for them in modules only.
+    adapter.rebuild(_types_namespace=hints.names)
+    return adapter
+
+
+def _adapted(annotation: Any, hints: Hints) -> tuple[TypeAdapter[Any], dict[str, Any]]:
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        adapter = _adapter(annotation, hints)
         return adapter, input_json_schema(adapter)
+    except ImportError:
+        raise
     except Exception as error:
         raise NoSchema(_first_line(error)) from error
+
+
+def _missing_package(label: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"{label} has a type that needs a package that is not installed: {_first_line(error)}.",
+        hint="Install it beside Cellblock, or name another type.",
+    )
 
 
 def _show_default(shown: dict[str, Any], default: Any) -> None:

@@ -6,11 +6,13 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_type_hints, overload
+from typing import Any, Final, TypeVar, cast, get_args, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 MARK: Final = "__cellblock_tool__"
+
+_WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +105,29 @@ def mark_of(function: object) -> ToolMark | None:
 
 
 def _namespace(function: object, depth: int) -> Mapping[str, Any] | None:
-    """The names that text annotations of a nested function need and that only its definition can see."""
+    """The names around a nested function that its text annotations say, and those of the types that they name."""
     if "<locals>" not in getattr(function, "__qualname__", ""):
         return None
-    texts: list[str] = []
+    names = sys._getframe(depth).f_locals  # pyright: ignore[reportPrivateUsage]
+    found: dict[str, Any] = {}
+    waiting, seen = [*_annotations(function)], set[int]()
+    while waiting:
+        one = waiting.pop()
+        one = getattr(one, "__forward_arg__", one)
+        if isinstance(one, str):
+            new = {word: names[word] for word in _WORD.findall(one) if word in names and word not in found}
+            found |= new
+            waiting += new.values()
+        elif id(one) not in seen:
+            seen.add(id(one))
+            waiting += get_args(one)
+            for base in one.__mro__ if isinstance(one, type) else ():
+                waiting += _annotations(base)
+    return found or None
+
+
+def _annotations(owner: object) -> list[object]:
     try:
-        texts = [text for text in getattr(function, "__annotations__", {}).values() if isinstance(text, str)]
-        if texts:
-            get_type_hints(function)
-    except NameError:
-        names = sys._getframe(depth).f_locals  # pyright: ignore[reportPrivateUsage]
-        words = set(re.findall(r"\w+", " ".join(texts)))
-        return {name: value for name, value in names.items() if name in words}
-    except Exception:  # noqa: BLE001 - evaluating text can raise anything; the registration says what
-        return None
-    return None
+        return [*cast("dict[str, object]", getattr(owner, "__annotations__", {})).values()]
+    except Exception:  # noqa: BLE001 - of an odd object; the registration says what cannot be resolved
+        return []
