@@ -22,6 +22,9 @@ from cellblock.schemas.learner import Learner
 from cellblock.schemas.observation import Observation
 from cellblock.schemas.overlay import ToolOverlay, load_overlay, overlay_file
 
+MAX_CHANGES: Final = 5
+"""Differences from older results that a note names."""
+
 
 class ToolRefiner:
     """Adds to a tool's catalog entry how scripts get its results, as the configuration has it.
@@ -134,9 +137,10 @@ def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
         return None
     value = join(seen.value, seen.document) if tool.parse_text else seen.value
     has_document = seen.document != NOTHING and not tool.parse_text and not seen.texts
+    declared = "" if tool.output_schema is not None else "; not declared by the server"
     made = ToolOutput(
         source="observed",
-        note=f"{_observed_from(seen)}{'' if tool.output_schema is not None else '; not declared by the server'}.",
+        note=f"{_observed_from(seen)}{declared}.{_faded(seen)}",
         schema=None if value == NOTHING else to_schema(value),
         document=to_schema(seen.document) if has_document else None,
         text=seen.texts,
@@ -175,6 +179,15 @@ def _observed_from(seen: Observation) -> str:
     days = first if first == last else f"{first} to {last}"
     more = f" ({seen.skipped} more were too large to look at)" if seen.skipped else ""
     return f"Observed from {count}, {days}{more}"
+
+
+def _faded(seen: Observation) -> str:
+    changes = seen.fading.ever.changes_to(seen.shape) if seen.fading.faded else []
+    if not changes:
+        return ""
+    more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
+    told = "; ".join(changes[:MAX_CHANGES])
+    return f" Changed by {_day(seen.fading.faded)}; older results had another shape ({told}{more})."
 
 
 def _day(at: float) -> str:

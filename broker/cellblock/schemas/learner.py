@@ -45,6 +45,9 @@ MAX_FITS: Final = 256
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
 """A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
 
+GOLDEN_RATIO: Final = 0.618034
+"""Which of so many results is looked at: in no step with shapes that take turns, all of which must be met."""
+
 LINGER_SECONDS: Final = 0.1
 """From a result to looking at it: the run that it belongs to goes first, and what comes together is read together."""
 
@@ -177,8 +180,10 @@ class Learner:
         pace = self._paces.setdefault((server, tool), Pace())
         if pace.unchanged < self._settings.stable_after:
             return True
+        every = self._settings.sample_every
+        turn, place = divmod(pace.passed, every)
         pace.passed += 1
-        return pace.passed % self._settings.sample_every == 0
+        return place == int(turn * GOLDEN_RATIO % 1 * every)
 
     def _key(self, server: str, tool: ToolDefinition) -> ToolKey:
         held = self._fingerprints.get(id(tool))
@@ -278,7 +283,7 @@ class Learner:
             known=known,
             known_document=known_document,
         )
-        merged = seen if held is None else held.merged(seen)
+        merged = seen.begun() if held is None else held.merged(seen)
         if held is None and len(self._known) >= MAX_TOOLS:
             del self._known[next(iter(self._known))]
         self._known[key] = merged
@@ -295,11 +300,12 @@ class Learner:
         if not steps or (held is not None and held.samples and held.shape != merged.shape):
             steps.append(seen)
         else:
-            steps[-1] = steps[-1].merged(seen)
+            steps[-1] = steps[-1].together(seen)
         pace = self._paces.setdefault((offer.server, offer.tool.tool_name), Pace())
         if held is not None and held.shape == merged.shape:
-            # One that was not looked at has confirmed nothing.
-            pace.unchanged += seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE)
+            # One that was not looked at has confirmed nothing; and while something may fade, all count.
+            if not merged.fading.news:
+                pace.unchanged += seen.samples * (1 + len(offer.body) // BYTES_OF_ONE_SAMPLE)
             return
         pace.unchanged = 0
         self._revision += 1
@@ -309,11 +315,13 @@ class Learner:
             logger.info(text, offer.server, name, merged.version, changed)
 
     def _fitting(self, key: ToolKey, held: Observation) -> tuple[Fits, Fits]:
+        # Of this window, and not of all that is known: what shows nothing else must not keep that from fading.
+        recent = held.fading.recent
         made = self._fits.get(key)
-        if made is None or made[0].shape != held.value or made[1].shape != held.document:
+        if made is None or made[0].shape != recent.value or made[1].shape != recent.document:
             if len(self._fits) >= MAX_FITS:
                 self._fits.clear()
-            made = self._fits[key] = (Fits(held.value), Fits(held.document))
+            made = self._fits[key] = (Fits(recent.value), Fits(recent.document))
         return made
 
     def _write(self) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
-from cellblock.schemas.infer import NOTHING, Shape, bounded, changes, join
+from cellblock.schemas.fading import NOT_FADING, Fading, Forms
+from cellblock.schemas.infer import NOTHING, Shape
 
 Kind = Literal["value", "json", "text", "result"]
 """What a script got: structured content or a Python value; a text that is a JSON object or array; another text; the
@@ -28,12 +29,12 @@ class ToolKey:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one or many results of a tool looked like.
+    """What one or many results of a tool looked like; the first four as in `fading.Forms`.
 
     Attributes:
         value: Shape of the structured results.
-        document: Shape of the JSON in results that were one text block with a JSON object or array.
-        texts: Whether another text was ever the result.
+        document: Shape of the JSON in texts.
+        texts: Whether another text was the result.
         results: Whether a whole MCP result was.
         samples: Results looked at.
         skipped: Results that were too large or too deep to look at.
@@ -43,6 +44,7 @@ class Observation:
         disagreements: Results that do not fit the declared schema.
         disagreement: How the newest of them does not fit; it quotes no value.
         sample: The newest small result, where keeping samples was asked for.
+        fading: What is about to fade of it, and what has.
     """
 
     value: Shape = NOTHING
@@ -57,48 +59,56 @@ class Observation:
     disagreements: int = 0
     disagreement: str = ""
     sample: str | None = None
+    fading: Fading = NOT_FADING
 
     @property
-    def shape(self) -> tuple[Shape, Shape, bool, bool]:
+    def shape(self) -> Forms:
         """All that makes a version."""
-        return (self.value, self.document, self.texts, self.results)
+        return Forms(self.value, self.document, self.texts, self.results)
 
     @property
     def confirms(self) -> bool:
         """Whether its results only showed what was known before, so that it says nothing by itself."""
-        return self.samples > 0 and self.shape == (NOTHING, NOTHING, False, False)
+        return self.samples > 0 and self.shape == Forms()
+
+    def together(self, newer: Observation) -> Observation:
+        """Both as one, of results that come after each other and have not been merged with what is known."""
+        return self._counted(newer)._formed(self.shape.joined(newer.shape))
+
+    def begun(self) -> Observation:
+        """The first that is known of a tool."""
+        return replace(self, fading=Fading(self.shape, float(self.samples), self.last_seen))
 
     def merged(self, newer: Observation) -> Observation:
-        """Both together. Versions count the changes that were seen here; they differ only by then."""
-        if not self.samples and not self.skipped:
-            return newer
-        value, document = bounded(join(self.value, newer.value)), bounded(join(self.document, newer.document))
-        made = replace(
+        """What is known after newer results: old shapes fade. Versions count its changes."""
+        if not self.samples:
+            return self.together(newer).begun()
+        if not newer.samples:
+            return self.together(newer)
+        forms, fading = self.fading.after(self.shape, newer.shape, newer.samples, newer.last_seen)
+        made = replace(self._counted(newer)._formed(forms), fading=fading)
+        return replace(made, version=self.version + 1) if forms != self.shape else made
+
+    def changes_to(self, newer: Observation) -> list[str]:
+        """What is different in a newer one, a sentence for each place."""
+        return self.shape.changes_to(newer.shape)
+
+    def _formed(self, forms: Forms) -> Observation:
+        return replace(
+            self, value=forms.value, document=forms.document, texts=forms.texts, results=forms.results
+        )
+
+    def _counted(self, newer: Observation) -> Observation:
+        return replace(
             self,
-            value=value,
-            document=document,
-            texts=self.texts or newer.texts,
-            results=self.results or newer.results,
             samples=self.samples + newer.samples,
             skipped=self.skipped + newer.skipped,
-            first_seen=min(self.first_seen, newer.first_seen),
+            first_seen=min(self.first_seen or newer.first_seen, newer.first_seen),
             last_seen=max(self.last_seen, newer.last_seen),
             disagreements=self.disagreements + newer.disagreements,
             disagreement=newer.disagreement or self.disagreement,
             sample=newer.sample if newer.sample is not None else self.sample,
         )
-        changed = made.shape != self.shape and self.samples and not self.confirms
-        return replace(made, version=self.version + 1) if changed else made
-
-    def changes_to(self, newer: Observation) -> list[str]:
-        """What is different in a newer one, a sentence for each place."""
-        found = changes(self.value, newer.value)
-        found += [f"JSON text {sentence}" for sentence in changes(self.document, newer.document)]
-        if newer.texts and not self.texts:
-            found.append("a text that is no JSON")
-        if newer.results and not self.results:
-            found.append("a whole MCP result")
-        return found
 
 
 def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:

@@ -7,7 +7,6 @@ Several brokers can use one file; each write merges with what the others have wr
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sqlite3
@@ -18,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cellblock.schemas.infer import Shape, decode_shape, encode_shape
+from cellblock.schemas.fading import NOT_FADING
 from cellblock.schemas.observation import Observation, ToolKey
+from cellblock.schemas.record import decoded, encoded
 from cellblock.state_dir import DATABASE, DATABASE_ENDINGS
 from cellblock_worker.folders import FILE, Folder
 
@@ -165,7 +165,7 @@ class Store:
                 held = self._get(key)
                 if held is None and newer.confirms:
                     continue
-                merged[key] = newer if held is None else held.merged(newer)
+                merged[key] = newer.begun() if held is None else held.merged(newer)
                 if held is not None and merged[key].version != held.version:
                     self._keep_version(key, held)
                 self._put(key, merged[key])
@@ -187,7 +187,7 @@ class Store:
         found: list[tuple[int, float, Observation]] = []
         for version, until, body in rows:
             with contextlib.suppress(ValueError, RecursionError):
-                found.append((version, until, _decoded(body)))
+                found.append((version, until, decoded(body)))
         return found
 
     def clear(self, server: str | None = None, tool: str | None = None) -> int:
@@ -268,14 +268,14 @@ class Store:
     def _put(self, key: ToolKey, seen: Observation) -> None:
         self._connection.execute(
             f"INSERT OR REPLACE INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_parameters(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, _encoded(seen)),
+            (*_parameters(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
         )
 
     def _keep_version(self, key: ToolKey, held: Observation) -> None:
         self._connection.execute(
             "INSERT OR REPLACE INTO versions (server, tool, fingerprint, version, until, body) "
             "VALUES (?, ?, ?, ?, ?, ?)",
-            (*_parameters(key), held.version, time.time(), _encoded(held)),
+            (*_parameters(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
         )
         self._connection.execute(
             f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
@@ -356,44 +356,10 @@ def _key(row: tuple[Any, ...]) -> ToolKey:
     return ToolKey(row[0], row[1], row[2])
 
 
-def _encoded(seen: Observation) -> str:
-    body: dict[str, Any] = {
-        "value": encode_shape(seen.value),
-        "json": encode_shape(seen.document),
-        "texts": seen.texts,
-        "results": seen.results,
-        "skipped": seen.skipped,
-        "disagreements": seen.disagreements,
-        "disagreement": seen.disagreement,
-    }
-    if seen.sample is not None:
-        body["sample"] = seen.sample
-    return json.dumps(body, separators=(",", ":"))
-
-
-def _decoded(body: str) -> Observation:
-    raw: object = json.loads(body)
-    if not isinstance(raw, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one exception for whatever is wrong with stored data
-    data = cast("dict[str, Any]", raw)
-    shapes: list[Shape] = [decode_shape(data.get(name, {})) for name in ("value", "json")]
-    sample = data.get("sample")
-    return Observation(
-        value=shapes[0],
-        document=shapes[1],
-        texts=bool(data.get("texts")),
-        results=bool(data.get("results")),
-        skipped=int(data.get("skipped", 0)),
-        disagreements=int(data.get("disagreements", 0)),
-        disagreement=str(data.get("disagreement", "")),
-        sample=sample if isinstance(sample, str) else None,
-    )
-
-
 def _of_row(row: tuple[Any, ...]) -> Observation | None:
     """The observation in a row; None when the row holds something else, and what it was is then learnt anew."""
     try:
-        made = _decoded(row[7])
+        made = decoded(row[7])
         return replace(made, version=row[3], samples=row[4], first_seen=row[5], last_seen=row[6])
     except (ValueError, TypeError, RecursionError) as error:
         logger.warning("an observed schema of %s cannot be read and is forgotten: %s", row[0], error)

@@ -1,7 +1,8 @@
 """What values looked like: shapes of JSON values, merged over samples, and shown as JSON Schema 2020-12.
 
 The rule of the house: every value that a shape was made from fits the schema made from the shape, and all that it was
-merged into. What is not kept (a name, a depth, the values past a budget) leaves the schema wider, never wrong.
+merged into. What is not kept (a name, a depth, the values past a budget) leaves the schema wider, never wrong. Only
+`refreshed` takes something away: what newer samples do not show.
 No value is kept; only names of properties, kinds, formats, and the short tags that tell the members of a union apart.
 """
 
@@ -11,6 +12,7 @@ from cellblock.schemas.infer.changes import changes
 from cellblock.schemas.infer.codec import decode_shape, encode_shape
 from cellblock.schemas.infer.merge import bounded, join
 from cellblock.schemas.infer.observe import shape_of
+from cellblock.schemas.infer.refresh import refreshed
 from cellblock.schemas.infer.render import to_schema
 from cellblock.schemas.infer.shape import ANYTHING, NOTHING, Shape
 
@@ -23,6 +25,7 @@ __all__ = [
     "decode_shape",
     "encode_shape",
     "join",
+    "refreshed",
     "shape_of",
     "to_schema",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from cellblock.catalog.model import ToolEntry
 from cellblock.config import SchemaSettings
 from cellblock.schemas import learner as module
 from cellblock.schemas import turns
-from cellblock.schemas.infer import NOTHING, to_schema
-from cellblock.schemas.learner import Learner
+from cellblock.schemas.fading import Forms
+from cellblock.schemas.infer import NOTHING, shape_of, to_schema
+from cellblock.schemas.learner import FITS_FROM_BYTES, Learner
 from cellblock.schemas.observation import Kind, Observation
 from cellblock.schemas.sample import (
     MAX_DOCUMENT_DEPTH,
@@ -109,8 +110,45 @@ async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
                 made.offer("files", TOOL, "value", b'{"id": "x"}')
                 await made.learnt(BOUND)
         changed = await seen(made, {"id": "x"})
-    assert (changed.version, changed.samples) == (2, 7), "after a change every result is looked at again"
+    assert (changed.version, changed.samples) == (2, 10), "after a change every result is looked at again"
     assert "/id: was integer, is string or integer" in caplog.text
+
+
+async def offered(made: Learner, values: Iterable[Any]) -> Observation:
+    for number, value in enumerate(values):
+        made.offer("files", TOOL, "value", json.dumps(value).encode())
+        if number % 20 == 19:
+            await made.looked(BOUND)
+    await made.learnt(BOUND)
+    found = made.known("files", TOOL)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("pad", [0, FITS_FROM_BYTES], ids=["read", "asked whether it fits"])
+async def test_old_shapes_fade_and_the_type_outlives_the_process(tmp_path: Path, pad: int) -> None:
+    path = tmp_path / "s.sqlite3"
+    older, newer = {"title": "x" * pad}, {"name": "x" * pad, "id": 1}
+    async with learning(path) as made:
+        await offered(made, [older, *[newer] * 49])
+        before = made.revision
+        found = await offered(made, [newer] * 377)
+        assert made.revision > before, "who has asked for the type asks again"
+        assert found.value == shape_of([newer]) and found.version == 3
+        assert found.fading.ever == Forms(shape_of([older, newer]))
+    async with learning(path) as made:
+        assert made.known("files", TOOL) == found
+    store = Store(path)
+    assert [version for version, _, _ in store.versions("files", "read")] == [1, 2]
+    store.close()
+
+
+@pytest.mark.parametrize("turns", [[{"title": 1}, {"name": 1}], [*[{"title": 1}] * 7, {"name": 1}]])
+async def test_shapes_that_take_turns_do_not_fade_while_few_are_looked_at(turns: list[Any]) -> None:
+    async with learning(None, stable_after=4, sample_every=4) as made:
+        found = await offered(made, turns * (3_200 // len(turns)))
+    assert (found.version, found.value) == (2, shape_of(turns))
+    assert found.samples < 3_200
 
 
 async def test_results_that_were_not_looked_at_make_nothing_stable() -> None:

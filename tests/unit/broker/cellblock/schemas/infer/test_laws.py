@@ -17,6 +17,7 @@ from cellblock.schemas.infer import (
     decode_shape,
     encode_shape,
     join,
+    refreshed,
     shape_of,
     to_schema,
 )
@@ -106,6 +107,19 @@ def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
     assert changes(shape, shape) == []
     wider = join(shape, shape_of([{"new_one": [1]}]))
     assert bool(changes(shape, wider)) == (shape != wider)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SAMPLES, SAMPLES)
+def test_what_is_refreshed_lies_between_all_and_the_newer(old: list[Any], newer: list[Any]) -> None:
+    recent = shape_of(newer)
+    known = join(shape_of(old), recent)
+    left = refreshed(known, recent)
+    assert join(left, recent) == left and join(known, left) == known
+    assert refreshed(known, known) == known == refreshed(known, NOTHING)
+    assert refreshed(left, recent) == left
+    validator = jsonschema_rs.validator_for(to_schema(left))
+    assert all(validator.is_valid(sample) for sample in filter(well_formed, newer))
 
 
 @settings(max_examples=150, deadline=None)
