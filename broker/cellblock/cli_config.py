@@ -41,12 +41,15 @@ def check(parsed: argparse.Namespace) -> bool:
         ConfigError: No file is named, or it cannot be read.
     """
     from cellblock.config_check import check_config
+    from cellblock.overlay_faults import overlay_faults
     from cellblock.terminal import Painter
 
     file = parsed.config or default_file()
     if parsed.config is None and not default_file().exists():
         raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
     checked = check_config(file)
+    if checked.settings is not None:
+        checked.overlays = overlay_faults(checked.settings.with_state_dir(parsed.state_dir))
     if parsed.json:
         write_data(json_text(checked.as_json()) + "\n")
     else:
@@ -65,6 +68,9 @@ def _as_text(checked: Checked, paint: Painter) -> str:
         kind = paint(problem.severity, "bold", "red" if problem.severity == "error" else "yellow")
         place = f"{problem.place}: " if problem.path else ""
         lines.append(f"{paint(where, 'bold')}: {kind}: {place}{problem.message}. {problem.hint}")
+    for fault in checked.overlays:
+        kind = paint(fault.severity, "bold", "red" if fault.severity == "error" else "yellow")
+        lines.append(f"{paint(fault.where, 'bold')}: {kind}: {fault.said}")
     if checked.ok:
         names = ", ".join(f"{name} ({kind})" for name, kind in checked.servers.items()) or "none"
         lines.append(f"{checked.file}: {paint('fine', 'green')}. Servers: {names}")

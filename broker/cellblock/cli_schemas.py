@@ -139,6 +139,7 @@ def _open(settings: Settings) -> Store:
 
 
 def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
+    from cellblock.overlay_faults import overlay_faults
     from cellblock.schemas.store import StoreError
 
     store = _open(settings)
@@ -153,11 +154,17 @@ def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
         raise ConfigError(f"The store cannot be read: {error}.", hint="Try again.") from None
     finally:
         store.close()
-    if not newest:
+    faults = [
+        fault
+        for fault in overlay_faults(settings)
+        if fault.server == parsed.server and fault.tool in (parsed.tool, None)
+    ]
+    if not newest and not faults:
         raise ConfigError(
             f"Nothing was observed of {parsed.server}.{parsed.tool}.", hint="Use its name in MCP."
         )
-    steps = [*older, (newest[0].version, 0.0, max(newest, key=lambda seen: seen.last_seen))]
+    latest = [(newest[0].version, 0.0, max(newest, key=lambda seen: seen.last_seen))] if newest else []
+    steps = [*older, *latest]
     lines: list[str] = []
     changes: list[dict[str, Any]] = []
     for (version, until, before), (_, _, after) in pairwise(steps):
@@ -167,8 +174,9 @@ def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
         lines += [f"  {sentence}" for sentence in sentences]
         changes.append({"after": version, "at": at, "changes": list(sentences)})
     if parsed.json:
-        return json_text(changes) + "\n"
-    return "\n".join(lines or ["It has not changed."]) + "\n"
+        return json_text([*changes, *(fault.as_json() for fault in faults)]) + "\n"
+    told = [f"{fault.where}: {fault.severity}: {fault.said}" for fault in faults]
+    return "\n".join([*(lines or ["It has not changed."]), *told]) + "\n"
 
 
 def _clear(parsed: argparse.Namespace, settings: Settings) -> str:

@@ -11,23 +11,26 @@ from cellblock.config import SERVER_KEYS, ServerConfig, Settings, parse_source, 
 from cellblock.config_file.entry_keys import entry_problems
 from cellblock.config_file.formats import SECTION_KEY, SERVERS_KEY, Normal
 from cellblock.config_file.problems import ConfigProblems, Problem, Source
+from cellblock.overlay_faults import OverlayFault
 from cellblock.policy.faults import faults
 
 
 @dataclass(slots=True)
 class Checked:
-    """What was found. `servers` says of each how it is reached, in one word."""
+    """What was found. `servers` says of each how it is reached, in one word; `overlays` is of the
+    overlay files, for who looks at them too."""
 
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
+    overlays: list[OverlayFault] = field(default_factory=list[OverlayFault])
     settings: Settings | None = None
     """Of a file without errors."""
 
     @property
     def errors(self) -> int:
         """Problems that keep the file from being used."""
-        return sum(problem.severity == "error" for problem in self.problems)
+        return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
 
     @property
     def ok(self) -> bool:
@@ -51,7 +54,7 @@ class Checked:
         return {
             "file": self.file,
             "ok": self.ok,
-            "problems": [problem.as_json() for problem in self.problems],
+            "problems": [problem.as_json() for problem in [*self.problems, *self.overlays]],
             "servers": self.servers,
         }
 

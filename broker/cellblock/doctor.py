@@ -16,6 +16,7 @@ from cellblock.checkups import deno_trouble, fix_of, isolation_fix, low_disk, st
 from cellblock.checkups_daemon import certificate_state, daemon_state, token_trouble
 from cellblock.daemon import Broker
 from cellblock.errors import ConfigError, HostUnavailable
+from cellblock.overlay_faults import overlay_faults
 from cellblock.state_dir import LOGS, check_state_dir
 from cellblock.terminal import Painter
 from cellblock.typecheck import compiler
@@ -166,6 +167,7 @@ async def examine(
                 log = upstream_log(settings.state_dir / LOGS, name)
                 fix = fix_of(enabled.get(name), reason, log)
                 report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
+            report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
             response = await broker.run(PROBE)
             if response.result != PROBE_RESULT:
                 found = response.diagnostics[0].message if response.diagnostics else "a wrong result"

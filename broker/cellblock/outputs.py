@@ -19,7 +19,7 @@ from cellblock.errors import ConfigError
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.infer import NOTHING, join, to_schema
 from cellblock.schemas.learner import Learner
-from cellblock.schemas.observation import Observation
+from cellblock.schemas.observation import Observation, fingerprint
 from cellblock.schemas.overlay import ToolOverlay, load_overlay, overlay_file
 
 MAX_CHANGES: Final = 5
@@ -153,13 +153,25 @@ def _compared(stated: ToolOutput, seen: Observation) -> ToolOutput:
     if not seen.samples:
         return stated
     counted = _counted(stated, seen)
+    if stated.source == "given" and (misfits := misfits_of(seen, stated)):
+        counted = replace(counted, disagreement=misfits, note=f"{stated.note} {misfits}.")
     if not seen.disagreements:
         return counted
     count = f"{seen.disagreements} of {seen.samples} results"
     # Also where types come from the user: the server's own schema is shown beside it.
     by = "is declared" if stated.source == "declared" else "the server declares"
     disagreement = f"{count} did not fit what {by}; the newest: {seen.disagreement}"
-    return replace(counted, disagreement=disagreement, note=f"{stated.note} {disagreement}.")
+    both = disagreement if counted.disagreement is None else f"{counted.disagreement}. {disagreement}"
+    return replace(counted, disagreement=both, note=f"{stated.note} {both}.")
+
+
+def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
+    """How results did not fit what is given, as a sentence without a full stop; None when all did."""
+    schema = stated.schema if stated.document is None else stated.document
+    fit = seen.given
+    if not fit.misfits or fit.of not in (fingerprint(schema, json_text) for json_text in (False, True)):
+        return None
+    return f"{fit.misfits} of {fit.checked} results did not fit what is given; the newest: {fit.newest}"
 
 
 def _counted(made: ToolOutput, seen: Observation) -> ToolOutput:

@@ -12,6 +12,84 @@ import pytest
 from cellblock.cli import main
 from support import plain_server, write_config
 
+OVERLAY = """\
+[tools.echo]
+output = '{"type": "object"}'
+examples = '''
+[
+  {"input": {"id": 1}},
+  {"input": 7}
+]
+'''
+
+[tools.ecko]
+class = "read"
+
+[tools.give]
+json_text = true
+output = '{"type": "array"}'
+"""
+
+
+def test_what_an_overlay_says_that_is_not_so_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(write_config(tmp_path, {"plain": plain_server()}))
+    state = tmp_path / "state"
+    folder = state / "overlays"
+
+    def cellblock(*arguments: str, code: int = 0) -> str:
+        found = main([*arguments, "--config", config, "--state-dir", str(state)])
+        out, err = capsys.readouterr()
+        assert found == code, out + err
+        return out
+
+    folder.mkdir(parents=True, mode=0o700)
+    state.chmod(0o700)
+    file = folder / "plain.toml"
+    file.write_text(OVERLAY, "utf-8")
+    (folder / "plane.toml").write_text("", "utf-8")
+    assert "ecko" not in cellblock("config", "check"), "no server was ever connected: nothing is known"
+    script = tmp_path / "script.js"
+    calls = "await echo({ id: 1 }); await echo({ id: 2 }); await give({ id: 1 });"
+    script.write_text(f'import {{ echo, give }} from "@codemode/servers/plain"; {calls}', "utf-8")
+    cellblock("run", str(script))
+    of_echo = [
+        f"{file}:6:13: warning: example 2 does not fit the input of echo: The input must be object, but is integer 7. "
+        "Correct the example.",
+        f"{file}:2:1: warning: 2 of 2 results of echo did not fit the output that is given; the newest: at the root: "
+        "given object. Correct output, or take it out.",
+    ]
+    faults = [
+        *of_echo,
+        f"{file}:10:1: warning: plain has no tool ecko. Did you mean echo?",
+        f"{file}:15:1: warning: 1 of 1 results of give did not fit the output that is given; the newest: the result is "
+        "no JSON text. Correct output, or take it out.",
+        f"{folder / 'plane.toml'}:1:1: warning: no server of this configuration has the name plane. "
+        "Did you mean plain.toml?",
+    ]
+    told = cellblock("config", "check").splitlines()
+    assert told[:-1] == faults
+    problems = json.loads(cellblock("config", "check", "--json"))["problems"]
+    assert [(one["line"], one["column"], one["path"]) for one in problems][:3] == [
+        (6, 13, "tools.echo"),
+        (2, 1, "tools.echo"),
+        (10, 1, "tools.ecko"),
+    ]
+    assert cellblock("schemas", "diff", "plain", "echo").splitlines() == ["It has not changed.", *of_echo]
+    assert "Did you mean echo?" in cellblock("schemas", "diff", "plain", "ecko")
+    report = json.loads(cellblock("doctor", "--json"))
+    plain = [warning.replace(": warning", "", 1) for warning in faults]
+    assert [warning for warning in report["warnings"] if ".toml" in warning] == plain
+    assert (
+        "2 of 2 results did not fit what is given"
+        in json.loads(cellblock("inspect", "plain.echo"))["output"]["note"]
+    )
+    file.write_text(OVERLAY.replace('{"type": "object"}', '{"type": "string"}'), "utf-8")
+    assert "results of echo" not in cellblock("config", "check"), "counted anew for another schema"
+    file.write_text("[tools.echo]\n clas = 1\n", "utf-8")
+    assert f"{file}:2:2: error: unknown key 'clas'" in cellblock("config", "check", code=1)
+
 
 def test_overlay_and_store_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = str(write_config(tmp_path, {"plain": plain_server()}))

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -16,9 +16,9 @@ from cellblock.apart.pool import WALL_SECONDS, Apart
 from cellblock.apart.worker import Task
 from cellblock.errors import CellblockError
 from cellblock.schemas.infer import decode_shape, encode_shape
-from cellblock.schemas.observation import Observation
+from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, Observation
 from cellblock.schemas.offers import Offer
-from cellblock.schemas.sample import MAX_SAMPLE_BYTES, observe
+from cellblock.schemas.sample import MAX_SAMPLE_BYTES, UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.heavy import key_of
 
@@ -50,10 +50,10 @@ class LargeLooks:
         skipped = Observation(skipped=1, first_seen=now, last_seen=now)
         if len(offer.body) > MAX_SAMPLE_BYTES:
             return skipped
-        told = {"kind": offer.kind, "now": now}
-        work = self._apart.do(
-            LOOK, told, offer.body, to_json(offer.tool.output_schema), key=key_of(offer.server)
-        )
+        given = offer.tool.given
+        told = {"kind": offer.kind, "now": now, "json_text": given is not None and given.json_text}
+        schemas = (offer.tool.output_schema, None if given is None else given.output_schema)
+        work = self._apart.do(LOOK, told, offer.body, *map(to_json, schemas), key=key_of(offer.server))
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # The loop is closed.
@@ -62,19 +62,26 @@ class LargeLooks:
         try:
             seen = future.result(BOUND_SECONDS).told
             value, document = decode_shape(seen.pop("value")), decode_shape(seen.pop("document"))
-            return replace(skipped, value=value, document=document, **seen)
+            fit = GivenCheck(*seen.pop("given"))
+            return replace(skipped, value=value, document=document, given=fit, **seen)
         except (CellblockError, OSError, CancelledError, TimeoutError, ValueError):
             future.cancel()
             return skipped
 
 
-def look(told: dict[str, Any], body: bytes, declared: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+def look(
+    told: dict[str, Any], body: bytes, declared: bytes, given: bytes
+) -> tuple[dict[str, Any], Sequence[bytes]]:
     """The work of `LOOK`."""
     schema = from_json(declared)
     validator = None
     if schema is not None and told["kind"] == "value":
         validator = InputValidator(schema, subject="a result")
     seen = observe(told["kind"], body, told["now"], declared=schema, validator=validator)
+    output, fit = from_json(given), NOT_GIVEN
+    if output is not None and seen.samples:
+        held = InputValidator(output, subject="a result")
+        fit = check_given(told["kind"], body, UNREAD, output, held, json_text=told["json_text"])
     return {
         "value": encode_shape(seen.value),
         "document": encode_shape(seen.document),
@@ -84,4 +91,5 @@ def look(told: dict[str, Any], body: bytes, declared: bytes) -> tuple[dict[str, 
         "skipped": seen.skipped,
         "disagreements": seen.disagreements,
         "disagreement": seen.disagreement,
+        "given": astuple(fit),
     }, []

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from cellblock.schemas.cache import ValidatorCache
 from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
 from cellblock.schemas.offers import LooksApart, Offer, Pace, ToolDefinition
-from cellblock.schemas.sample import UNREAD, observe
+from cellblock.schemas.sample import UNREAD, check_given, observe
 from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
 from cellblock.schemas.turns import Turns
 
@@ -283,6 +284,14 @@ class Learner:
             known=known,
             known_document=known_document,
         )
+        given = offer.tool.given
+        if given is not None and given.output_schema is not None and seen.samples and not seen.given.of:
+            label = f"{offer.server}.{offer.tool.tool_name} (given output)"
+            validator = self._validators.get(given.output_schema, label=label).validator
+            fit = check_given(
+                offer.kind, offer.body, offer.value, given.output_schema, validator, json_text=given.json_text
+            )
+            seen = replace(seen, given=fit)
         merged = seen.begun() if held is None else held.merged(seen)
         if held is None and len(self._known) >= MAX_TOOLS:
             del self._known[next(iter(self._known))]

@@ -28,6 +28,34 @@ class ToolKey:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenCheck:
+    """How results fit the output schema that the user gives.
+
+    Attributes:
+        of: The fingerprint of that schema; empty without one.
+        checked: Results that were held against it.
+        misfits: Those that did not fit.
+        newest: How the newest of them did not; it quotes no value.
+    """
+
+    of: str = ""
+    checked: int = 0
+    misfits: int = 0
+    newest: str = ""
+
+    def merged(self, newer: GivenCheck) -> GivenCheck:
+        """Both together; of another schema the newer alone."""
+        if not newer.of or newer.of != self.of:
+            return newer if newer.of else self
+        return GivenCheck(
+            self.of, self.checked + newer.checked, self.misfits + newer.misfits, newer.newest or self.newest
+        )
+
+
+NOT_GIVEN: Final = GivenCheck()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one or many results of a tool looked like; the first four as in `fading.Forms`.
 
@@ -44,6 +72,7 @@ class Observation:
         disagreements: Results that do not fit the declared schema.
         disagreement: How the newest of them does not fit; it quotes no value.
         sample: The newest small result, where keeping samples was asked for.
+        given: How results fit what the user gives.
         fading: What is about to fade of it, and what has.
     """
 
@@ -59,6 +88,7 @@ class Observation:
     disagreements: int = 0
     disagreement: str = ""
     sample: str | None = None
+    given: GivenCheck = NOT_GIVEN
     fading: Fading = NOT_FADING
 
     @property
@@ -108,6 +138,7 @@ class Observation:
             disagreements=self.disagreements + newer.disagreements,
             disagreement=newer.disagreement or self.disagreement,
             sample=newer.sample if newer.sample is not None else self.sample,
+            given=self.given.merged(newer.given),
         )
 
 

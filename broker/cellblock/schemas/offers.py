@@ -27,6 +27,25 @@ class ToolDefinition(Protocol):
         """As declared."""
         ...
 
+    @property
+    def given(self) -> GivenOutput | None:
+        """What the user says of it."""
+        ...
+
+
+class GivenOutput(Protocol):
+    """What the learner needs of what the user says of a tool; `catalog.model.Given` has it."""
+
+    @property
+    def output_schema(self) -> Any:
+        """Of what a script gets, or None."""
+        ...
+
+    @property
+    def json_text(self) -> bool:
+        """Whether it is of the JSON in a text that a script gets."""
+        ...
+
 
 @dataclass(slots=True)
 class Pace:

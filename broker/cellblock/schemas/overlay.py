@@ -59,7 +59,12 @@ def overlay_file(folder: Path, server: str) -> Path:
 
 
 def load_overlay(file: Path) -> dict[str, ToolOverlay]:
-    """The overlays of a server's tools, by their MCP names; none when there is no file.
+    """The overlays of a server's tools, by their MCP names; none when there is no file. Raises as `read_overlay`."""
+    return read_overlay(file).tools
+
+
+def read_overlay(file: Path) -> OverlayFile:
+    """The overlays in a file, and where each stands.
 
     Raises:
         ConfigError: The file cannot be used; the message names line and column.
@@ -70,7 +75,7 @@ def load_overlay(file: Path) -> dict[str, ToolOverlay]:
             raise ConfigError(f"The overlay {file} is no file.", hint="Move it away.")
         raw = file.read_bytes()
     except FileNotFoundError:
-        return {}
+        raw = b""
     except OSError as error:
         raise ConfigError(
             f"Cannot read the overlay {file}: {error}.", hint="Check its permissions."
@@ -84,15 +89,32 @@ def load_overlay(file: Path) -> dict[str, ToolOverlay]:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: {error}.", hint="Correct the file at that position.") from None
-    return _Reader(file, text).tools(data)
+    return OverlayFile(file, text, data)
 
 
-class _Reader:
-    def __init__(self, file: Path, text: str) -> None:
+class OverlayFile:
+    """One file, read.
+
+    Attributes:
+        tools: The overlays of the server's tools, by their MCP names.
+    """
+
+    def __init__(self, file: Path, text: str, data: Mapping[str, Any]) -> None:
         self._file = file
         self._lines = text.splitlines()
+        self._data = data
+        self.tools = self._tools(data)
 
-    def tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
+    def place(self, tool: str, key: str | None = None, path: Sequence[str | int] = ()) -> tuple[int, int]:
+        """Line and column, from 1, of a tool's table, of a key in it, or of a part of its JSON text."""
+        if key is None:
+            # No key has this name, so it is where the search begins.
+            return self._find(tool, "\0")
+        place = self._find(tool, key)
+        text: str = self._data["tools"][tool][key]
+        return self._inside(place, text, offset_of(text, path)) if path else place
+
+    def _tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
         for key in data:
             if key != "tools":
                 raise self._error(

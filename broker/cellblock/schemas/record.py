@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from cellblock.schemas.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
 from cellblock.schemas.infer import decode_shape, encode_shape
-from cellblock.schemas.observation import Observation
+from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, Observation
 
 
 def encoded(seen: Observation) -> str:
@@ -22,6 +22,8 @@ def encoded(seen: Observation) -> str:
         "disagreements": seen.disagreements,
         "disagreement": seen.disagreement,
     }
+    if seen.given.of:
+        body["given"] = [seen.given.of, seen.given.checked, seen.given.misfits, seen.given.newest]
     if seen.sample is not None:
         body["sample"] = seen.sample
     fading = seen.fading
@@ -57,6 +59,7 @@ def decoded(body: str) -> Observation:
         disagreements=int(data.get("disagreements", 0)),
         disagreement=str(data.get("disagreement", "")),
         sample=sample if isinstance(sample, str) else None,
+        given=_given(data.get("given")),
         fading=_fading(_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
     )
 
@@ -86,6 +89,13 @@ def _fading(data: dict[str, Any], known: Forms) -> Fading:
         ever=_formed(_object(data.get("ever", {}))),
         faded=_number(data.get("faded")),
     )
+
+
+def _given(data: object) -> GivenCheck:
+    if data is None:
+        return NOT_GIVEN
+    of, checked, misfits, newest = cast("list[Any]", data)
+    return GivenCheck(str(of), int(checked), int(misfits), str(newest))
 
 
 def _number(value: object) -> float:

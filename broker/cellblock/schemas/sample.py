@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from cellblock.schemas.infer import NOTHING, Shape, shape_of
 from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.infer.shape import NAME
-from cellblock.schemas.observation import MAX_DISAGREEMENT_CHARS, Kind, Observation
+from cellblock.schemas.observation import MAX_DISAGREEMENT_CHARS, GivenCheck, Kind, Observation, fingerprint
 from cellblock.schemas.validation import InputValidator
 
 MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
@@ -144,12 +144,43 @@ def _missing(declared: Any) -> dict[str, Any]:
     return {"disagreements": 1, "disagreement": "the result has no structured content"}
 
 
+def check_given(
+    kind: Kind, body: bytes, value: Any, schema: Any, validator: InputValidator, *, json_text: bool
+) -> GivenCheck:
+    """Holds one result against the output schema that the user gives.
+
+    Args:
+        kind: What the script got.
+        body: The JSON that it got.
+        value: What `body` was made from, or `UNREAD`.
+        schema: What is given.
+        validator: The validator of `schema`.
+        json_text: Whether it is of the JSON in a text, where a script gets a text.
+    """
+    of = fingerprint(schema, json_text)
+    try:
+        plain = from_json(body) if value is UNREAD else value
+        if json_text and kind != "json":
+            plain = parse_document(plain) if kind == "text" else None
+            if plain is None:
+                return GivenCheck(of, 1, 1, "the result is no JSON text")
+    except ValueError:
+        return GivenCheck(of)
+    said = _said(plain, validator, "given")
+    return GivenCheck(of, 1, int(bool(said)), said)
+
+
 def _misfit(value: Any, validator: InputValidator | None) -> dict[str, Any]:
-    violation = validator.check(value) if validator is not None else None
+    said = _said(value, validator, "declared") if validator is not None else ""
+    return {"disagreements": 1, "disagreement": said} if said else {}
+
+
+def _said(value: Any, validator: InputValidator, by: str) -> str:
+    """How a value does not fit; empty when it does."""
+    violation = validator.check(value)
     if violation is None:
-        return {}
+        return ""
     # The path comes from the result: names that are no identifiers could say anything.
     steps = [step if step.isdigit() or NAME.match(step) else "*" for step in violation.path.split("/")[1:]]
     place = "/" + "/".join(steps) if steps else "the root"
-    text = f"at {place}: declared {violation.expected}"
-    return {"disagreements": 1, "disagreement": text[:MAX_DISAGREEMENT_CHARS]}
+    return f"at {place}: {by} {violation.expected}"[:MAX_DISAGREEMENT_CHARS]

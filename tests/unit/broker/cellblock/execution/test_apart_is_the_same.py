@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from typing import Any
 
 import mcp_types as types
@@ -15,8 +15,10 @@ from pydantic_core import to_json
 
 from cellblock.catalog.model import ToolEntry
 from cellblock.errors import ToolCallError
-from cellblock.execution import answers_apart, inputs_apart, large_results, payload
+from cellblock.execution import answers_apart, inputs_apart, large_results, looks_apart, payload
 from cellblock.execution.call_results import result_of
+from cellblock.schemas.observation import Kind
+from cellblock.schemas.sample import UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.heavy_forms import VALUE_KEY
 from cellblock.upstream.incoming import read_message
@@ -144,6 +146,32 @@ def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> 
         assert isinstance(whole, str) and told["no_form"] in whole
     else:
         assert small == whole
+
+
+@pytest.mark.parametrize("json_text", [False, True])
+def test_what_is_learnt_of_results(json_text: bool) -> None:
+    given = {"type": "array", "maxItems": 1}
+    validator = InputValidator(given)
+    texts = [body.decode("utf-8", "replace") for body in bodies()[:40]]
+    offered: list[tuple[Kind, list[bytes]]] = [
+        ("value", bodies()[:40]),
+        ("json", [text.encode() for text in texts if text[:1] in ("[", "{")]),
+        ("text", [to_json(text) for text in texts]),
+        ("result", [b'{"content":[]}']),
+    ]
+    for kind, found in offered:
+        for body in found:
+            schemas = (to_json(None), to_json(given))
+            told, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
+            seen = observe(kind, body, 1.0)
+            if seen.samples:
+                fit = check_given(kind, body, UNREAD, given, validator, json_text=json_text)
+                assert told["given"] == astuple(fit)
+            assert (told["samples"], told["skipped"], told["texts"]) == (
+                seen.samples,
+                seen.skipped,
+                seen.texts,
+            )
 
 
 def outcome(raw: bytes, tool: ToolEntry) -> tuple[str, bytes] | str:

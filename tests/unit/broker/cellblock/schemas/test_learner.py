@@ -7,12 +7,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cellblock.catalog.model import ToolEntry
+from cellblock.catalog.model import Given, ToolEntry
 from cellblock.config import SchemaSettings
 from cellblock.schemas import learner as module
 from cellblock.schemas import turns
@@ -192,6 +193,28 @@ async def test_a_result_that_does_not_fit_what_is_declared_is_reported() -> None
         assert (found.disagreements, found.samples) == (1, 2)
         assert "/id" in found.disagreement and "4711" not in found.disagreement
         assert "no structured content" in (await seen(made, "text", "text", DECLARED)).disagreement
+
+
+async def test_what_is_given_is_held_against_results_and_counted_anew_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite3"
+    one, other, text = (
+        replace(TOOL, given=Given(output_schema={"type": kind}, json_text=json_text))
+        for kind, json_text in (("object", False), ("array", False), ("array", True))
+    )
+    async with learning(path) as made:
+        assert (await seen(made, {"id": 4711}, tool=one)).given.misfits == 0
+        found = await seen(made, '{"id": 4711}', "text", one)
+        assert (found.given.checked, found.given.misfits) == (2, 1)
+        assert found.given.newest == "at the root: given object" and found.disagreements == 0
+    async with learning(path) as made:
+        assert made.known("files", one) == found
+        found = await seen(made, [1], tool=other)
+        assert (found.given.checked, found.given.misfits, found.samples) == (1, 0, 3)
+        assert (await seen(made, "[1]", "text", text)).given.misfits == 0
+        for kind, value in (("text", "prose"), ("value", [1]), ("text", "{}"), ("result", {"content": []})):
+            found = await seen(made, value, kind, text)
+        assert (found.given.checked, found.given.misfits) == (5, 4)
+        assert (await seen(made, [1], tool=TOOL)).given == found.given, "where nothing is given it stays"
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.parent.rmdir()])
