@@ -238,6 +238,10 @@ class FrontendSettings(Section):
     `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
     and so it never sees there what was learnt since."""
 
+    strict: bool = False
+    """Whether what the Code Mode specification does not have is off: results that are exported or returned in place of
+    being assigned."""
+
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's context. Servers
     that the client has used come first, the others share what is left. Functions that do not fit are named; 0 names

@@ -47,9 +47,11 @@ async def test_the_limits_are_told(agent: Agent) -> None:
         assert key in text, f"{key} is in the schema and not in the manual"
     maximum = re.search(r"timeoutMs\D+(\d+)\D+(\d+)", text)
     assert maximum, "default and maximum of timeoutMs are told"
-    clamped = await agent.run("1", limits={"timeoutMs": int(maximum[2]) + 1})
+    clamped = await agent.run("globalThis.__codemode_result__ = 1", limits={"timeoutMs": int(maximum[2]) + 1})
     assert [found["code"] for found in clamped["diagnostics"]] == ["LIMIT_CLAMPED"]
-    assert (await agent.run("1", limits={"timeoutMs": int(maximum[2])}))["diagnostics"] == []
+    assert (await agent.run("globalThis.__codemode_result__ = 1", limits={"timeoutMs": int(maximum[2])}))[
+        "diagnostics"
+    ] == []
 
 
 @pytest.mark.clause("3.2.3.e")

@@ -127,7 +127,8 @@ async def test_a_script_runs_and_its_response_has_every_field(served: Served) ->
 async def test_null_is_the_result_of_a_script_that_sets_none(served: Served) -> None:
     response = response_of(await served.run("1 + 1;"))
     assert response["result"] is None
-    assert (response["logs"], response["diagnostics"]) == ([], [])
+    (warning,) = response["diagnostics"]
+    assert (response["logs"], warning["severity"], warning["code"]) == ([], "warning", "NO_RESULT")
 
 
 @pytest.mark.parametrize(

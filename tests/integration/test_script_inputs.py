@@ -22,6 +22,7 @@ PRELUDE = """
         }
     };
 """
+DONE = "globalThis.__codemode_result__ = null;"
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +125,9 @@ async def test_arguments_of_discovery_are_refused_the_same_way(
 
 
 async def test_only_tool_calls_are_warned_of_when_not_awaited(broker: Broker) -> None:
-    response = await run(broker, "discovery.listServers(); discovery.listTools('plain');")
+    response = await run(broker, f"discovery.listServers(); discovery.listTools('plain'); {DONE}")
     assert response.diagnostics == []
-    response = await run(broker, "discovery.listServers(); plain.echo({}).catch(() => {});")
+    response = await run(broker, f"discovery.listServers(); plain.echo({{}}).catch(() => {{}}); {DONE}")
     (warning,) = response.diagnostics
     assert warning.code == "CALLS_NOT_AWAITED" and "1 tool call(s)" in warning.message
 
@@ -135,4 +136,4 @@ async def test_calls_that_were_answered_or_refused_are_not_in_flight(broker: Bro
     script = (
         "await plain.echo({}); await told(() => plain.fail({ text: 'x' })); await told(() => plain.echo(1n));"
     )
-    assert (await run(broker, script)).diagnostics == []
+    assert (await run(broker, script + DONE)).diagnostics == []

@@ -203,7 +203,7 @@ async def test_a_server_that_fails_to_start_is_reported_and_does_not_stop_the_ot
         (warning,) = response.diagnostics
         assert (warning.severity, warning.code) == ("warning", "CAPABILITY_UNAVAILABLE")
         # By its name in the configuration as by its id.
-        told = await within(broker.run("1", requested_capabilities=["Broken Server", "broken-server"]))
+        told = await within(broker.run(code, requested_capabilities=["Broken Server", "broken-server"]))
         assert [found.hint for found in told.diagnostics] == [warning.hint] * 2
         assert all("the server is not connected (" in found.message for found in told.diagnostics)
         assert "absent" in warning.message

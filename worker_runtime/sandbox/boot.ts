@@ -36,10 +36,20 @@ const world = globalThis as unknown as Record<string, unknown>;
 const preventDefault = uncurryThis<() => void>(Event.prototype.preventDefault);
 const keysOf = Object.keys;
 const hasOwn = Object.hasOwn;
+const propertyOf = Object.getOwnPropertyDescriptor;
 const { toPrimitive } = Symbol;
 const listen = globalThis.addEventListener.bind(globalThis);
 
 type Table<T> = Record<string, T>;
+
+interface Plan {
+  main: string;
+  modules: Table<string>;
+  refused: Table<unknown>;
+  /** Whether the script's default export may stand in for an assignment of the result. */
+  entry?: true;
+}
+
 let modules: Table<string> = {};
 let refused: Table<unknown> = {};
 let main = "";
@@ -83,6 +93,11 @@ function finish(): void {
       "Await every tool call before the script ends.",
     );
   }
+  // Nothing stands for what was never assigned, or became undefined: the broker says so.
+  if (world.__codemode_result__ === undefined) {
+    over = true;
+    return send({ t: "done", ms: elapsed() });
+  }
   const { json, issues, fatal } = toResult(world.__codemode_result__, {
     maxBytes: limits!.message_bytes,
     maxDepth: MAX_RESULT_DEPTH,
@@ -103,7 +118,7 @@ function finish(): void {
 async function run(start: Start, body: Uint8Array): Promise<void> {
   limits = start;
   capMessages(start.message_bytes);
-  const plan = parse(textOf(body)) as { main: string; modules: Table<string>; refused: Table<unknown> };
+  const plan = parse(textOf(body)) as Plan;
   started = now();
   main = plan.main;
   modules = plan.modules;
@@ -115,13 +130,27 @@ async function run(start: Start, body: Uint8Array): Promise<void> {
   for (let index = 0; index < loading.length; index++) await loading[index];
   delete world[BOOT_HOOK];
   try {
-    await import(main);
+    const script = await import(main);
+    if (plan.entry) await resultOf(script);
   } catch (error) {
     return fail("module", thrownByScript(error, moduleNames()));
   }
   // Deno tells of a rejection at the end of the turn that left it unhandled, which may be the script's last.
   await nextTurn();
   finish();
+}
+
+/** Makes the result of a script's default export, or of what that returns, unless the script assigns one. */
+async function resultOf(script: Table<unknown>): Promise<void> {
+  if (world.__codemode_result__ !== undefined) return;
+  const given = script.default;
+  const value = await (isCallable(given) ? given() : given);
+  if (world.__codemode_result__ === undefined) world.__codemode_result__ = value;
+}
+
+/** Whether it is a function and no class, whose `prototype` alone cannot be replaced. */
+function isCallable(value: unknown): value is () => unknown {
+  return typeof value === "function" && propertyOf(value, "prototype")?.writable !== false;
 }
 
 /**

@@ -276,7 +276,7 @@ class Executor:
             found = await analysed(encoded(code), share, self._pool.room)
         except TooComplex as error:
             return refused_plan(str(error))
-        return make_plan(code, catalog, self._urls, found)
+        return make_plan(code, catalog, self._urls, found, conventions=not self._settings.frontend.strict)
 
     async def _watched(
         self,

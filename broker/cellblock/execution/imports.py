@@ -16,6 +16,7 @@ import tree_sitter_javascript
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
+from cellblock.execution.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
 from cellblock.execution.nesting import TOO_DEEP, too_deep
 from cellblock.execution.type_blanking import blank_types
 
@@ -64,12 +65,15 @@ class Imports:
     """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
 
     `media_type` is that of the source; `javascript` is a TypeScript source with blanks for types, if that can be.
+    `entry` is how it gives its result by a convention, and `fix` what to do where it never names the result.
     """
 
     media_type: str
     statics: tuple[Span, ...] = ()
     dynamics: tuple[Span, ...] = ()
     javascript: str | None = None
+    entry: Entry | None = None
+    fix: str | None = None
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
@@ -108,14 +112,19 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
         except TooSlow:
             if blank_bound is None:
                 raise
+    entry = fix = None
+    if not root.has_error:
+        entry = entry_of(root, source)
+        if RESULT_NAME.encode() not in source:
+            fix = likely_result(root, source) if entry is None else ASSIGN
     if javascript is None:
-        return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)))
+        return Imports(media_type, _spans(statics), _spans(dynamics), entry=entry, fix=fix)
     statics, dynamics = (
         # What is blanked imports nothing; no specifier or argument begins with a space.
         [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
         for nodes in (statics, dynamics)
     )
-    return Imports(media_type, tuple(map(_span, statics)), tuple(map(_span, dynamics)), javascript.decode())
+    return Imports(media_type, _spans(statics), _spans(dynamics), javascript.decode(), entry, fix)
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
@@ -135,8 +144,8 @@ def _known(source: bytes) -> bytes:
     return source if hashbang is None else b" " * hashbang.end() + source[hashbang.end() :]
 
 
-def _span(node: Node) -> Span:
-    return Span(node.start_byte, node.end_byte, node.type == "string")
+def _spans(nodes: list[Node]) -> tuple[Span, ...]:
+    return tuple(Span(node.start_byte, node.end_byte, node.type == "string") for node in nodes)
 
 
 @lru_cache(maxsize=2)

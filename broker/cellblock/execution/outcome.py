@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from cellblock.execution.conventions import RESULT_NAME
 from cellblock.execution.limits import Limits
 from cellblock.execution.response import Diagnostic
+from cellblock.execution.source import Script
 from cellblock_worker import protocol
 
 
@@ -32,6 +34,20 @@ def query_limit(maximum: int) -> Diagnostic:
         f"The script made more than {maximum} discovery requests.",
         "Ask once and keep the answer: list or search outside of loops.",
     )
+
+
+def no_result(script: Script, *, logged: bool) -> Diagnostic:
+    """Of a script that has ended with an undefined result: what it forgot, unless it has shown something in logs."""
+    if script.entry is not None:
+        said = "What the script exports or returns is undefined, so its result is null."
+        hint = f"Return a value on every way through the script, or assign one: `globalThis.{RESULT_NAME} = value;`"
+    elif script.fix is None:
+        said = f"globalThis.{RESULT_NAME} is undefined at the end of the script, so its result is null."
+        hint = "Assign a value on every way through the script; null if there is none: `… = value ?? null;`"
+    else:
+        said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
+        hint = script.fix
+    return Diagnostic(severity="info" if logged else "warning", code="NO_RESULT", message=said, hint=hint)
 
 
 def _lost(why: str, certain: str) -> Diagnostic:

@@ -41,8 +41,16 @@ class Plan:
     """The agent's own source."""
 
 
-def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | None = None) -> Plan:
+def make_plan(
+    code: str,
+    catalog: Catalog,
+    urls: ModuleUrls,
+    imports: Imports | None = None,
+    *,
+    conventions: bool = True,
+) -> Plan:
     """Resolves a script's imports against a catalog. `imports` are what it imports; None to parse it here.
+    `conventions` says whether it may give its result otherwise than by assigning it.
 
     A static import that cannot be satisfied would fail the whole module, so it is an error here and now; a
     dynamic one becomes an exception at its place in the script.
@@ -53,7 +61,7 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | 
         return urls.of(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
 
     try:
-        script = prepare(code, url_of, import_url, imports)
+        script = prepare(code, url_of, import_url, imports, conventions=conventions)
     except TooComplex as error:
         return refused_plan(str(error))
     modules: dict[str, str] = {}
@@ -94,6 +102,7 @@ def make_plan(code: str, catalog: Catalog, urls: ModuleUrls, imports: Imports | 
         "main": data_url(script.text, script.media_type),
         "modules": modules,
         "refused": refused,
+        **({"entry": True} if script.entry is not None else {}),
     }
     return Plan(script, json.dumps(start).encode(), tuple(errors), code)
 

@@ -19,7 +19,7 @@ from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.limits import Limits
-from cellblock.execution.outcome import call_limit, ending, query_limit
+from cellblock.execution.outcome import call_limit, ending, no_result, query_limit
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -303,6 +303,9 @@ class Run:
 
     def _on_done(self, body: bytes) -> None:
         self._settle()
+        if not body:
+            self._diagnostics.append(no_result(self._plan.script, logged=bool(self._said.logs)))
+            return
         if not is_light(body):
             self._reading = asyncio.create_task(self._read_result(body), name="a large result")
             return

@@ -18,11 +18,14 @@ from typing import Final
 
 from cellblock import script_lines
 from cellblock.execution import imports
+from cellblock.execution.conventions import Entry
 from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
 
 SCRIPT_NAME: Final = "script.js"
 
 IMPORT_FUNCTION: Final = "__codemode_import__"
+
+_OPENINGS: Final = {"function": "export default ", "return": "export default async () => {"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Script:
 
     `static` are its static imports; `dynamic` are the literal specifiers of `import(…)`, and `computed` says
     whether there is an `import(…)` of anything else. `media_type` is that of `text`, and `typescript` says what the
-    agent wrote.
+    agent wrote. `entry` and `fix` are as in `Imports`.
     """
 
     text: str
@@ -66,6 +69,8 @@ class Script:
     static: list[StaticImport] = field(default_factory=list[StaticImport])
     dynamic: list[str] = field(default_factory=list[str])
     computed: bool = False
+    entry: Entry | None = None
+    fix: str | None = None
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
     _moved: dict[int, tuple[list[int], list[int]]] = field(
@@ -121,9 +126,14 @@ def encoded(code: str) -> bytes:
 
 
 def prepare(
-    code: str, resolve: Callable[[str], str | None], import_url: str, found: Imports | None = None
+    code: str,
+    resolve: Callable[[str], str | None],
+    import_url: str,
+    found: Imports | None = None,
+    *,
+    conventions: bool = True,
 ) -> Script:
-    """Rewrites a script's imports.
+    """Rewrites a script's imports, and exports what it gives as its result by a convention.
 
     Static specifiers that `resolve` knows are replaced by its answer; others stay, for the caller to refuse.
     In every `import(x)` the `x` is wrapped into a call of the sandbox's own function, which knows the same
@@ -135,6 +145,7 @@ def prepare(
         resolve: From a specifier to a module URL, or None.
         import_url: The module that exports `importable`.
         found: What `find_imports` has found in it; None to parse here.
+        conventions: Whether it may give its result otherwise than by assigning it.
 
     Raises:
         TooComplex: As `find_imports` does, within `PARSE_BOUND_SECONDS`.
@@ -142,18 +153,23 @@ def prepare(
     source = encoded(code)
     if found is None:
         found = find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS)
-    script = Script(source.decode(), found.media_type, found.media_type == TYPESCRIPT)
+    script = Script(source.decode(), found.media_type, found.media_type == TYPESCRIPT, fix=found.fix)
+    entry = script.entry = found.entry if conventions else None
     if found.javascript is not None:
         script.text, script.media_type = found.javascript, JAVASCRIPT
         source = encoded(found.javascript)
     if script.text.startswith(script_lines.BYTE_ORDER_MARK):
         # Deno takes it off.
         script._edits[1] = [_Edit(1, 1, 1, 0)]  # pyright: ignore[reportPrivateUsage]
-    if not found.statics and not found.dynamics:
-        return script
     edits: list[_Replacement] = []
-    ends = [node.end for node in found.dynamics]
-    places = _places(source, [node.start for node in (*found.statics, *found.dynamics)] + ends)
+    if entry is not None and entry.kind != "export":
+        edits.append(_Replacement(entry.at, entry.at, _OPENINGS[entry.kind]))
+    if not found.statics and not found.dynamics and not edits:
+        return script
+    offsets = [offset for node in found.dynamics for offset in (node.start, node.end)]
+    places = _places(
+        source, [*offsets, *(node.start for node in found.statics), *(edit.start for edit in edits)]
+    )
     for node in found.statics:
         specifier = _literal(source, node)
         script.static.append(StaticImport(specifier, *places[node.start]))
@@ -170,6 +186,8 @@ def prepare(
         else:
             script.dynamic.append(specifier)
     script.text = _apply(source, edits, places, script)
+    if entry is not None and entry.kind == "return":
+        script.text += "\n};"
     if script.dynamic or script.computed:
         # Appended, so that no line moves; an import is hoisted wherever it stands.
         script.text += f'\nimport {{ importable as {function} }} from "{import_url}";\n'

@@ -14,6 +14,7 @@ from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Answer, Task
 from cellblock.execution import imports
+from cellblock.execution.conventions import Entry
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
 from cellblock.pool.room import Room
 
@@ -68,7 +69,8 @@ def _decoded(answer: Answer) -> Imports:
         for kind in ("statics", "dynamics")
     )
     javascript = answer.parts[0].decode() if answer.parts else None
-    return Imports(told["media_type"], statics, dynamics, javascript)
+    entry = Entry(**told["entry"]) if told["entry"] is not None else None
+    return Imports(told["media_type"], statics, dynamics, javascript, entry, told["fix"])
 
 
 def parse(_told: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:

@@ -27,6 +27,12 @@ UNWRAPPING: Final = (
 )
 """What a tool function returns (section 5.3.2), in the order in which the rules are tried."""
 
+CONVENTIONS: Final = (
+    "- In place of the assignment, which wins: a top-level return, `export default` of a value or a function, or a "
+    "function alone, which is called."
+)
+"""How else a script may give its result (see `execution/conventions.py`)."""
+
 _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 
 
@@ -46,6 +52,7 @@ def manual(limits: LimitSettings, settings: Settings | None = None, granted: Cat
     return "\n".join(
         [
             "- Top-level await works.",
+            *([] if settings is not None and settings.cellblock.frontend.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
             *(deviations(settings, granted) if settings is not None else ()),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',

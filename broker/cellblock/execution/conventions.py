@@ -1,0 +1,182 @@
+"""Finds how a script gives its result where it does not assign it: conventions that models bring from elsewhere.
+
+Section 3.2.2 knows one way, an assignment to `globalThis.__codemode_result__`, and that wins over these: a default
+export, a lone function, a `return` at the top level. The first needs nothing; before the second and around what
+returns, `export default` is written, and the sandbox calls what it finds there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tree_sitter import Node
+
+RESULT_NAME: Final = "__codemode_result__"
+
+ASSIGN: Final = f"Assign what you want to see: `globalThis.{RESULT_NAME} = value;`"
+
+MAX_SHOWN: Final = 80
+"""Characters of the script in a hint."""
+
+_STATEMENTS: Final = frozenset(
+    [
+        "statement_block",
+        "if_statement",
+        "else_clause",
+        "for_statement",
+        "for_in_statement",
+        "while_statement",
+        "do_statement",
+        "try_statement",
+        "catch_clause",
+        "finally_clause",
+        "switch_statement",
+        "switch_body",
+        "switch_case",
+        "switch_default",
+        "labeled_statement",
+    ]
+)
+"""Nodes that have statements in them which are no other function's."""
+
+_DECLARATIONS: Final = frozenset(
+    [
+        "lexical_declaration",
+        "variable_declaration",
+        "function_declaration",
+        "generator_function_declaration",
+        "class_declaration",
+        "empty_statement",
+        "interface_declaration",
+        "type_alias_declaration",
+    ]
+)
+_FUNCTIONS: Final = frozenset(["arrow_function", "function_expression"])
+_CONSOLE: Final = re.compile(r"console\s*\.\s*\w+")
+
+Kind = Literal["export", "function", "return"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the result is, if it is not assigned: `at` is the byte before which `export default` belongs, and what
+    returns at the top level goes on to the end of the script."""
+
+    kind: Kind
+    at: int = 0
+
+
+def entry_of(root: Node, source: bytes) -> Entry | None:
+    """How the script gives its result by a convention, if it does."""
+    if (
+        b"=>" not in source
+        and b"function" not in source
+        and b"return" not in source
+        and b"default" not in source
+    ):
+        return None
+    imports, others = _split(root)
+    if not others:
+        return None
+    if any(node.type == "export_statement" for node in others):
+        return Entry("export") if b"default" in source else None
+    if b"return" in source and any(map(_returns, others)):
+        # An import cannot be in a function.
+        return Entry("return", others[0].start_byte) if _first(imports, others) else None
+    last, before = others[-1], others[:-1]
+    if last.type == "function_declaration" and not before:
+        return Entry("function", last.start_byte)
+    function = _bare(last)
+    if function.type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before):
+        return Entry("function", last.start_byte)
+    return None
+
+
+def likely_result(root: Node, source: bytes) -> str:
+    """The one corrective action for a script that gives no result, with what was probably meant as one if that is
+    clear."""
+    others = _split(root)[1]
+    if not others:
+        return ASSIGN
+    last = others[-1]
+    if last.type == "expression_statement":
+        value = _value_of(_bare(last), source)
+        return f"Write the last statement as `globalThis.{RESULT_NAME} = {value};`" if value else ASSIGN
+    names = [name for node in others for name in _declared(node, source)]
+    if last.type not in _DECLARATIONS:
+        text = source[last.start_byte : last.end_byte].decode("utf-8", "replace")
+        names = [name for name in names if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", text)]
+    return f"Add at the end: `globalThis.{RESULT_NAME} = {names[-1]};`" if names else ASSIGN
+
+
+def _split(root: Node) -> tuple[list[Node], list[Node]]:
+    """The top level's imports and its other statements."""
+    imports: list[Node] = []
+    others: list[Node] = []
+    for node in root.named_children:
+        if node.type != "comment":
+            (imports if node.type == "import_statement" else others).append(node)
+    return imports, others
+
+
+def _first(imports: list[Node], others: list[Node]) -> bool:
+    return not imports or imports[-1].end_byte <= others[0].start_byte
+
+
+def _returns(statement: Node) -> bool:
+    """Whether a statement has a `return` in it that belongs to no function."""
+    todo = [statement]
+    while todo:
+        node = todo.pop()
+        if node.type == "return_statement":
+            return True
+        if node.type in _STATEMENTS:
+            todo += node.named_children
+    return False
+
+
+def _bare(node: Node) -> Node:
+    """What an expression statement, or an expression in parentheses, is about."""
+    while node.type in ("expression_statement", "parenthesized_expression"):
+        inner = next((child for child in node.named_children if child.type != "comment"), None)
+        if inner is None:
+            break
+        node = inner
+    return node
+
+
+def _value_of(expression: Node, source: bytes) -> str:
+    """The expression whose value an expression statement throws away."""
+    if expression.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
+        expression = expression.named_children[0]
+    elif expression.type == "call_expression":
+        function = expression.child_by_field_name("function")
+        arguments = expression.child_by_field_name("arguments")
+        if function is None or arguments is None:
+            return ""
+        if not _CONSOLE.fullmatch(_text(function, source)):
+            text = _text(expression, source)
+            return f"await {text}" if text else ""
+        if arguments.named_child_count != 1 or arguments.named_children[0].type in (
+            "string",
+            "template_string",
+        ):
+            return ""
+        expression = arguments.named_children[0]
+    text = _text(expression, source)
+    return f"({text})" if text and expression.type == "sequence_expression" else text
+
+
+def _declared(statement: Node, source: bytes) -> list[str]:
+    if statement.type not in ("lexical_declaration", "variable_declaration"):
+        return []
+    names = [node.child_by_field_name("name") for node in statement.named_children]
+    return [_text(name, source) for name in names if name is not None and name.type == "identifier"]
+
+
+def _text(node: Node, source: bytes) -> str:
+    """What is written there; "" where it is no short line."""
+    text = source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+    return text if len(text) <= MAX_SHOWN and text.isprintable() else ""
