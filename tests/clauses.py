@@ -117,10 +117,13 @@ def _name(nodeid: str) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the two options."""
+    """Adds the options."""
     group = parser.getgroup("clauses")
     group.addoption("--clauses-table", type=Path, metavar="FILE", help="write the table of clauses here")
     group.addoption("--clauses-check", type=Path, metavar="FILE", help="fail unless this table is current")
+    group.addoption(
+        "--strict-frontend", action="store_true", help="run tests/conformance with frontend.strict"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -224,6 +224,8 @@ class PinSettings(Section):
 
 
 Profile = Literal["default", "extended"]
+ToolName = Literal["codemode.run", "codemode_run", "auto"]
+IsError = Literal["never", "diagnostics"]
 
 
 class FrontendSettings(Section):
@@ -238,9 +240,18 @@ class FrontendSettings(Section):
     `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
     and so it never sees there what was learnt since."""
 
+    tool_name: ToolName = "auto"
+    """What the tool is called where tools are listed: `codemode.run`, as the Code Mode specification has it, or
+    `codemode_run`. `auto`: without the dot for clients that are known not to take one, by the name that they give
+    themselves (docs/clients.md). Both can always be called."""
+
+    is_error: IsError = "never"
+    """When the outer tool's result is marked as an error. `never`, as the specification wants it; `diagnostics`: when
+    the run failed, for clients that show their model nothing else of it. A malformed request is marked in any case."""
+
     strict: bool = False
-    """Whether what the Code Mode specification does not have is off: results that are exported or returned in place of
-    being assigned."""
+    """Whether what the specification does not have is off: results that are exported or returned in place of being
+    assigned, and any other name of the tool than `codemode.run`."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's context. Servers

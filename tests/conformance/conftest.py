@@ -22,24 +22,36 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-async def broker(tmp_path_factory: pytest.TempPathFactory, ledgers: Path) -> AsyncIterator[Broker]:
+def frontend(request: pytest.FixtureRequest) -> dict[str, bool]:
+    """The section `frontend`: as configured by default, or strict with `--strict-frontend`."""
+    return {"strict": bool(request.config.getoption("--strict-frontend"))}
+
+
+@pytest.fixture(scope="package")
+async def broker(
+    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, bool]
+) -> AsyncIterator[Broker]:
     """A broker with the servers `contract`, `plain` and `local`."""
     servers = {
         "contract": contract_server("--ledger", ledgers / "contract.jsonl"),
         "plain": plain_server("--ledger", ledgers / "plain.jsonl"),
     }
-    async with broker_with(tmp_path_factory.mktemp("broker"), servers, tools=LOCAL_TOOLS) as made:
+    async with broker_with(
+        tmp_path_factory.mktemp("broker"), servers, tools=LOCAL_TOOLS, frontend=frontend
+    ) as made:
         assert list(made.catalog.servers) == ["contract", "plain", "local"], made.catalog.unavailable
         yield made
 
 
 @pytest.fixture(scope="package")
-async def agent(tmp_path_factory: pytest.TempPathFactory, ledgers: Path) -> AsyncIterator[Agent]:
+async def agent(
+    tmp_path_factory: pytest.TempPathFactory, ledgers: Path, frontend: dict[str, bool]
+) -> AsyncIterator[Agent]:
     """An agent with the servers `contract` and `plain`, and `broken`, which cannot be started."""
     servers = {
         "contract": contract_server("--ledger", ledgers / "contract.jsonl"),
         "plain": plain_server("--ledger", ledgers / "plain.jsonl"),
         "broken": {"command": "cellblock-test-no-such-program"},
     }
-    async with agent_with(tmp_path_factory.mktemp("agent"), servers) as made:
+    async with agent_with(tmp_path_factory.mktemp("agent"), servers, frontend=frontend) as made:
         yield made

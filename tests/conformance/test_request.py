@@ -53,7 +53,7 @@ async def test_an_agent_sees_one_tool(agent: Agent) -> None:
 
 
 @pytest.mark.clause("2.1")
-@pytest.mark.parametrize("name", ["echo", "contract.echo", "codemode.Run", "codemode_run", "run"])
+@pytest.mark.parametrize("name", ["echo", "contract.echo", "codemode.Run", "codemode-run", "run"])
 async def test_no_other_tool_can_be_called(agent: Agent, name: str) -> None:
     """Upstream tools are reached through scripts only."""
     with pytest.raises(MCPError, match=r"codemode\.run"):

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.errors import CellblockError
-from cellblock.frontend.manual import TOOL_NAME
 from cellblock.frontend.service import RunService
+from cellblock.frontend.tool_name import TOOL_NAME
 from cellblock.knowledge import (
     NoSuchTool,
     as_json,

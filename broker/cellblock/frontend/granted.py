@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
@@ -12,6 +12,7 @@ from cellblock.frontend.context import Declared, declarations_in_budget
 from cellblock.frontend.manual import instructions, manual
 from cellblock.frontend.opening import opening
 from cellblock.frontend.service import RunService
+from cellblock.frontend.tool_name import client_name
 from cellblock.frontend.use import UseLog
 from cellblock.policy.policy import claimed_name
 
@@ -24,17 +25,6 @@ GREETINGS: Final = ("initialize", "server/discover")
 def stdio_principal(context: Context) -> str:
     """What a client at our own pipes says that it is called; nothing proves it."""
     return claimed_name(client_name(context))
-
-
-def client_name(context: Context) -> str:
-    """What a client says that it is called; empty when it does not say."""
-    if context.method == "initialize":
-        info: object = (context.params or {}).get("clientInfo")
-        name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
-    else:
-        known = context.session.client_params
-        name = known.client_info.name if known is not None else None
-    return name if isinstance(name, str) else ""
 
 
 class Granted:

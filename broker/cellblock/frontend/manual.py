@@ -18,8 +18,6 @@ from cellblock.execution.limits import KEYS
 from cellblock.frontend.opening import listed_within
 from cellblock_worker.confinement import BUNDLE_DIR
 
-TOOL_NAME: Final = "codemode.run"
-
 UNWRAPPING: Final = (
     "structuredContent, if the result has it",
     "else the string of a single text block",
@@ -148,9 +146,9 @@ INSTRUCTIONS_CHARS: Final = 1_000
 """Characters of the instructions: they are in a model's context whether it needs them or not."""
 
 WHEN: Final = (
-    f"Behind {TOOL_NAME} are MCP servers. Use it for whatever they can do, above all for several calls, for loops and "
-    "joins over what calls return, and for results that are larger than what you need of them: a script works on them "
-    "where they are. Its description says how, and what each server has."
+    "Behind this server's tool for scripts are MCP servers. Use it for whatever they can do, above all for several "
+    "calls, for loops and joins over what calls return, and for results that are larger than what you need of them: a "
+    "script works on them where they are. Its description says how, and what each server has."
 )
 
 

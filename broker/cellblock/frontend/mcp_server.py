@@ -22,16 +22,17 @@ from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.frontend.context import resource_uri, server_of_uri, text_of
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.first_reference import SHORT_SIGHTED, FirstReferences
-from cellblock.frontend.granted import Granted, client_name, stdio_principal
+from cellblock.frontend.granted import Granted, stdio_principal
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner, keeping
 from cellblock.frontend.kept_resources import KeptResources
 from cellblock.frontend.list_changes import ListChanges, TellingServer
-from cellblock.frontend.manual import TOOL_NAME, instructions
-from cellblock.frontend.run_output import tool_result
+from cellblock.frontend.manual import instructions
+from cellblock.frontend.run_output import has_error, tool_result
 from cellblock.frontend.run_tool import RunTool
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdin import CLIENT, StdinLines
 from cellblock.frontend.stdout import StdoutLines
+from cellblock.frontend.tool_name import TOOL_NAME, ToolNames, client_name
 from cellblock.frontend.unreadable import AnsweringStream
 from cellblock.frontend.use import UseLog
 
@@ -111,7 +112,9 @@ def make_server(
     references = FirstReferences(service)
     runs = RunTool(service, client_of=client_of, principal_of=principal_of)
     outputs = KeptResources(kept) if kept else None
-    extended = ExtendedTools(service) if service.settings.cellblock.frontend.profile == "extended" else None
+    shown = service.settings.cellblock.frontend
+    names = ToolNames(shown)
+    extended = ExtendedTools(service) if shown.profile == "extended" else None
 
     async def list_tools(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -121,7 +124,7 @@ def make_server(
         if client_name(context) not in SHORT_SIGHTED:
             references.show(client_of(context), (catalog.servers[server_id] for server_id in declared.whole))
         run = types.Tool(
-            name=TOOL_NAME,
+            name=names.shown_to(client_name(context)),
             title="Run a script against MCP servers",
             description=declared.text,
             input_schema=INPUT_SCHEMA,
@@ -134,7 +137,7 @@ def make_server(
     ) -> types.CallToolResult | types.InputRequiredResult:
         if extended is not None and extended.has(params.name):
             return await extended.call(params.name, params.arguments or {}, granted.catalog(context))
-        if params.name != TOOL_NAME:
+        if params.name not in names.taken:
             known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
             raise MCPError(
                 types.INVALID_PARAMS,
@@ -154,7 +157,10 @@ def make_server(
             (params.arguments or {}).get("code"),
         )
         owner = owner_of(context) if kept else None
-        return await tool_result(response, kept, owner, server.splices, declarations)
+        result = await tool_result(response, kept, owner, server.splices, declarations)
+        if shown.is_error == "diagnostics" and has_error(result.structured_content):
+            result.is_error = True
+        return result
 
     async def list_resources(
         context: ServerRequestContext[dict[str, Any]], params: types.PaginatedRequestParams | None
@@ -217,7 +223,7 @@ def make_server(
         on_list_resource_templates=outputs.templates if outputs else no_templates,
         on_subscriptions_listen=changes.listen,
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
-        get_tool_input_schema=lambda name: INPUT_SCHEMA if name == TOOL_NAME else None,
+        get_tool_input_schema=lambda name: INPUT_SCHEMA if name in names.taken else None,
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, runs.set_level)
     server.add_notification_handler("notifications/initialized", types.NotificationParams, changes.greeted)

@@ -50,7 +50,7 @@ async def tool_result(
     more = {"declarations": dict(declarations)} if declarations else {}
     if isinstance(response.result, LargeResult) and splices is not None:
         return await _large_result(response, response.result, kept, owner, splices, more)
-    data = response.decoded().as_json()
+    data = _error_first(response.decoded().as_json())
     text = json.dumps(data, ensure_ascii=False)
     links: list[Kept] = []
     # Without `json.dumps` for the parts where the whole is small, which is nearly always.
@@ -63,6 +63,19 @@ async def tool_result(
     return types.CallToolResult(content=content, structured_content=data)
 
 
+def has_error(data: Mapping[str, Any] | None) -> bool:
+    """Whether a response, as it is sent, has an error among its diagnostics."""
+    return data is not None and any(one["severity"] == "error" for one in data["diagnostics"])
+
+
+def _error_first(data: dict[str, Any]) -> dict[str, Any]:
+    """The response as it is shown: that of a failed run begins with its error, as clients cut what they show."""
+    if not has_error(data):
+        return data
+    first = sorted(data["diagnostics"], key=lambda one: one["severity"] != "error")
+    return {"diagnostics": first, **{key: part for key, part in data.items() if key != "diagnostics"}}
+
+
 async def _large_result(
     response: RunResponse,
     result: LargeResult,
@@ -72,7 +85,7 @@ async def _large_result(
     more: Mapping[str, Any],
 ) -> types.CallToolResult:
     """The same of a result that is not decoded here: tokens stand for it until the response is written."""
-    data = response.as_json()
+    data = _error_first(response.as_json())
     links: list[Kept] = []
     tokens = SplicedResult(splices)
     try:
@@ -94,6 +107,7 @@ async def _large_result(
         hint = "Return less, or run fewer scripts with large results at a time."
         data["diagnostics"] = [*data["diagnostics"], not_read(said, hint).as_json()]
         data["result"] = None
+        data = _error_first(data)
     data |= more
     shown = data["result"]
     text = json.dumps({**data, "result": tokens.in_text if shown is result else shown}, ensure_ascii=False)

@@ -1,0 +1,68 @@
+"""Says what the one tool is called: `codemode.run` by the specification, `codemode_run` where a dot would be refused.
+
+The APIs of OpenAI and Anthropic take letters, digits, `_` and `-` in the name of a tool. Some clients put other names
+into that form; some pass them on, or leave the tool out. docs/clients.md has the sources.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from mcp.server.context import ServerRequestContext
+
+from cellblock.config import FrontendSettings
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+TOOL_NAME: Final = "codemode.run"
+PLAIN_NAME: Final = "codemode_run"
+
+WITHOUT_DOTS: Final = frozenset(
+    [
+        "claude-ai",
+        "claude-code",
+        "codex-mcp-client",
+        "cursor",
+        "cursor-vscode",
+        "github-copilot-developer",
+        "opencode",
+        "visual studio code",
+        "visual studio code - insiders",
+    ]
+)
+"""Clients, by their names in `initialize` in lower case, that refuse a dot, leave such a tool out, warn of it, or write
+`_` in its place."""
+
+COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
+"""How the name of GitHub Copilot for JetBrains' editors ends, behind that of the editor."""
+
+
+def client_name(context: Context) -> str:
+    """What the client of a request says that it is called; nothing proves it. Empty where it has not said it."""
+    if context.method == "initialize":
+        info: object = (context.params or {}).get("clientInfo")
+        name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
+    else:
+        known = context.session.client_params
+        name = known.client_info.name if known is not None else None
+    return name if isinstance(name, str) else ""
+
+
+class ToolNames:
+    """The tool's names in one front-end.
+
+    Args:
+        settings: Which one is shown to whom.
+    """
+
+    def __init__(self, settings: FrontendSettings) -> None:
+        self._setting = TOOL_NAME if settings.strict else settings.tool_name
+        self.taken = frozenset([TOOL_NAME] if settings.strict else [TOOL_NAME, PLAIN_NAME])
+        """The names by which it can be called."""
+
+    def shown_to(self, client: str) -> str:
+        """What a client is shown, by the name that it gives itself."""
+        if self._setting != "auto":
+            return self._setting
+        name = client.lower()
+        return PLAIN_NAME if name in WITHOUT_DOTS or name.endswith(COPILOT_OF_JETBRAINS) else TOOL_NAME
