@@ -133,8 +133,19 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
             )
         except InvalidRequest as error:
             raise UsageError(str(error)) from None
-    write_data(json_text(response.as_json()) + "\n")
+    write_data(json_text(_in_file(response.as_json(), parsed.script)) + "\n")
     return response.ok
+
+
+def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
+    """The response with places in the file that was run: editors and terminals find them by its name."""
+    from cellblock.execution.source import SCRIPT_NAME
+
+    if script != STDIN:
+        for found in response["diagnostics"]:
+            if found.get("path", "").startswith(f"{SCRIPT_NAME}:"):
+                found["path"] = script + found["path"].removeprefix(SCRIPT_NAME)
+    return response
 
 
 def _require(broker: Broker, names: Sequence[str]) -> None:

@@ -16,7 +16,11 @@ URLS = (
 
 @pytest.fixture(scope="module")
 async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    servers = {"plain": plain_server(), "broken": {"command": "cellblock-test-no-such-program"}}
+    # A server that does not say its version is connected all the same.
+    servers = {
+        "plain": plain_server("--unversioned"),
+        "broken": {"command": "cellblock-test-no-such-program"},
+    }
     async with Broker(settings(tmp_path_factory.mktemp("told"), servers)) as started:
         await started.settled()
         yield started
@@ -131,3 +135,73 @@ async def test_half_a_character_in_a_result_is_told(broker: Broker) -> None:
     (warning,) = response.diagnostics
     assert (warning.code, warning.path) == ("RESULT_NOT_JSON", "/cut/1")
     assert "surrogate" in warning.message
+
+
+async def test_a_refusal_for_lack_of_credentials_is_told_as_that(broker: Broker) -> None:
+    """Also where no HTTP status says it."""
+    code = """
+        import * as plain from "@codemode/servers/plain";
+        import { AuthenticationError } from "@codemode/errors";
+        const told = [];
+        for (const message of ["Unauthorized", "401: invalid API key", "authorized users only"]) {
+            try { await plain.refuse({ code: -32001, message }); } catch (error) {
+                told.push([error instanceof AuthenticationError, error.hint]);
+            }
+        }
+        globalThis.__codemode_result__ = told;
+    """
+    hint = "Correct the credentials of plain in Cellblock's configuration."
+    assert succeeded(await within(broker.run(code))) == [
+        [True, hint],
+        [True, hint],
+        [False, "Correct the call as the message says."],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "error_class", "hint"),
+    [
+        ("plain.echo();", None, 'Import it: `import * as plain from "@codemode/servers/plain";`'),
+        ("echo();", None, 'Import it: `import { echo } from "@codemode/servers/plain";`'),
+        ("Buffer.from('x');", None, "The sandbox has no Buffer: use Uint8Array"),
+        ("import { eco } from '@codemode/servers/plain';", "ToolNotFoundError", "Did you mean echo"),
+        ("import { getTol } from '@codemode/discovery';", "CodemodeError", "Did you mean getTool"),
+        ("import 'node:timers/promises';", None, "In place of timers there is the global setTimeout"),
+        ("import * as plain from '@codemode/servers/plain'; [].ecco();", None, "Correct the script at that"),
+    ],
+)
+async def test_what_is_missing_is_told_with_what_is_there(
+    broker: Broker, code: str, error_class: str | None, hint: str
+) -> None:
+    (found, *_) = (await within(broker.run(code, typecheck="off"))).diagnostics
+    assert (found.severity, found.error_class) == ("error", error_class)
+    assert (found.hint or "").startswith(hint)
+
+
+async def test_what_is_offered_in_place_of_a_global_is_there(broker: Broker) -> None:
+    code = """
+        const bytes = new TextEncoder().encode("text");
+        const text = new TextDecoder().decode(Uint8Array.fromBase64(bytes.toBase64()));
+        await new Promise((done) => setTimeout(done, 1));
+        await new Promise((done) => queueMicrotask(done));
+        const groups = Object.groupBy([1, 2], (one) => one % 2);
+        globalThis.__codemode_result__ = [text, typeof EventTarget, typeof Temporal, typeof performance.now, groups];
+    """
+    assert succeeded(await within(broker.run(code))) == [
+        "text",
+        "function",
+        "object",
+        "function",
+        {"0": [2], "1": [1]},
+    ]
+
+
+async def test_a_call_without_await_is_told_however_fast_it_was(broker: Broker) -> None:
+    code = """import * as plain from "@codemode/servers/plain";
+        plain.echo({});
+        await plain.wait({ ms: 100 });
+        globalThis.__codemode_result__ = 1;
+    """
+    (found,) = (await within(broker.run(code))).diagnostics
+    assert (found.code, found.path) == ("CALLS_NOT_AWAITED", "script.js:2:9")
+    assert found.hint == "Write `await plain.echo(…)`."

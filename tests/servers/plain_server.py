@@ -83,7 +83,7 @@ class Server:
     def answer(self, request_id: Any, method: str, params: dict[str, Any]) -> None:
         """Answer one request."""
         if method == "initialize":
-            info = {"name": "plain", "version": "1.0"}
+            info = {"name": "plain"} if self.options.unversioned else {"name": "plain", "version": "1.0"}
             reply = {
                 "protocolVersion": self.options.protocol or params["protocolVersion"],
                 "capabilities": {"tools": {"listChanged": True}},
@@ -142,7 +142,7 @@ class Server:
         elif name == "fail":
             self.text(request_id, arguments["text"], is_error=True)
         elif name == "refuse":
-            message = "not like this" + "!" * arguments.get("bytes", 0)
+            message = arguments.get("message", "not like this") + "!" * arguments.get("bytes", 0)
             self.error(request_id, arguments.get("code", -32602), message)
         elif name == "environment":
             self.text(request_id, json.dumps(dict(os.environ)))
@@ -195,6 +195,7 @@ def main() -> int:
     parser.add_argument("--fail-starts", nargs=2, metavar=("N", "FILE"))
     parser.add_argument("--protocol")
     parser.add_argument("--die-after", type=int)
+    parser.add_argument("--unversioned", action="store_true")
     parser.add_argument("--definitions")
     parser.add_argument("--start-delay", type=float, default=0.0)
     options = parser.parse_args()

@@ -32,9 +32,14 @@ def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[
     Case and separators are ignored, so `readFile` finds `read_file`. Nothing similar gives an empty
     list. Never raises on any text; time is bounded whatever the lengths.
     """
+    return [candidate for _, candidate in rated_names(name, candidates)[: max(0, limit)]]
+
+
+def rated_names(name: str, candidates: Iterable[str]) -> list[tuple[float, str]]:
+    """The same of all that are similar, with their similarities, on difflib's scale."""
     wanted = _words(name)
     key = "".join(wanted)
-    if not key or limit < 1:
+    if not key:
         return []
     pairs = letter_pairs(key)
     rough: list[tuple[float, int, str, list[str]]] = []
@@ -49,7 +54,7 @@ def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[
         similarity = _similarity(wanted, words)
         if similarity >= MIN_SIMILARITY:
             rated.append((-similarity, index, candidate))
-    return [candidate for _, _, candidate in sorted(rated)[:limit]]
+    return [(-similarity, candidate) for similarity, _, candidate in sorted(rated)]
 
 
 def letter_pairs(word: str) -> set[str]:

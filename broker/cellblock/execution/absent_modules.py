@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from cellblock.catalog.absent_globals import absent_module_hint
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import IMPORT_SPECIFIER, SERVERS_PREFIX, fixed_modules
 from cellblock.catalog.suggest import nearest_names
@@ -27,8 +28,9 @@ def no_module(specifier: str) -> str:
 def likely_module(specifier: str, catalog: Catalog) -> str:
     """One corrective action: the module that was probably meant, else the servers that there are."""
     ours = _OURS.match(specifier)
+    instead = None if ours else absent_module_hint(specifier, catalog)
     if ours is None and ":" in specifier:
-        return f"Use tools of {SERVERS_PREFIX}* instead."
+        return instead or f"Use tools of {SERVERS_PREFIX}* instead."
     parts = (specifier[ours.end() :] if ours else specifier).strip("/").split("/")
     if len(parts) > 1:
         # Whatever the folder is called, servers are the only modules that are in one.
@@ -43,7 +45,7 @@ def likely_module(specifier: str, catalog: Catalog) -> str:
         near = nearest_names(parts[0], modules)
         if near and modules[near[0]]:
             return _meant(modules[near[0]])
-    return connected_servers(catalog) if ours else f"Use tools of {SERVERS_PREFIX}* instead."
+    return connected_servers(catalog) if ours else instead or f"Use tools of {SERVERS_PREFIX}* instead."
 
 
 def connected_servers(catalog: Catalog) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from cellblock.catalog.model import Withheld
+from cellblock.catalog.model import Catalog, Withheld
+from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.execution.failure_hints import THROWN_VALUE, exception_hint, export_hint, left_out, syntax_hint
 from cellblock.execution.response import Diagnostic
 from cellblock.execution.source import SCRIPT_NAME, Script
@@ -135,6 +136,7 @@ def diagnose(
     max_memory_bytes: int,
     exports: Mapping[str, Sequence[str]] = NO_EXPORTS,
     withheld: Mapping[str, Withheld] = NONE_WITHHELD,
+    catalog: Catalog | None = None,
 ) -> Diagnostic:
     """The diagnostic of a failed script.
 
@@ -145,6 +147,7 @@ def diagnose(
         max_memory_bytes: The run's limit.
         exports: Names that the script's imports could have asked for, by module, to suggest one.
         withheld: Tools of the same servers that the script is not given, by export name.
+        catalog: The run's snapshot, for what the script should have imported.
     """
     known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
     name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
@@ -183,7 +186,17 @@ def diagnose(
         code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
         message=f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
         hint=(hint and _with_places(hint, script))
-        or exception_hint(message.kind, name, text, path, names, withheld, rebuilt=rebuilt),
+        or exception_hint(
+            message.kind,
+            name,
+            text,
+            path,
+            names,
+            withheld,
+            catalog=catalog or Catalog(),
+            namespaces=script.has_namespace,
+            rebuilt=rebuilt,
+        ),
         path=path,
         error_class=name if name in ERROR_CLASSES else None,
     )
@@ -241,6 +254,7 @@ def _module_failure(
             )
         summary = _MODULE_URL.sub("that module", summary)
         module = _importing(where, script)
+        of_server = module is None or module.startswith(SERVERS_PREFIX)
         names = (
             [each for one in exports.values() for each in one] if module is None else exports.get(module, [])
         )
@@ -250,6 +264,7 @@ def _module_failure(
             message=f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}." if missing else summary,
             hint=export_hint(missing[1], module, names) if missing else "Import only @codemode/* modules.",
             path=where,
+            error_class=("ToolNotFoundError" if of_server else "CodemodeError") if missing else None,
         )
     if name == "SyntaxError" or summary.startswith("SyntaxError: "):
         return Diagnostic(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from cellblock.catalog.absent_globals import absent_hint
-from cellblock.catalog.model import Withheld
+from cellblock.catalog.absent_globals import absent_hint, import_hint
+from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.suggest import nearest_names
 
@@ -20,7 +20,9 @@ THROWN_VALUE: Final = "Thrown value"
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Names of errors that Deno puts in place of one without frames (`sandbox/failure.ts`)."""
 
-_NO_FUNCTION: Final = re.compile(r"[\w$)\]]\.([^\s()\[\]]{1,200}) is not a function")
+_NO_FUNCTION: Final = re.compile(
+    r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"
+)
 _NOT_DEFINED: Final = re.compile(r"([\w$]{1,200}) is not defined")
 
 
@@ -32,6 +34,8 @@ def exception_hint(
     exports: Iterable[str],
     withheld: Mapping[str, Withheld],
     *,
+    catalog: Catalog,
+    namespaces: Callable[[str], bool],
     rebuilt: bool = False,
 ) -> str:
     """Of an exception that nobody caught.
@@ -43,13 +47,15 @@ def exception_hint(
         path: Where it was thrown, if that is known.
         exports: Names that the script's imports have.
         withheld: Tools that the script is not given, by export name.
+        catalog: The run's snapshot.
+        namespaces: Whether a name is that of a module in the script.
         rebuilt: Whether it may stand in place of one whose stack had no frames.
     """
-    known = _missing_function(text, exports, withheld) if name == "TypeError" else None
+    known = _missing_function(text, exports, withheld, namespaces) if name == "TypeError" else None
     if known is not None:
         return known
     if name == "ReferenceError" and (missing := _NOT_DEFINED.match(text)):
-        absent = absent_hint(missing[1])
+        absent = absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog)
         if absent is not None:
             return absent
     if kind == "rejection":
@@ -97,15 +103,20 @@ def export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> 
     return "Use the names in the server's __meta__.tools, or `import * as`."
 
 
-def _missing_function(text: str, exports: Iterable[str], withheld: Mapping[str, Withheld]) -> str | None:
+def _missing_function(
+    text: str, exports: Iterable[str], withheld: Mapping[str, Withheld], namespaces: Callable[[str], bool]
+) -> str | None:
     """A near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no function."""
     missing = _NO_FUNCTION.search(text)
     if missing is None:
         return None
-    tool = withheld.get(missing[1]) or next(
-        (one for one in withheld.values() if one.name == missing[1]), None
-    )
+    name = missing["name"]
+    tool = withheld.get(name) or next((one for one in withheld.values() if one.name == name), None)
     if tool is not None:
         return f"{left_out(tool)} {tool.hint}"
-    near = nearest_names(missing[1], exports)
+    owner = missing["owner"]
+    if not namespaces(owner) if owner else missing[0][0] != ")":
+        # A member of something else than a module: none of a module's names is meant.
+        return None
+    near = nearest_names(name, sorted(exports))
     return f"Did you mean {' or '.join(near)}?" if near else None

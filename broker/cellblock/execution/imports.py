@@ -19,6 +19,7 @@ from tree_sitter import Language, Node, Parser
 from cellblock.execution.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
 from cellblock.execution.nesting import TOO_DEEP, too_deep
 from cellblock.execution.type_blanking import blank_types
+from cellblock.execution.unawaited import Unawaited, unawaited_calls
 
 MAX_IMPORTS: Final = 1_000
 """Imports of one script, static and dynamic; each costs the broker some work on its only thread."""
@@ -65,7 +66,8 @@ class Imports:
     """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
 
     `media_type` is that of the source; `javascript` is a TypeScript source with blanks for types, if that can be.
-    `entry` is how it gives its result by a convention, and `fix` what to do where it never names the result.
+    `entry` is how it gives its result by a convention, and `fix` what to do where it never names the result;
+    `unawaited` are calls that it does not wait for.
     """
 
     media_type: str
@@ -74,6 +76,7 @@ class Imports:
     javascript: str | None = None
     entry: Entry | None = None
     fix: str | None = None
+    unawaited: tuple[Unawaited, ...] = ()
 
 
 def find_imports(source: bytes, bound: float, blank_bound: float | None = None) -> Imports:
@@ -113,18 +116,20 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
             if blank_bound is None:
                 raise
     entry = fix = None
+    unawaited: tuple[Unawaited, ...] = ()
     if not root.has_error:
+        unawaited = unawaited_calls(root, source, statics)
         entry = entry_of(root, source)
         if RESULT_NAME.encode() not in source:
             fix = likely_result(root, source) if entry is None else ASSIGN
     if javascript is None:
-        return Imports(media_type, _spans(statics), _spans(dynamics), entry=entry, fix=fix)
+        return Imports(media_type, _spans(statics), _spans(dynamics), None, entry, fix, unawaited)
     statics, dynamics = (
         # What is blanked imports nothing; no specifier or argument begins with a space.
         [node for node in nodes if javascript[node.start_byte] == source[node.start_byte]]
         for nodes in (statics, dynamics)
     )
-    return Imports(media_type, _spans(statics), _spans(dynamics), javascript.decode(), entry, fix)
+    return Imports(media_type, _spans(statics), _spans(dynamics), javascript.decode(), entry, fix, unawaited)
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cellblock.execution.conventions import RESULT_NAME
 from cellblock.execution.limits import Limits
 from cellblock.execution.response import Diagnostic
@@ -48,6 +50,30 @@ def no_result(script: Script, *, logged: bool) -> Diagnostic:
         said = f"The script assigned nothing to globalThis.{RESULT_NAME}, so its result is null."
         hint = script.fix
     return Diagnostic(severity="info" if logged else "warning", code="NO_RESULT", message=said, hint=hint)
+
+
+NOT_AWAITED: Final = "CALLS_NOT_AWAITED"
+
+
+def with_unawaited(notices: list[Diagnostic], script: Script) -> list[Diagnostic]:
+    """The sandbox's notices, and a warning for each call that the script does not wait for, by its text.
+
+    Whether one was still under way at the end is luck, and the sandbox's notice about it belongs to the first one.
+    """
+    if not script.unawaited:
+        return notices
+    late = next((found for found in notices if found.code == NOT_AWAITED), None)
+    told: list[Diagnostic] = []
+    for path, call in script.unawaited:
+        said = (
+            "gives a promise, which is used here as if it were the value"
+            if call.used
+            else "is not awaited: the script may end before it is done, and does not see it fail"
+        )
+        message = f"{call.callee}(…) {said}.{f' {late.message}' if late and not told else ''}"
+        hint = f"Write `{'(' if call.used else ''}await {call.callee}(…){')' if call.used else ''}`."
+        told.append(Diagnostic(severity="warning", code=NOT_AWAITED, message=message, hint=hint, path=path))
+    return [*told, *(found for found in notices if found is not late)]
 
 
 def _lost(why: str, certain: str) -> Diagnostic:

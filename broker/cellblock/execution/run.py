@@ -19,7 +19,7 @@ from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.limits import Limits
-from cellblock.execution.outcome import call_limit, ending, no_result, query_limit
+from cellblock.execution.outcome import call_limit, ending, no_result, query_limit, with_unawaited
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -335,9 +335,9 @@ class Run:
         except payload.PayloadError:
             failure = None
         script = self._plan.script
-        exports = imported_exports(script, self._calls.catalog)
-        withheld = imported_withheld(script, self._calls.catalog)
-        found = diagnose(message, failure, script, self._limits.max_memory_bytes, exports, withheld)
+        catalog = self._calls.catalog
+        names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
+        found = diagnose(message, failure, script, self._limits.max_memory_bytes, names, withheld, catalog)
         self._diagnostics.append(found)
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
@@ -357,7 +357,7 @@ class Run:
         ended = self._ended or protocol.Ended(reason="crashed")
         if self._watch is not None:
             self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        diagnostics = [*self._said.notices, *self._diagnostics]
+        diagnostics = [*with_unawaited(self._said.notices, self._plan.script), *self._diagnostics]
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.
         if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):

@@ -20,6 +20,7 @@ from cellblock import script_lines
 from cellblock.execution import imports
 from cellblock.execution.conventions import Entry
 from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
+from cellblock.execution.unawaited import Unawaited
 
 SCRIPT_NAME: Final = "script.js"
 
@@ -60,7 +61,8 @@ class Script:
 
     `static` are its static imports; `dynamic` are the literal specifiers of `import(…)`, and `computed` says
     whether there is an `import(…)` of anything else. `media_type` is that of `text`, and `typescript` says what the
-    agent wrote. `entry` and `fix` are as in `Imports`.
+    agent wrote. `entry` and `fix` are as in `Imports`, and so is `unawaited`, with
+    places.
     """
 
     text: str
@@ -71,11 +73,17 @@ class Script:
     computed: bool = False
     entry: Entry | None = None
     fix: str | None = None
+    unawaited: list[tuple[str, Unawaited]] = field(default_factory=list[tuple[str, Unawaited]])
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
     _moved: dict[int, tuple[list[int], list[int]]] = field(
         default_factory=dict[int, tuple[list[int], list[int]]]
     )
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether the script calls a module so, as in `import * as name` or `name = await import(…)`."""
+        made = rf"\*\s*as\s+{re.escape(name)}(?![\w$])|(?<![\w$.]){re.escape(name)}\s*=\s*await\s+import\b"
+        return re.search(made, self.text) is not None
 
     def place(self, line: int, column: int) -> str:
         """`script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
@@ -164,12 +172,14 @@ def prepare(
     edits: list[_Replacement] = []
     if entry is not None and entry.kind != "export":
         edits.append(_Replacement(entry.at, entry.at, _OPENINGS[entry.kind]))
-    if not found.statics and not found.dynamics and not edits:
+    if not found.statics and not found.dynamics and not edits and not found.unawaited:
         return script
     offsets = [offset for node in found.dynamics for offset in (node.start, node.end)]
-    places = _places(
-        source, [*offsets, *(node.start for node in found.statics), *(edit.start for edit in edits)]
-    )
+    offsets += [part.start for part in (*found.statics, *found.unawaited, *edits)]
+    places = _places(source, offsets)
+    for call in found.unawaited:
+        line, column = places[call.start]
+        script.unawaited.append((f"{SCRIPT_NAME}:{line}:{column}", call))
     for node in found.statics:
         specifier = _literal(source, node)
         script.static.append(StaticImport(specifier, *places[node.start]))

@@ -16,6 +16,7 @@ from cellblock.apart.worker import Answer, Task
 from cellblock.execution import imports
 from cellblock.execution.conventions import Entry
 from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
+from cellblock.execution.unawaited import Unawaited
 from cellblock.pool.room import Room
 
 INLINE_BYTES: Final = 8 * 1024
@@ -70,7 +71,8 @@ def _decoded(answer: Answer) -> Imports:
     )
     javascript = answer.parts[0].decode() if answer.parts else None
     entry = Entry(**told["entry"]) if told["entry"] is not None else None
-    return Imports(told["media_type"], statics, dynamics, javascript, entry, told["fix"])
+    unawaited = tuple(Unawaited(**call) for call in told["unawaited"])
+    return Imports(told["media_type"], statics, dynamics, javascript, entry, told["fix"], unawaited)
 
 
 def parse(_told: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:

@@ -16,23 +16,8 @@ _KEYS: Final = 5
 _CHOICES: Final = 12
 
 
-def type_name(value: Any) -> str:
-    """The JSON Schema type of a JSON value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
 def received(value: Any) -> str:
-    """Type and abbreviated value, such as `string "abc"` or `object with the properties a, b`."""
+    """Type as JavaScript names it, and abbreviated value: `string "abc"`, `object with the properties a, b`."""
     if isinstance(value, dict):
         keys = cast("dict[str, Any]", value)
         if not keys:
@@ -44,9 +29,9 @@ def received(value: Any) -> str:
         return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
     if value is None:
         return "null"
-    kind = type_name(value)
     if isinstance(value, str) and len(value) > _TEXT:
         return f"string {literal(value)} of {len(value)} characters"
+    kind = "boolean" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
     return f"{kind} {literal(value)}"
 
 

@@ -6,12 +6,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cellblock.catalog.absent_globals import absent_hint
+from cellblock.catalog.absent_globals import absent_hint, import_hint
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.typecheck.argument_hints import argument_hint
-from cellblock.typecheck.likely import MAX_NAMED, likely_member, listed
+from cellblock.typecheck.likely import (
+    MAX_NAMED,
+    WRAPPERS,
+    likely_member,
+    likely_members,
+    likely_of_language,
+    listed,
+)
 from cellblock.typecheck.verdict import ARGUMENT, EXPORT, MEMBER, NAME, Complaint
 
 MAX_NAMED_CHARS: Final = 100
@@ -86,17 +93,27 @@ def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | 
     receiver, wanted = complaint.receiver or "", complaint.name
     if receiver.startswith("Promise<"):
         return f"Await the call first: `(await …).{wanted}`."
-    likely = suggested or likely_member(wanted, members)
-    named = listed(members)
-    if receiver == "string":
-        start = f"Did you mean `{likely}`? " if likely else ""
-        return f"{start}It is text: if it holds JSON, use JSON.parse first."
-    if receiver.endswith("[]"):
-        return f"Did you mean `{likely}`?" if likely else f"It is an array: read `{wanted}` of its elements."
+    if receiver == "string" or receiver.endswith("[]"):
+        return _hint_of_language(receiver, wanted, members)
+    likely = likely_members(wanted, members) if members else [suggested] if suggested else []
+    named = listed(sorted(members))
     what = "The module" if receiver.startswith("typeof import") else _short(receiver)
     if likely:
-        return f"Did you mean `{likely}`? {what} has: {named}." if members else f"Did you mean `{likely}`?"
+        start = f"Did you mean {' or '.join(f'`{name}`' for name in likely)}?"
+        return f"{start} {what} has: {named}." if members else start
     return f"{what} has: {named}." if members else "Log one value to see what it has."
+
+
+def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str:
+    """Of a member that arrays, or texts, do not have."""
+    array = receiver.endswith("[]")
+    if array and wanted in WRAPPERS:
+        return f"It is the array itself: leave out `.{wanted}`."
+    likely = likely_of_language(wanted, members, array=array)
+    start = f"Did you mean `{likely}`?" if likely else ""
+    if array:
+        return start or f"It is an array: read `{wanted}` of its elements."
+    return f"{start} It is text: if it holds JSON, use JSON.parse first.".strip()
 
 
 def _short(receiver: str) -> str:
@@ -115,12 +132,15 @@ def _export_hint(
 
 def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None) -> str:
     name = complaint.name
-    absent = absent_hint(name, complaint.module)
+    absent = absent_hint(name, complaint.module, catalog)
     if absent is not None:
         return absent
     for server_id, export in _exports(catalog, imports):
         if export == name:
             return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{server_id}"`.'
+    unimported = import_hint(name, catalog)
+    if unimported is not None:
+        return unimported
     if suggested:
         return f"Did you mean `{suggested}`?"
     return f"Declare `{name}`, or correct its spelling."

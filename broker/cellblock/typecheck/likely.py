@@ -7,10 +7,44 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import rated_names
 
 MAX_NAMED: Final = 12
 """Members that a hint names; they end up in a model's context."""
+
+MAX_GUESSES: Final = 3
+
+MIN_OF_LANGUAGE: Final = 0.75
+"""Least similarity of a member of arrays and texts: `count` is not `concat`."""
+
+WRAPPERS: Final = frozenset(
+    [
+        "array",
+        "data",
+        "elements",
+        "entries",
+        "items",
+        "list",
+        "records",
+        "result",
+        "results",
+        "rows",
+        "values",
+    ]
+)
+"""Members that hold the elements, where something is not the array itself."""
+
+_COUNTS: Final = frozenset(["count", "len", "size", "total"])
+_OF_ARRAYS: Final = {
+    "contains": "includes",
+    "append": "push",
+    "add": "push",
+    "select": "map",
+    "where": "filter",
+    "first": "[0]",
+    "last": "at(-1)",
+    "each": "forEach",
+}
 
 _ALIKE: Final = (
     "title name label subject summary heading headline caption",
@@ -46,20 +80,42 @@ def listed(names: Sequence[str], *, cut: bool = False) -> str:
 
 
 def likely_member(wanted: str, members: Sequence[str]) -> str | None:
-    """The member that was probably meant: one spelt alike, else one that means the same."""
-    near = nearest_names(wanted, members, limit=1)
+    """The member that was probably meant, if there is one that is likelier than all others."""
+    likely = likely_members(wanted, members)
+    return likely[0] if len(likely) == 1 else None
+
+
+def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
+    """The members of which one was probably meant, whatever their order: those spelt most alike, else those that mean
+    the same. More than one are equally likely."""
+    near = rated_names(wanted, sorted(members))
     if near:
-        return near[0]
+        return [name for similarity, name in near if similarity == near[0][0]][:MAX_GUESSES]
     words = _words(wanted)
-    best: tuple[int, int] | None = None
-    for index, member in enumerate(members):
+    ranks: dict[str, int] = {}
+    for member in sorted(members):
         others = _words(member)
         for line in _alike():
             if words & line and others & line:
-                # The closest in the list of likely words, then the first as declared.
-                rank = (len(others - line), index)
-                best = rank if best is None or rank < best else best
-    return members[best[1]] if best is not None else None
+                # The closest in the list of likely words.
+                ranks[member] = min(len(others - line), ranks.get(member, len(others)))
+    closest = min(ranks.values(), default=0)
+    return [member for member, rank in ranks.items() if rank == closest][:MAX_GUESSES]
+
+
+def likely_of_language(wanted: str, members: Sequence[str], *, array: bool) -> str | None:
+    """What to read of an array or a text in place of a member that it does not have: only what is certain.
+
+    Synonyms are of no use here: `entries` of an array are not its `rows`.
+    """
+    if wanted in _COUNTS:
+        return "length"
+    if array and wanted in _OF_ARRAYS:
+        return _OF_ARRAYS[wanted]
+    near = [
+        name for similarity, name in rated_names(wanted, sorted(members)) if similarity >= MIN_OF_LANGUAGE
+    ]
+    return near[0] if len(near) == 1 else None
 
 
 def _words(name: str) -> frozenset[str]:

@@ -37,7 +37,7 @@ def facts_of(client: Client, listing: Listing, settings: UpstreamSettings) -> Se
     info = client.server_info
     return ServerFacts(
         name=_cut(info.title or info.name, settings.max_name_chars) if info else None,
-        version=_cut(info.version, settings.max_name_chars) if info else None,
+        version=_cut(info.version or None, settings.max_name_chars) if info else None,
         instructions=_cut(client.instructions, settings.max_description_chars),
         capabilities=tuple(sorted(client.server_capabilities.model_dump(exclude_none=True))),
         tools=tuple(listing.tools),

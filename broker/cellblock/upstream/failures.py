@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, cast
 
 from mcp import MCPError
@@ -20,6 +21,15 @@ HTTP_REFUSED: Final = "Server returned an error response"
 """How the SDK words an HTTP status of 400 or more that came without a JSON-RPC error."""
 
 _METHOD_NOT_FOUND: Final = -32601
+
+MAX_SEARCHED_CHARS: Final = 200
+"""Of a server's message, where it would say that credentials are missing."""
+
+_UNAUTHORIZED: Final = re.compile(
+    r"\b(?:unauthori[sz]ed|unauthenticated|not authenticated|authentication (?:failed|required)"
+    r"|invalid (?:api[ _-]?key|credentials|access token))\b",
+    re.IGNORECASE,
+)
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
@@ -102,8 +112,14 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
             hint="Ask for less at a time; the tool has probably run.",
             summary="the answer is over upstream.max_message_bytes",
         )
+    said = f"{redactor.text(error.message)} (JSON-RPC error {error.code})"
+    if _UNAUTHORIZED.search(error.message[:MAX_SEARCHED_CHARS]):
+        return AuthenticationFailed(
+            f"{server} refused {tool}: {said}.",
+            hint=f"Correct the credentials of {server} in Cellblock's configuration.",
+        )
     return ToolCallError(
-        f"{tool} of {server} failed: {redactor.text(error.message)} (JSON-RPC error {error.code}).",
+        f"{tool} of {server} failed: {said}.",
         hint="Correct the call as the message says.",
         certainty=Certainty.NOT_STARTED if error.code == _METHOD_NOT_FOUND else Certainty.MAY_HAVE_RUN,
     )

@@ -4,7 +4,8 @@ The SDK validates a `tools/list` answer as one piece: a single tool without `inp
 than object, would cost a server all its tools. Schemas that it would refuse travel past it in the tool's `_meta`, and
 inputs that are no objects (Code Mode specification, section 5.3.1) in an object of our own, both undone at the ends.
 What it would refuse of a result (structured content that is no object, which a server of any revision may send, and
-blocks of types that it does not know) travels in the result's `_meta`.
+blocks of types that it does not know) travels in the result's `_meta`. A server that does not say its version is given
+an empty one.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def soften_result(result: dict[str, Any]) -> None:
         if why or (isinstance(meta, dict) and _MALFORMED in meta):
             kept = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
             result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
+    elif isinstance(info := result.get("serverInfo"), dict):
+        cast("dict[str, Any]", info).setdefault("version", "")
     else:
         _soften_answer(result)
 

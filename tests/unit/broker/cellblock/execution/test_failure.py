@@ -166,7 +166,7 @@ def test_the_place_at_the_end_of_a_syntax_error_is_not_said_twice(said: str, sho
 
 
 TWO = prepare(
-    'import { a } from "@codemode/discovery";\nimport { b } from "@codemode/servers/s";\n',
+    'import { a } from "@codemode/discovery";\nimport * as b from "@codemode/servers/s";\n',
     lambda _: "data:text/javascript;base64,QUJD",
     "",
 )
@@ -195,7 +195,9 @@ def test_the_hint_about_an_export_is_of_its_own_module(line: int, name: str, hin
 @pytest.mark.parametrize(
     ("name", "message", "where", "hint"),
     [
-        ("TypeError", "ev.get-sum is not a function", True, "Did you mean get_sum?"),
+        ("TypeError", "b.get-sum is not a function", True, "Did you mean get_sum?"),
+        ("TypeError", "rows.get-sum is not a function", True, "Correct the script at that position"),
+        ("TypeError", "b.c.get-sum is not a function", True, "Correct the script at that position"),
         ("TypeError", "(intermediate value).get-sun is not a function", True, "Did you mean get_sum?"),
         (
             "TypeError",

@@ -99,7 +99,7 @@ def test_a_computed_import_is_given_everything_but_the_inside() -> None:
         (PREFIX + "zzzzzz", "ServerNotFoundError", "files, git"),
         ("", None, "only @codemode/*"),
         ("files", None, "'@codemode/servers/files'"),
-        ("fs", None, "Use tools of @codemode/servers/*"),
+        ("fs", None, "no fs and no files: use tools of @codemode/servers/*"),
         ("node:files", None, "Use tools of @codemode/servers/*"),
         (
             "codemode/servers/files",

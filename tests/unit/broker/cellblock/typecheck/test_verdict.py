@@ -29,7 +29,7 @@ WRONG = [
     (f"{LIST} tasks.map((task) => task.nmae);", "'nmae'", "`name`"),
     (f"{LIST} const {{ title }} = tasks[0];", "'title'", "`name`"),
     (f"{LIST} console.log(tasks[0].deadline);", "'deadline'", "`due`"),
-    (f"{LIST} console.log(tasks[0].colour);", "'colour'", "name, due, note"),
+    (f"{LIST} console.log(tasks[0].colour);", "'colour'", "due, name, note"),
     (f"{LIST} console.log(tasks.name);", "'name'", "elements"),
     ("console.log((await t.list_tasks({})).items.length);", "'items'", "tasks"),
     ("const tasks = t.list_tasks({}).tasks;", "'tasks'", "(await …).tasks"),
@@ -117,7 +117,7 @@ async def test_typescript_is_checked_as_such(check: Check) -> None:
     wrong = await check(
         "const tasks: any[] = []; for (const row of (await t.list_tasks()).tasks) row.title;", typescript=True
     )
-    assert [fault.hint for fault in wrong.faults] == ["Did you mean `name`? It has: name, due, note."]
+    assert [fault.hint for fault in wrong.faults] == ["Did you mean `name`? It has: due, name, note."]
 
 
 async def test_places_count_as_the_engine_counts_them(check: Check) -> None:

@@ -1,0 +1,234 @@
+"""Finds calls whose promise a script certainly does not wait for, from its text.
+
+Whether such a call is still under way when the script ends depends on how fast its server is; that it is not awaited
+does not. Calls of imported tools are looked at, and of the script's own async functions that await something. Only what
+is certain counts: a promise that is handed on, kept in a list or returned may be awaited elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tree_sitter import Node
+
+SERVERS_PREFIX: Final = b"@codemode/servers/"
+
+MAX_LOOKED_AT: Final = 200
+"""Calls of one script that are looked at."""
+
+MAX_TOLD: Final = 3
+
+MAX_CALLEE_CHARS: Final = 80
+
+_CHAIN: Final = frozenset([b"then", b"catch", b"finally"])
+_FUNCTIONS: Final = frozenset(
+    [
+        "arrow_function",
+        "function_expression",
+        "function_declaration",
+        "method_definition",
+        "generator_function",
+    ]
+)
+_AROUND: Final = frozenset(
+    ["parenthesized_expression", "as_expression", "satisfies_expression", "non_null_expression"]
+)
+_LOOKS_AT: Final = re.compile(
+    rb"(?:JSON\.(?:parse|stringify)|Object\.(?:keys|values|entries)|Array\.isArray|String|Number|console\.\w+)"
+)
+_ASYNC: Final = re.compile(
+    rb"(?<![\w$.])(?:async\s+function\s+(?P<one>[\w$]+)|(?:const|let|var)\s+(?P<other>[\w$]+)\s*=\s*async\b)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unawaited:
+    """One call. `start` is its first byte; `used` says whether its promise is used as if it were the value."""
+
+    start: int
+    callee: str
+    used: bool
+
+
+def unawaited_calls(root: Node, source: bytes, imports: Iterable[Node]) -> tuple[Unawaited, ...]:
+    """The first `MAX_TOLD` of such calls.
+
+    Args:
+        root: The tree of a script without syntax errors.
+        source: The script.
+        imports: The specifiers of its static imports.
+    """
+    modules, functions = _names(imports, source)
+    own = _own_async(root, source)
+    names = {*modules, *functions, *own}
+    if not names:
+        return ()
+    called = re.compile(
+        rb"(?<![\w$])(?:(?<=\.\.\.)|(?<!\.))("
+        + b"|".join(map(re.escape, sorted(names)))
+        + rb")(?![\w$])(?=\s*\??[.(])"
+    )
+    found: list[Unawaited] = []
+    for count, match in enumerate(called.finditer(source)):
+        if count >= MAX_LOOKED_AT or len(found) >= MAX_TOLD:
+            break
+        name = match[1]
+        node = root.descendant_for_byte_range(match.start(), match.end())
+        call = _call_of(node, is_module=name in modules) if node is not None else None
+        if call is None or _is_shadowed(call, name, source, declared=name in own):
+            continue
+        use = _use_of(call, source)
+        if use is not None:
+            function = call.child_by_field_name("function")
+            text = (
+                source[function.start_byte : function.end_byte].decode("utf-8", "replace") if function else ""
+            )
+            found.append(Unawaited(call.start_byte, text[:MAX_CALLEE_CHARS], used=use))
+    return tuple(found)
+
+
+def _names(imports: Iterable[Node], source: bytes) -> tuple[set[bytes], set[bytes]]:
+    """What a script calls the modules of servers, and their tools."""
+    modules: set[bytes] = set()
+    functions: set[bytes] = set()
+    for specifier in imports:
+        statement = specifier.parent
+        if not source.startswith(SERVERS_PREFIX, specifier.start_byte + 1) or statement is None:
+            continue
+        for clause in (child for child in statement.named_children if child.type == "import_clause"):
+            for part in clause.named_children:
+                if part.type == "namespace_import":
+                    modules.add(_text(part.named_children[0], source))
+                for one in part.named_children if part.type == "named_imports" else ():
+                    name = one.child_by_field_name("alias") or one.child_by_field_name("name")
+                    if name is not None:
+                        functions.add(_text(name, source))
+    return modules, functions - {b"__meta__"}
+
+
+def _own_async(root: Node, source: bytes) -> set[bytes]:
+    """The async functions of the top level that wait for something."""
+    if b"async" not in source:
+        return set()
+    names: set[bytes] = set()
+    for statement in root.named_children:
+        if statement.type in ("function_declaration", "lexical_declaration"):
+            match = _ASYNC.match(source, statement.start_byte, statement.end_byte)
+            if match is not None and source.find(b"await", match.end(), statement.end_byte) >= 0:
+                names.add(match["one"] or match["other"])
+    return names
+
+
+def _call_of(node: Node, *, is_module: bool) -> Node | None:
+    """The call that a name is called in: itself, or a member of the module that it names."""
+    callee = node
+    if is_module:
+        parent = node.parent
+        member = parent.child_by_field_name("property") if parent is not None else None
+        if parent is None or parent.type != "member_expression" or member is None or member.id == node.id:
+            return None
+        callee = parent
+    call = callee.parent
+    function = call.child_by_field_name("function") if call is not None else None
+    if call is None or call.type != "call_expression" or function is None or function.id != callee.id:
+        return None
+    return call
+
+
+def _is_shadowed(call: Node, name: bytes, source: bytes, *, declared: bool) -> bool:
+    """Whether the name may be another's: a parameter around the call, or declared once more."""
+    made = re.findall(rb"(?:const|let|var|class|function)\s+" + re.escape(name) + rb"(?![\w$])", source)
+    if len(made) > declared:
+        return True
+    word = re.compile(rb"(?<![\w$])" + re.escape(name) + rb"(?![\w$])")
+    return any(
+        word.search(source, parameters.start_byte, parameters.end_byte) is not None
+        for around in _upwards(call)
+        if around.type in _FUNCTIONS
+        for parameters in (around.child_by_field_name("parameters"), around.child_by_field_name("parameter"))
+        if parameters is not None
+    )
+
+
+def _upwards(node: Node) -> Iterator[Node]:
+    here = node.parent
+    while here is not None:
+        yield here
+        here = here.parent
+
+
+def _use_of(call: Node, source: bytes) -> bool | None:
+    """Whether a call's promise is used as a value (True) or thrown away (False); None where it may be awaited."""
+    node, around = _out(call)
+    while around is not None and around.type == "member_expression":
+        member = around.child_by_field_name("property")
+        outer = around.parent
+        if member is None or _text(member, source) not in _CHAIN or outer is None:
+            return True
+        if outer.type != "call_expression":
+            return None
+        node, around = _out(outer)
+    if around is None:
+        return None
+    match around.type:
+        case "expression_statement":
+            return False
+        case "subscript_expression":
+            return _is_field(around, "object", node) or None
+        case "for_in_statement":
+            return _is_field(around, "right", node) or None
+        case "if_statement" | "ternary_expression" | "while_statement":
+            return _is_field(around, "condition", node) or None
+        case "template_substitution" | "spread_element":
+            return True
+        case "binary_expression":
+            operator = around.child_by_field_name("operator")
+            return (operator is not None and operator.type not in ("&&", "||", "??")) or None
+        case "unary_expression":
+            return around.children[0].type == "!" or None
+        case "assignment_expression":
+            left = around.child_by_field_name("left")
+            is_result = left is not None and _text(left, source).endswith(b"__codemode_result__")
+            return is_result or None
+        case "arguments":
+            function = around.parent.child_by_field_name("function") if around.parent is not None else None
+            return (function is not None and _LOOKS_AT.fullmatch(_text(function, source)) is not None) or None
+        case "variable_declarator":
+            name = around.child_by_field_name("name")
+            return None if name is None else True if name.type != "identifier" else _of_variable(name, source)
+        case _:
+            return None
+
+
+def _of_variable(name: Node, source: bytes) -> bool | None:
+    """The same of a call whose promise has a name, by all places of that name."""
+    word = re.escape(_text(name, source))
+    used = False
+    for match in re.finditer(rb"(?<![\w$.])" + word + rb"(?![\w$])(\s*\??\.\s*(\w+)|\s*\[)?", source):
+        if match.start() == name.start_byte:
+            continue
+        before = source[: match.start()].rstrip()
+        if match[1] is None or match[2] in _CHAIN or before.endswith(b"await"):
+            return None
+        used = True
+    return used
+
+
+def _out(node: Node) -> tuple[Node, Node | None]:
+    """The node, or the parentheses and types around it, and what is around these."""
+    around = node.parent
+    while around is not None and around.type in _AROUND:
+        node, around = around, around.parent
+    return node, around
+
+
+def _is_field(around: Node, field: str, node: Node) -> bool:
+    part = around.child_by_field_name(field)
+    return part is not None and part.start_byte <= node.start_byte and node.end_byte <= part.end_byte
+
+
+def _text(node: Node, source: bytes) -> bytes:
+    return source[node.start_byte : node.end_byte]
