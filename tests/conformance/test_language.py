@@ -169,6 +169,7 @@ async def test_the_last_assignment_wins(broker: Broker) -> None:
         ("{ 'a/b~c': Infinity }", "/a~1b~0c"),
         ("{ m: new Map([[1, 2]]) }", "/m"),
         ("[undefined]", "/0"),
+        ("{ a: { b: undefined } }", "/a/b"),
         ("(() => { const loop = { inner: {} }; loop.inner.loop = loop; return loop; })()", "/inner/loop"),
     ],
 )

@@ -168,8 +168,14 @@ def test_the_log_limit_has_an_option(command: Any) -> None:
     assert (logs[0]["message"], logs[1]["level"]) == ("12345", "warn")
 
 
-def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(command: Any) -> None:
-    outcome = command("run", "-", code="console.log('first');\nthrow new TypeError('on purpose');")
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(
+    command: Any, tmp_path: Path, from_file: bool
+) -> None:
+    code = "console.log('first');\nthrow new TypeError('on purpose');"
+    file = tmp_path / "report.ts"
+    file.write_text(code)
+    outcome = command("run", file if from_file else "-", code=None if from_file else code)
     assert outcome.returncode == 1
     response = response_of(outcome)
     assert response["result"] is None
@@ -177,7 +183,7 @@ def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(command:
     (found,) = response["diagnostics"]
     assert found["code"] == "UNCAUGHT_EXCEPTION"
     assert "on purpose" in found["message"]
-    assert found["path"].startswith("script.js:2:")
+    assert found["path"].startswith(f"{file if from_file else 'script.js'}:2:")
 
 
 def test_an_invalid_limit_is_wrong_usage(command: Any) -> None:

@@ -27,6 +27,7 @@ const MAX_QUOTED = 200;
 // The broker shows no more of it, and names of functions and classes have any length.
 const MAX_NOTICE = 1000;
 const SERVERS = "@codemode/servers/";
+const MISSING_HINT = "Read what the value has; where it may be missing, write null: `value ?? null`.";
 
 const now = performance.now.bind(performance);
 const floor = Math.floor;
@@ -77,9 +78,10 @@ function moduleNames(): ModuleNames {
   return names;
 }
 
-function notice(code: string, text: string, hint: string, path?: string): void {
+function notice(code: string, text: string, hint: string, path?: string, isInfo = false): void {
   const message = text.length > MAX_NOTICE ? slice(text, 0, MAX_NOTICE) : text;
-  send({ t: "notice" }, utf8(stringify({ __proto__: null, code, message, hint, path })));
+  const severity = isInfo ? "info" : "warning";
+  send({ t: "notice" }, utf8(stringify({ __proto__: null, severity, code, message, hint, path })));
 }
 
 function finish(): void {
@@ -109,7 +111,9 @@ function finish(): void {
       const failure = { __proto__: null, name: "ResultError", message: issue.message, path: issue.path };
       return send({ t: "failed", ms: elapsed(), kind: "result" }, utf8(stringify(failure)));
     }
-    notice("RESULT_NOT_JSON", issue.message, "Assign plain JSON data to __codemode_result__.", issue.path);
+    const field = issue.kind === "undefined_member" || issue.kind === "undefined";
+    const hint = field ? MISSING_HINT : "Assign plain JSON data to __codemode_result__.";
+    notice("RESULT_NOT_JSON", issue.message, hint, issue.path, issue.kind === "undefined_member");
   }
   over = true;
   send({ t: "done", ms: elapsed() }, utf8(json));

@@ -6,8 +6,9 @@
  * engine's own `JSON.stringify`. What was checked is therefore what is written, whatever getters and proxies do,
  * and no agent code runs while the text is made.
  *
- * What is dropped without an issue, as JSON does everywhere: object members whose value is `undefined`,
- * non-enumerable members, members of an array that are no elements; and `-0` is written as `0`.
+ * What is dropped without an issue, as JSON does everywhere: members whose value is `undefined`, of some of an array's
+ * elements and of what is no plain object; non-enumerable members; members of an array that are no elements; and `-0` is
+ * written as `0`.
  *
  * @module
  */
@@ -17,6 +18,7 @@ import * as p from "./primordials.ts";
 import { cleanSpecial } from "./result_kinds.ts";
 import {
   enter,
+  escapeToken,
   expect,
   newWalk,
   pointer,
@@ -32,6 +34,8 @@ import {
 export type { IssueKind, ResultIssue, ResultLimits, ResultText } from "./result_walk.ts";
 
 type Members = Record<string, unknown>;
+
+const MAX_UNDEFINED = 5;
 
 /** Turns the final value of a script into JSON text. Never throws, whatever the value does. */
 export function toResult(value: unknown, limits: ResultLimits): ResultText {
@@ -124,7 +128,11 @@ function cleanObject(walk: Walk, found: object): unknown {
     return report(walk, "circular", `circular reference to ${target}; written as null`, null);
   }
   if (kind === "array") return cleanArray(walk, value as unknown[]);
-  if (kind === "plain") return cleanMembers(walk, value, copyOf(walk, value));
+  if (kind === "plain") {
+    const copy = copyOf(walk, value);
+    reportUndefined(walk, [copy], false);
+    return cleanMembers(walk, value, copy);
+  }
   return cleanSpecial(walk, value, kind);
 }
 
@@ -145,7 +153,12 @@ function cleanArray(walk: Walk, source: unknown[]): unknown {
     if (walk.fatal !== null) throw thrown;
     copy = elementByElement(walk, source);
   }
-  return cleanElements(walk, copy, source);
+  cleanElements(walk, copy, source);
+  const first = copy[0];
+  if (typeof first === "object" && first !== null && !p.isArray(first)) {
+    reportUndefined(walk, copy as Members[], true);
+  }
+  return copy;
 }
 
 /** Cleans a fresh array in place; `source` is what it was copied from, to tell holes from undefined. */
@@ -187,6 +200,41 @@ export function cleanMembers(walk: Walk, source: object, copy: Members): Members
   }
   walk.depth--;
   return copy;
+}
+
+/**
+ * Tells of members that are undefined, mostly read by a wrong name: of an object, or of all elements of an array, of which
+ * some often lack what others have. `copies` are made by the walk, so that reading them runs no code of the agent's.
+ */
+function reportUndefined(walk: Walk, copies: Members[], inArray: boolean): void {
+  for (let i = 0; i < walk.depth && !inArray; i++) if (p.isArray(walk.open[i])) return;
+  const keys = p.objectKeys(copies[0]);
+  let named = "";
+  let first = "";
+  let count = 0;
+  for (let i = 0; i < keys.length; i++) {
+    if (!lackedByAll(copies, keys[i])) continue;
+    if (count === 0) first = keys[i];
+    if (count < MAX_UNDEFINED) named += `${count > 0 ? ", " : ""}${escapeToken(keys[i])}`;
+    count++;
+  }
+  if (count === 0) return;
+  const more = count > MAX_UNDEFINED ? ` and ${count - MAX_UNDEFINED} more` : "";
+  const where = copies.length > 1 ? ` in all ${copies.length} elements` : "";
+  const { depth } = walk;
+  if (inArray) walk.path[walk.depth++] = 0;
+  walk.path[walk.depth++] = first;
+  report(walk, "undefined_member", `${named}${more}: undefined${where}, and so left out`, null);
+  walk.depth = depth;
+}
+
+function lackedByAll(copies: Members[], key: string): boolean {
+  for (let i = 0; i < copies.length; i++) {
+    const copy = copies[i];
+    if (typeof copy !== "object" || copy === null) return false;
+    if (!p.hasOwn(copy, key) || copy[key] !== undefined) return false;
+  }
+  return true;
 }
 
 /** A fresh plain object with the own enumerable members of `source`, each read once. */

@@ -9,6 +9,7 @@ import * as p from "./primordials.ts";
 /** What went wrong at one place of the value. */
 export type IssueKind =
   | "undefined"
+  | "undefined_member"
   | "function"
   | "symbol"
   | "bigint"

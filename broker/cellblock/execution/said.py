@@ -31,7 +31,7 @@ class Said:
 
     Attributes:
         logs: In the order in which they came.
-        notices: The sandbox's warnings.
+        notices: The sandbox's warnings, and what it only wants known.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Said:
         texts = {key: value for key, value in known.items() if isinstance(value, str)}
         self.notices.append(
             Diagnostic(
-                severity="warning",
+                severity="info" if texts.get("severity") == "info" else "warning",
                 code=texts.get("code", "NOTICE")[:64],
                 message=texts.get("message", "")[:1000],
                 hint=texts.get("hint", "")[:500] or None,

@@ -27,7 +27,7 @@ const PLAIN: [string, unknown][] = [
   ["empty containers", [{}, [], { a: {} }]],
   ["texts that look like escaped surrogates", ["\\ud800", { "\\udc00": "\ud83d\ude00" }]],
   ["control characters", '"\\\u0000\n\u2028'],
-  ["undefined members", { a: undefined, b: 1 }],
+  ["undefined members of an array's elements", [{ a: undefined, b: 1 }, { a: 2, b: 1 }]],
   ["an own __proto__", JSON.parse('{"__proto__":{"a":1},"constructor":2,"toString":3}')],
   ["a null prototype", Object.assign(Object.create(null), { a: 1 })],
   ["a valid Date", { at: new Date(1e12) }],
@@ -97,6 +97,19 @@ const ISSUES: [string, unknown, string, [string, IssueKind][]][] = [
     { a: ["\ud800", "fine", { "\udc00": "x\ud83d" }] },
     '{"a":["\\ud800","fine",{"\\udc00":"x\\ud83d"}]}',
     [["/a/0", "lone_surrogate"], ["/a/2/\ufffd", "lone_surrogate"], ["/a/2/\ufffd", "lone_surrogate"]],
+  ],
+  ["undefined members", { a: 1, b: { c: undefined, d: 1, e: undefined } }, '{"a":1,"b":{"d":1}}', [[
+    "/b/c",
+    "undefined_member",
+  ]]],
+  [
+    "a member that is undefined in all elements",
+    { rows: [{ a: undefined, b: 1 }, { a: undefined }] },
+    '{"rows":[{"b":1},{}]}',
+    [[
+      "/rows/0/a",
+      "undefined_member",
+    ]],
   ],
   ["undefined in an array", [1, undefined], "[1,null]", [["/1", "undefined"]]],
   ["a hole", [1, , 3], "[1,null,3]", [["/1", "undefined"]]],
