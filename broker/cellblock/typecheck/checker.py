@@ -197,7 +197,9 @@ class TypeChecker:
             observed = self._declarations.observed(catalog, names) if about_output else {}
             for complaint, places in _distinct(counted)[:MAX_SHOWN]:
                 members = await warm.members(complaint, typescript) if complaint.code in MEMBER else []
-                message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
+                message = message_of(complaint, declarations) + (
+                    f" (In {places} places.)" if places > 1 else ""
+                )
                 hint = hint_of(complaint, members, catalog, names, declarations)
                 if complaint.code in MEMBER and hint is not None:
                     hint += of_observed(complaint, code, observed)

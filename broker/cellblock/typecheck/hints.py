@@ -11,6 +11,12 @@ from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.typecheck.argument_hints import argument_hint
+from cellblock.typecheck.comparisons import (
+    COMPARISON,
+    comparison_hint,
+    comparison_message,
+    foreign_value,
+)
 from cellblock.typecheck.likely import (
     MAX_NAMED,
     WRAPPERS,
@@ -29,9 +35,10 @@ _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
-def message_of(complaint: Complaint) -> str:
+def message_of(complaint: Complaint, declarations: str = "") -> str:
     """The compiler's message without its advice, which is about projects, not about scripts."""
-    text = _BOILERPLATE.sub("", complaint.message.strip())
+    foreign = foreign_value(complaint.message, declarations) if complaint.code in COMPARISON else None
+    text = comparison_message(foreign) if foreign else _BOILERPLATE.sub("", complaint.message.strip())
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
@@ -57,6 +64,8 @@ def hint_of(
         declarations: What the script was checked against.
     """
     suggested = _SUGGESTED.search(complaint.message)
+    if complaint.code in COMPARISON and (foreign := foreign_value(complaint.message, declarations)):
+        return comparison_hint(foreign)
     if complaint.code in MEMBER:
         return _member_hint(complaint, members, suggested[1] if suggested else None)
     if complaint.code in EXPORT:

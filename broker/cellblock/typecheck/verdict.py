@@ -18,6 +18,7 @@ import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
 from cellblock.script_lines import CompilerPlaces
+from cellblock.typecheck.comparisons import COMPARISON, foreign_value
 
 MAX_JUDGED: Final = 200
 """Complaints of one script that are looked at, in the order of the text."""
@@ -141,7 +142,7 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON
     found = [item for item in raw if isinstance(item, dict) and item.get("code") in wanted][:MAX_JUDGED]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not found:
         return []
@@ -183,6 +184,9 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
     elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node)):
         # The compiler takes it for an import, which the sandbox does not.
         number, name, module = REQUIRE, "require", _module_in(message)
+    elif number in COMPARISON:
+        if foreign_value(message, declarations) is None:
+            return None
     elif number in ARGUMENT:
         function = _called(node, source)
         if function is None or not _argument_counts(number, message):

@@ -42,6 +42,16 @@ WRONG = [
     ("await t.add();", "Expected 1", "one input object"),
     ("await t.add({ name: 1 });", "`name`", "declares"),
     ("await t.list_tasks({ state: 'opne' });", '"opne"', None),
+    (
+        "const found = await t.find(); console.log(found.kind === 'B');",
+        '"B" is never true',
+        'mean "b"? Declared: "a", "b".',
+    ),
+    (
+        "switch ((await t.find()).kind) { case 'a': break; case 'other': }",
+        '"other" is never true',
+        '"a", "b"',
+    ),
     ("console.log(undeclared);", "'undeclared'", "`undeclared`"),
     ("await list_tasks({});", "'list_tasks'", "import { list_tasks }"),
     ("await fetch('https://example.com');", "'fetch'", "no fetch"),
@@ -61,6 +71,10 @@ RIGHT = [
     f"{LIST} const {{ title = 'none' }} = tasks[0];",
     f"{LIST} if ('title' in tasks[0]) console.log(tasks[0].title);",
     "const found = await t.find(); console.log(found.left, found.kind === 'b' ? found.right : 0);",
+    # what an `if` around excludes, and the script's own constants, are its own affair
+    "const { kind } = await t.find(); if (kind === 'a') f(); else if (kind === 'a') f(); function f() {}",
+    "const mode = 'x'; if (mode === 'y') console.log(1); switch (mode) { case 'z': }",
+    "const { kind } = await t.find(); console.log(kind !== 'a', ['a', 'q'].includes(kind), kind == 'b');",
     # the script's own objects grow
     "const o = {}; o.a = 1; o.b.c; const p = { a: 1 }; p.z = 2; console.log(p.z);",
     f"{LIST} tasks[0].score = 1; console.log(tasks[0].score); tasks.total = 1; console.log(tasks.total);",
