@@ -109,7 +109,7 @@ async def test_mcp_results_are_unwrapped() -> None:
         (b"[]", "array"),
         (b"null", "null"),
         (b'"x"', "str"),
-        (b"1", "int"),
+        (b"1", "number"),
         (b"true", "bool"),
         (b"nonsense", None),
         (b"[" * 300, None),
