@@ -256,7 +256,11 @@ async def test_embedding(tmp_path: Path) -> None:
             await broker.run(code, grants={"tools": ["notes"]})
         with pytest.raises(InvalidRequest, match="cannot be used"):
             await broker.run(code, grants={"arguments": {"notes.*": {"$ref": "https://example.com/"}}})
-        required = await broker.run("1", grants={"tools": ["notes.*"]}, requested_capabilities=["secrets"])
+        required = await broker.run(
+            "globalThis.__codemode_result__ = 1",
+            grants={"tools": ["notes.*"]},
+            requested_capabilities=["secrets"],
+        )
         assert required.diagnostics[0].code == "CAPABILITY_UNAVAILABLE"
     with pytest.raises(ConfigError, match="notez"):
         Broker(settings(tmp_path / "s", servers(tmp_path), policy={"default": {"approve": ["notez.*"]}}))

@@ -74,7 +74,9 @@ async def test_a_huge_error_is_told_and_nobody_else_loses_a_run(broker: Broker, 
 async def test_an_import_of_any_length_is_refused_in_short_words(broker: Broker) -> None:
     response = await within(broker.run(f'import "{"x" * 500_000}";'))
     assert len(error_of(response, "IMPORT_FAILURE").message) < 1000
-    response = await within(broker.run("1", requested_capabilities=["x" * 200]))
+    response = await within(
+        broker.run("globalThis.__codemode_result__ = 1", requested_capabilities=["x" * 200])
+    )
     (warning,) = response.diagnostics
     assert warning.code == "CAPABILITY_UNAVAILABLE" and len(warning.message) < 1000
     with pytest.raises(InvalidRequest, match="at most 200 characters") as caught:

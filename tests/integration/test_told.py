@@ -205,3 +205,5 @@ async def test_a_call_without_await_is_told_however_fast_it_was(broker: Broker) 
     (found,) = (await within(broker.run(code))).diagnostics
     assert (found.code, found.path) == ("CALLS_NOT_AWAITED", "script.js:2:9")
     assert found.hint == "Write `await plain.echo(…)`."
+    failed = await within(broker.run(f"{code} throw new Error('x');"))
+    assert [found.code for found in failed.diagnostics] == ["UNCAUGHT_EXCEPTION", "CALLS_NOT_AWAITED"]
