@@ -357,8 +357,7 @@ class Run:
         ended = self._ended or protocol.Ended(reason="crashed")
         if self._watch is not None:
             self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        notices = with_unawaited(self._said.notices, self._plan.script)
-        own = self._diagnostics
+        own, notices = self._diagnostics, with_unawaited(self._said.notices, self._plan.script)
         diagnostics = [*own, *notices] if self._failed else [*notices, *own]
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.
