@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from cellblock.apart.pool import Apart
@@ -173,7 +173,11 @@ class FakeUpstreams:
         server = ServerEntry("tools", "Tools", "tools", tools=entries)
         self.catalog = Catalog(1, {"tools": server}, {"down": "it does not start"})
 
-    async def settled(self, bound: float) -> None:
+    starting = False
+
+    async def settled(
+        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+    ) -> None:
         """Nothing connects here."""
 
     async def refreshed(self, code: str, bound: float) -> None:

@@ -120,7 +120,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
             broker.events.add(progress)
         # The rest of a script on stdin is no answer.
         approver = asker_on(sys.stdin, sys.stderr, progress) if parsed.script != STDIN else None
-        await broker.settled()
+        await broker.settled(parsed.require)
         _require(broker, parsed.require)
         try:
             response = await broker.run(

@@ -21,6 +21,7 @@ LIVE: Final = (
     "pins",
     "policy",
     "typecheck_timeout_ms",
+    "upstream.list_wait_ms",
     "upstream.max_concurrent_calls",
     "upstream.startup_wait_ms",
 )

@@ -143,7 +143,11 @@ class UpstreamSettings(Section):
     parsed."""
 
     startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
-    """How long the first run waits for servers that are still connecting."""
+    """How long after the start of Cellblock runs wait for servers that are still connecting, if they import or request
+    them."""
+
+    list_wait_ms: Annotated[int, Field(ge=0)] = 500
+    """How long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
 
     retry_first_ms: Positive = 500
     """Pause before the first attempt to reconnect; doubled for each further one."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -304,13 +304,19 @@ class Broker:
         if self._learner is not None:
             await self._learner.learnt(bound)
 
-    async def settled(self) -> None:
-        """Waits until every server's first attempt to connect is over, within the configured bound."""
+    async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
+        """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of its start.
+
+        Args:
+            names: Of the only servers to wait for; None: all.
+            at_most: Seconds from now.
+        """
         self._check_loop()
         if self._learner is not None:
             await self._learner.loaded(LEARN_BOUND_SECONDS)
         if self._registry is not None:
-            await self._registry.settled(self._settings.cellblock.upstream.startup_wait_ms / 1000)
+            bound = self._settings.cellblock.upstream.startup_wait_ms / 1000
+            await self._registry.settled(bound, names, at_most=at_most)
 
     # ---- inside: construction, in the order of destruction reversed ----------------------------------
 

@@ -9,6 +9,7 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
     --protocol VERSION     answer `initialize` with this revision of MCP, in place of the client's
     --die-after N          exit in place of answering call N + 1
     --start-delay SECONDS  pause before the first message is read
+    --start-when FILE      read no message before this file is there
     --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
                            read anew for every page; each answers with its input
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import sys
 import threading
 import time
@@ -43,6 +45,8 @@ TOOLS = {
     "endless": "Writes a line that does not end",
     "grow": "Adds a tool with the given `name` and says that the tools have changed",
 }
+
+START_LOOK_SECONDS = 0.02
 
 _output = threading.Lock()
 
@@ -198,11 +202,16 @@ def main() -> int:
     parser.add_argument("--unversioned", action="store_true")
     parser.add_argument("--definitions")
     parser.add_argument("--start-delay", type=float, default=0.0)
+    parser.add_argument("--start-when", type=Path)
     options = parser.parse_args()
     if options.fail_starts and fails_this_time(int(options.fail_starts[0]), Path(options.fail_starts[1])):
         sys.stderr.write("plain_server fails to start, as it was told\n")
         return 1
     time.sleep(options.start_delay)
+    while options.start_when is not None and not options.start_when.exists():
+        if select.select([sys.stdin], [], [], START_LOOK_SECONDS)[0] and not sys.stdin.buffer.peek(1):
+            return 0
+        time.sleep(START_LOOK_SECONDS)
     Server(options).serve()
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from cellblock.apart.budget import ByteBudget
@@ -12,25 +12,19 @@ from cellblock.apart.pool import Apart
 from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, Share
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
-from cellblock.catalog.modules import ModuleUrls
+from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
 from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
-from cellblock.execution.imports import TooComplex
-from cellblock.execution.plan import (
-    Plan,
-    capability_warnings,
-    make_plan,
-    named_servers,
-    refused_plan,
-)
+from cellblock.execution.imports import Imports, TooComplex
+from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
 from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
-from cellblock.execution.source import encoded
+from cellblock.execution.source import encoded, specifiers
 from cellblock.execution.source_apart import analysed
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.policy.asking import EMBEDDING, Grantee
@@ -59,8 +53,16 @@ class Upstreams(ToolCaller, Protocol):
         """The newest snapshot."""
         ...
 
-    async def settled(self, bound: float) -> None:
-        """Waits until no server is in its first attempt to connect, at most `bound` seconds."""
+    @property
+    def starting(self) -> bool:
+        """Whether a server is in its first attempt to connect."""
+        ...
+
+    async def settled(
+        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+    ) -> None:
+        """Waits until no server of `ids` is in its first attempt to connect: at most `bound` seconds from the start of
+        that attempt, and `at_most` seconds from now."""
         ...
 
     async def refreshed(self, code: str, bound: float) -> None:
@@ -198,30 +200,60 @@ class Executor:
             self._pool.check_room(client)
         except Overloaded as error:
             return _refused("OVERLOADED", error.message, error.hint, [*request.warnings])
-        await self._upstreams.settled(self._settings.upstream.startup_wait_ms / 1000)
+        share = Share(self._apart, self._budget, client)
+        try:
+            found = await analysed(encoded(request.code), share, self._pool.room)
+        except TooComplex as error:
+            return RunResponse(
+                logs=[], diagnostics=[*refused_plan(str(error)).errors, *self._warnings(asked)]
+            )
+        except Overloaded as error:
+            return _refused("OVERLOADED", error.message, error.hint, self._warnings(asked))
+        except HostUnavailable as error:
+            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, self._warnings(asked))
+        except OSError as error:
+            message = f"No process can be started to read the script ({error})."
+            return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", self._warnings(asked))
+        if self._upstreams.starting:
+            await self._used_have_started(request, found)
         await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
         # Together, without a pause between: who waits for this generation's runs waits for all with this catalog.
         with self._generation as generation:
-            return await self._run_with(self._upstreams.catalog, generation, asked, watch)
+            return await self._run_with(self._upstreams.catalog, found, share, generation, asked, watch)
+
+    async def _used_have_started(self, request: RunRequest, found: Imports) -> None:
+        """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it can
+        only look up is waited for as long as `tools/list` waits."""
+        bounds = self._settings.upstream
+        startup = bounds.startup_wait_ms / 1000
+        imported, computed = specifiers(request.code, found)
+        used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
+        await self._upstreams.settled(startup, None if computed else used)
+        if DISCOVERY_SPECIFIER in used:
+            await self._upstreams.settled(startup, at_most=bounds.list_wait_ms / 1000)
+
+    def _warnings(self, asked: _Asked) -> list[Diagnostic]:
+        catalog = self._upstreams.catalog
+        if asked.grants is not None:
+            catalog = asked.grants.narrowed(catalog)
+        return [*asked.request.warnings, *capability_warnings(asked.request.requested, catalog)]
 
     async def _run_with(
-        self, catalog: Catalog, generation: Generation, asked: _Asked, watch: RunWatch | None
+        self,
+        catalog: Catalog,
+        found: Imports,
+        share: Share,
+        generation: Generation,
+        asked: _Asked,
+        watch: RunWatch | None,
     ) -> RunResponse:
         request, rules = asked.request, None
         if asked.grants is not None:
             catalog = asked.grants.narrowed(catalog)
             rules = RunRules(asked.grants, self._policy.settings, asked.grantee.approver)
-        warnings = [*request.warnings, *capability_warnings(request.requested, catalog)]
-        share = Share(self._apart, self._budget, asked.client)
-        try:
-            plan = await self._plan(request.code, catalog, share)
-        except Overloaded as error:
-            return _refused("OVERLOADED", error.message, error.hint, warnings)
-        except HostUnavailable as error:
-            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        except OSError as error:
-            message = f"No process can be started to read the script ({error})."
-            return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", warnings)
+        warnings = self._warnings(asked)
+        conventions = not self._settings.frontend.strict
+        plan = make_plan(request.code, catalog, self._urls, found, conventions=conventions)
         asked.servers.update(named_servers(plan.script, request.requested, catalog))
         if plan.errors:
             return RunResponse(logs=[], diagnostics=[*plan.errors, *warnings])
@@ -270,13 +302,6 @@ class Executor:
         if warnings:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response
-
-    async def _plan(self, code: str, catalog: Catalog, share: Share) -> Plan:
-        try:
-            found = await analysed(encoded(code), share, self._pool.room)
-        except TooComplex as error:
-            return refused_plan(str(error))
-        return make_plan(code, catalog, self._urls, found, conventions=not self._settings.frontend.strict)
 
     async def _watched(
         self,

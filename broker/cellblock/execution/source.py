@@ -204,6 +204,19 @@ def prepare(
     return script
 
 
+def specifiers(code: str, found: Imports) -> tuple[set[str], bool]:
+    """The literal specifiers of a script's imports, and whether it has an `import(…)` of anything else.
+
+    Args:
+        code: The agent's source.
+        found: What `find_imports` has found in it.
+    """
+    source = encoded(code if found.javascript is None else found.javascript)
+    dynamic = [_constant(source, node) for node in found.dynamics]
+    named = {_literal(source, node) for node in found.statics} | set(dynamic)
+    return {name for name in named if name is not None}, None in dynamic
+
+
 def _apply(
     source: bytes, edits: list[_Replacement], places: dict[int, tuple[int, int]], script: Script
 ) -> str:

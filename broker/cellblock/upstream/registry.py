@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,8 @@ from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.python_calls import PythonCalls
 from cellblock.upstream.python_tools import PythonTool, read_tool
 from cellblock.upstream.review import Review, Reviewer
-from cellblock.upstream.session import State, UpstreamSession
+from cellblock.upstream.session import UpstreamSession
+from cellblock.upstream.state import State
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """A script with this can come to any server."""
@@ -110,7 +111,6 @@ class Registry:
         self._paths = self._module_paths()
         self._entries: dict[str, tuple[ServerFacts, ServerEntry]] = {}
         self._local_entry = self._make_local_entry() if self._local else None
-        self._settled = asyncio.Event()
         self.known_catalog = Catalog()
         self.catalog = Catalog()
         self._changed()
@@ -156,7 +156,6 @@ class Registry:
         self._entries.clear()
         if self._reviewer is not None and pins is not None:
             self._reviewer.use(pins)
-        self._settled.clear()
         for name in (*change.added, *change.changed):
             self.sessions[name].start()
         self._changed()
@@ -172,13 +171,28 @@ class Registry:
         """
         await asyncio.gather(*(self._release(key, unused) for key in retired))
 
-    async def settled(self, bound: float) -> None:
-        """Waits until no server is in its first attempt to connect, at most `bound` seconds."""
-        try:
-            async with asyncio.timeout(bound):
-                await self._settled.wait()
-        except TimeoutError:
-            return
+    @property
+    def starting(self) -> bool:
+        """Whether a server is in its first attempt to connect."""
+        return any(session.first.pending for session in self.sessions.values())
+
+    async def settled(
+        self, bound: float, ids: Collection[str] | None = None, *, at_most: float | None = None
+    ) -> None:
+        """Waits until no server is in its first attempt to connect.
+
+        Args:
+            bound: Seconds from the start of that attempt: what starts with the broker is waited for once.
+            ids: Of the only servers to wait for, or their names in the configuration; None: all.
+            at_most: Seconds from now.
+        """
+        waited_for = [
+            session.first.over(bound, at_most=at_most)
+            for name, session in self.sessions.items()
+            if session.first.pending and (ids is None or name in ids or self._paths[name] in ids)
+        ]
+        if waited_for:
+            await asyncio.gather(*waited_for)
 
     async def refreshed(self, code: str, bound: float) -> None:
         """Waits, at most `bound` seconds, until the tools of every server that a script names are those announced
@@ -291,11 +305,6 @@ class Registry:
         self.catalog = Catalog(version, servers, unavailable, ids=ids)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
         self.known_catalog = Catalog(version, known, never, ids=ids)
-        if all(
-            session.state is not State.CONNECTING or session.attempts > 1
-            for session in self.sessions.values()
-        ):
-            self._settled.set()
         self._on_change()
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:

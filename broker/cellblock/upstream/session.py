@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.server_log import ServerLog, wanted_level
+from cellblock.upstream.state import FirstAttempt, State
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
 
@@ -50,15 +50,6 @@ LEFT_SHARE: Final = 0.05
 run."""
 
 _CLOSED_BY_SERVER: Final = "the connection was closed by the server"
-
-
-class State(Enum):
-    """Where a session is."""
-
-    CONNECTING = "connecting"
-    READY = "ready"
-    WAITING = "waiting"
-    CLOSED = "closed"
 
 
 class UpstreamSession:
@@ -90,6 +81,7 @@ class UpstreamSession:
         self.reason = "still connecting"
         self.facts: ServerFacts | None = None
         self.attempts = 0
+        self.first = FirstAttempt()
         self._config = config
         self._redactor = login.redactor if login is not None else Redactor(config)
         self._login = login
@@ -114,6 +106,7 @@ class UpstreamSession:
 
     def start(self) -> None:
         """Starts the task that owns the session."""
+        self.first.begin()
         self._task = asyncio.create_task(self._own(), name=f"upstream {self.name}")
 
     async def close(self) -> None:
@@ -368,6 +361,8 @@ class UpstreamSession:
 
     def _move(self, state: State, reason: str) -> None:
         self.state, self.reason = state, reason
+        if state is not State.CONNECTING:
+            self.first.end()
         tell(self._on_change)
 
     def _why(self, error: BaseException) -> str:

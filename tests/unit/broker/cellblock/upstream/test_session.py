@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.config import ServerConfig, UpstreamSettings
-from cellblock.upstream.session import CLOSE_BOUND_SECONDS, State, UpstreamSession
+from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
+from cellblock.upstream.state import State
 from support import until
 
 MOMENTS = 200
