@@ -25,6 +25,8 @@ STEADY_SECONDS = 0.3
 """How long processes must be the same to count as the ones that stay: a worker outlives its run by a few
 milliseconds, and a boot takes 30."""
 
+LIST_WAIT_MS = 10_000
+
 _T = TypeVar("_T")
 
 Entry = dict[str, Any]
@@ -46,14 +48,21 @@ def sdk_server(*args: object) -> Entry:
 
 def settings(state_dir: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Settings:
     """Settings as if read from a file; `cellblock` are the sections of the `"cellblock"` key."""
-    raw = {"mcpServers": dict(servers or {}), "cellblock": {**cellblock, "state_dir": str(state_dir)}}
+    cellblock = {**patient(cellblock), "state_dir": str(state_dir)}
+    raw = {"mcpServers": dict(servers or {}), "cellblock": cellblock}
     return parse_settings(raw)
+
+
+def patient(cellblock: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with time for servers to be listed that a busy machine may take; tests of that time set it."""
+    return {**cellblock, "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})}}
 
 
 def write_config(folder: Path, servers: Mapping[str, Any], **cellblock: Any) -> Path:
     """The same as a JSON file for `--config`."""
     file = folder / "cellblock.json"
-    file.write_text(json.dumps({"mcpServers": dict(servers), "cellblock": cellblock}), encoding="utf-8")
+    given = {"mcpServers": dict(servers), "cellblock": patient(cellblock)}
+    file.write_text(json.dumps(given), encoding="utf-8")
     return file
 
 

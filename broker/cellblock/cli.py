@@ -185,12 +185,14 @@ async def _serve_stdio(
 ) -> int:
     from cellblock.cli_reload import following
     from cellblock.daemon import Broker
-    from cellblock.frontend.mcp_server import serve_stdio
+    from cellblock.frontend.stdio import StdioFront
 
-    async with logging_as_configured(settings), Broker(settings) as broker:
-        await broker.settled()
-        async with following(broker, parsed, load, hangups):
-            await serve_stdio(broker, version=__version__)
+    broker = Broker(settings)
+    async with logging_as_configured(settings), StdioFront(broker, version=__version__) as front:
+        # What it takes to run scripts is imported and started while the client reads its greeting.
+        await front.greeted()
+        async with broker.begun(), following(broker, parsed, load, hangups), front.opened():
+            await front.ended(unless=broker.host_started())
     return EXIT_OK
 
 

@@ -160,7 +160,6 @@ async def serve(
 
     try:
         async with Broker(settings) as broker:
-            await broker.settled()
             warm = settings.cellblock.pool.warm
 
             def ready() -> bool:

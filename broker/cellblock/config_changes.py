@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic import BaseModel
 
 from cellblock.config import Settings
-from cellblock.upstream.registry import Change
+
+if TYPE_CHECKING:
+    from cellblock.upstream.registry import Change
 
 LIVE: Final = (
     "frontend.declaration_chars",

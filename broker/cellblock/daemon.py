@@ -9,51 +9,45 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
-
-import zmq
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
-from cellblock.apart.pool import Apart
+from cellblock.assembly import catalog_before_start, start_executor, start_reach, tools_of
 from cellblock.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import module_paths
+from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
 from cellblock.errors import CellblockError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
-from cellblock.execution.executor import NOBODY, Executor
-from cellblock.execution.looks_apart import LargeLooks
 from cellblock.execution.request import request_of
-from cellblock.execution.response import Observer, RunResponse
-from cellblock.first_collection import FirstCollection
+from cellblock.execution.response import NOBODY, Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
-from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
-from cellblock.schemas.learner import Learner
-from cellblock.schemas.store import FILE_NAME
-from cellblock.state_dir import LOGS, prepare_state_dir
-from cellblock.telemetry.facts import BrokerFacts
-from cellblock.telemetry.watchers import start_watchers
-from cellblock.typecheck.checker import TypeChecker
-from cellblock.upstream.login import kept_logins
-from cellblock.upstream.pin_store import PINS_DIR, PinStore
-from cellblock.upstream.registry import LOCAL_SERVER, Registry
-from cellblock.upstream.review import Reviewer
-from cellblock.upstream.tool_modules import load_tools
-from cellblock.workers import Workers, start_workers
-from cellblock_worker import protocol
+
+if TYPE_CHECKING:
+    from cellblock.apart.pool import Apart
+    from cellblock.execution.executor import Executor
+    from cellblock.outputs import KnownOutputs
+    from cellblock.schemas.learner import Learner
+    from cellblock.telemetry.facts import BrokerFacts
+    from cellblock.upstream.registry import Registry
+    from cellblock.workers import Workers
+    from cellblock_worker import protocol
 
 logger = logging.getLogger("cellblock")
 
 LEARN_BOUND_SECONDS: Final = 5.0
 """Longest wait for the store of observed schemas; it opens in milliseconds."""
+
+HOST_START_BOUND_SECONDS: Final = 15.0
+"""For the worker host to greet before the embedding API goes on without it; it takes about 0.3 s."""
 
 
 class Broker:
@@ -73,7 +67,7 @@ class Broker:
 
     def __init__(self, settings: Settings, *, tools: Sequence[Callable[..., Any]] = ()) -> None:
         self._settings: Settings = settings
-        self._tools = load_tools(settings.cellblock.tools, tools)
+        self._tools = tools_of(settings, tools)
         self._policy = _policy(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -85,6 +79,7 @@ class Broker:
         self._outputs: KnownOutputs | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._changed = Listeners()
+        self._before_start = catalog_before_start(settings, local=bool(self._tools))
         self.events: Final = RunEvents()
         """Add a watcher to see all runs while they run."""
 
@@ -107,10 +102,32 @@ class Broker:
         """Starts the worker host and begins to connect to every server.
 
         Raises:
-            HostUnavailable: The worker host did not start, or the machine has no file descriptor or disk space left.
+            HostUnavailable: The worker host refuses to serve, or the machine has no file descriptor or disk space left.
             ConfigError: The state directory cannot be used, or two tools share a name.
             CellblockError: It runs already. Once it has ended, it can be entered again.
         """
+        await self._begin()
+        try:
+            async with asyncio.timeout(HOST_START_BOUND_SECONDS):
+                await self.host_started()
+        except TimeoutError:
+            # A busy machine: runs wait for it within their own bound.
+            logger.warning("the worker host has not started within %g s", HOST_START_BOUND_SECONDS)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    @contextlib.asynccontextmanager
+    async def begun(self) -> AsyncGenerator[None]:
+        """While inside, it runs, as in `async with` of itself, but its entry waits for no other process."""
+        await self._begin()
+        try:
+            yield
+        finally:
+            await self._stack.aclose()
+
+    async def _begin(self) -> None:
         if self._loop is not None:
             raise CellblockError("This broker is running already.", hint="Make a second Broker.")
         self._loop = asyncio.get_running_loop()
@@ -119,10 +136,18 @@ class Broker:
             try:
                 check_descriptors()
                 await self._start(stack)
-            except (OSError, zmq.ZMQError) as error:
+            except OSError as error:
                 raise unavailable(error) from None
             self._stack = stack.pop_all()
-        return self
+
+    async def host_started(self) -> None:
+        """Waits for the local worker host, where there is one.
+
+        Raises:
+            HostUnavailable: It refuses to serve.
+        """
+        if self._workers is not None:
+            await asyncio.shield(self._workers.ready)
 
     async def __aexit__(
         self,
@@ -244,12 +269,12 @@ class Broker:
     @property
     def catalog(self) -> Catalog:
         """What is known about the servers and tools now."""
-        return self._registry.catalog if self._registry else Catalog()
+        return self._registry.catalog if self._registry else self._before_start
 
     @property
     def known_catalog(self) -> Catalog:
         """The same with servers that are out of reach at the moment, as they last were."""
-        return self._registry.known_catalog if self._registry else Catalog()
+        return self._registry.known_catalog if self._registry else self._before_start
 
     @property
     def hosts(self) -> list[protocol.Hello]:
@@ -265,6 +290,8 @@ class Broker:
         """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         if self._workers is None or self._registry is None or self._outputs is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+        from cellblock.telemetry.facts import BrokerFacts
+
         return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
 
     @property
@@ -318,6 +345,12 @@ class Broker:
             bound = self._settings.cellblock.upstream.startup_wait_ms / 1000
             await self._registry.settled(bound, names, at_most=at_most)
 
+    async def about_to_answer(self) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
+        bounds = self._settings.cellblock.upstream
+        if self._registry is not None and self._registry.starting:
+            await self._registry.settled(bounds.startup_wait_ms / 1000, at_most=bounds.list_wait_ms / 1000)
+
     # ---- inside: construction, in the order of destruction reversed ----------------------------------
 
     def _check_loop(self) -> None:
@@ -340,53 +373,14 @@ class Broker:
         self._registry = self._workers = self._loop = self._apart = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        section = self._settings.cellblock
-        state_dir = self._settings.state_dir
-        prepare_state_dir(state_dir)
-        log_dir = state_dir / LOGS
-        start_watchers(self._settings, self.events, stack, version=__version__)
-        overlays = load_overlays(self._settings)
-        self._learner = Learner(section.schemas, state_dir / FILE_NAME)
-        self._learner.start()
-        stack.push_async_callback(self._learner.close)
-        known = self._outputs = KnownOutputs(self._learner)
-        apart = self._apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
-        stack.push_async_callback(apart.close)
-        self._learner.apart = LargeLooks(apart)
-        self._registry = Registry(
-            self._settings.servers,
-            self._tools,
-            section.upstream,
-            log_dir=log_dir,
-            apart=apart,
-            reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
-            refine=ToolRefiner(section.schemas, overlays),
-            logins=kept_logins(section.auth, state_dir),
-            on_change=self._changed.tell,
+        told = self._changed.tell
+        reach = await start_reach(self._settings, self._tools, self.events, told, stack, version=__version__)
+        self._registry, self._workers = reach.registry, reach.workers
+        self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
+        self._changed.tell()
+        executor = self._executor = await start_executor(
+            self._settings, reach, self._policy, self.events, stack
         )
-        stack.push_async_callback(self._registry.close)
-        self._registry.start()
-
-        workers = self._workers = await start_workers(self._settings, log_dir, stack)
-        checker = None
-        if section.typecheck != "off":
-            checker = TypeChecker(section.isolation, outputs=self._outputs, revision=lambda: known.revision)
-            stack.push_async_callback(checker.close)
-            if section.typecheck == "before":
-                checker.warm_up()
-        executor = self._executor = Executor(
-            section,
-            workers.pool,
-            self._registry,
-            apart,
-            checker=checker,
-            learner=self._learner,
-            outputs=self._outputs,
-            policy=self._policy,
-            events=self.events,
-        )
-        self._learner.make_way_for(lambda: executor.busy)
-        stack.callback(FirstCollection(lambda: executor.busy).give_up)
         stack.push_async_callback(self._stop_executor, executor)
         # The registry closes what they would have closed.
         stack.callback(self._stop_releases)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final
-
-import zmq
+from typing import TYPE_CHECKING, Final
 
 from cellblock.errors import HostUnavailable
+
+if TYPE_CHECKING:
+    import zmq
 
 DESCRIPTORS_NEEDED: Final = 24
 """A broker without servers opens about 15; past its start, ZeroMQ may abort the process when it gets none."""

@@ -7,7 +7,7 @@ can never be seen by a run in flight (Code Mode specification, section 8.2).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 JsonSchema = Mapping[str, Any] | bool
@@ -112,7 +112,8 @@ class Catalog:
     `unavailable` maps the `server_id` of a configured server that is not connected to a
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
     is granted no tool of to what can be done about it. `ids` maps the names in the configuration, those of servers
-    that are not connected or not granted too, to the `server_id`.
+    that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
+    to connect is not over: what `servers` has of one is as it was last known, which may be nothing.
     """
 
     version: int = 0
@@ -120,6 +121,18 @@ class Catalog:
     unavailable: Mapping[str, str] = field(default_factory=dict[str, str])
     denied: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    starting: frozenset[str] = frozenset()
+
+    def as_starting(self, ids: frozenset[str]) -> Catalog:
+        """The same catalog with servers as they would be shown while they start, if these were their definitions."""
+        unheard = {
+            server_id: replace(
+                server, server_name=server.config_name, version=None, description=None, capabilities=()
+            )
+            for server_id, server in self.servers.items()
+            if server_id in ids
+        }
+        return replace(self, servers={**self.servers, **unheard}, starting=self.starting | ids)
 
     def id_of(self, name: str) -> str:
         """The `server_id` of a server by that or by its name in the configuration; an unknown name as it is."""

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+LOCAL_SERVER: Final = "local"
+"""Configuration name of the server made of Python tools."""
+
 RESERVED_WORDS: Final = frozenset(
     {
         "break",

@@ -22,7 +22,7 @@ from cellblock.execution.generation import Generation
 from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
 from cellblock.execution.request import RunRequest, read_request
-from cellblock.execution.response import Diagnostic, Observer, RunResponse
+from cellblock.execution.response import NOBODY, Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.source import encoded, specifiers
 from cellblock.execution.source_apart import analysed
@@ -38,8 +38,6 @@ from cellblock.typecheck.checker import TypeChecker
 
 REFRESH_BOUND_SECONDS: Final = 5.0
 """How long a run waits for a tool list that was announced as changed; then it takes the one that is known."""
-
-NOBODY: Final = Observer()
 
 CLOSE_BOUND_SECONDS: Final = 5.0
 """From aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
@@ -222,8 +220,8 @@ class Executor:
             return await self._run_with(self._upstreams.catalog, found, share, generation, asked, watch)
 
     async def _used_have_started(self, request: RunRequest, found: Imports) -> None:
-        """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it can
-        only look up is waited for as long as `tools/list` waits."""
+        """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
+        can only look up is waited for as long as `tools/list` waits."""
         bounds = self._settings.upstream
         startup = bounds.startup_wait_ms / 1000
         imported, computed = specifiers(request.code, found)

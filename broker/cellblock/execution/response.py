@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -72,6 +72,9 @@ class Observer:
 
     on_log: Callable[[LogEntry], None] | None = None
     on_call: Callable[[TraceEntry], None] | None = None
+
+
+NOBODY: Final = Observer()
 
 
 class RunResponse(_Part):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 
 from cellblock.catalog.model import Catalog
-from cellblock.frontend.context import Declared, declarations_in_budget
 from cellblock.frontend.manual import instructions, manual
 from cellblock.frontend.opening import opening
 from cellblock.frontend.service import RunService
 from cellblock.frontend.tool_name import client_name
 from cellblock.frontend.use import UseLog
 from cellblock.policy.policy import claimed_name
+
+if TYPE_CHECKING:
+    from cellblock.frontend.context import Declared
 
 Context = ServerRequestContext[dict[str, Any], Any]
 
@@ -55,6 +57,9 @@ class Granted:
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Of `codemode.run`, for a client that is shown a catalog."""
+        # Not at the top: a client is greeted without it.
+        from cellblock.frontend.context import Declared, declarations_in_budget
+
         section = self._service.settings.cellblock
         declared = declarations_in_budget(
             catalog, section.frontend.declaration_chars, self._uses.ranked(principal)

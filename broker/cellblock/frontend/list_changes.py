@@ -11,18 +11,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
-from cellblock.apart.raw import Splices
 from cellblock.catalog.model import Catalog
 from cellblock.frontend.context import resource_uri, text_of
 from cellblock.frontend.granted import Granted
@@ -48,37 +45,15 @@ TELL_SECONDS: Final = 5.0
 MAX_STREAMS: Final = 256
 """Streams that are open at once."""
 
-_CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
-
-
-class TellingServer(Server[dict[str, Any]]):
-    """A server that announces `listChanged` to the sessions of older revisions, too.
-
-    `end_streams` ends the streams of changes, which would never end by themselves. `splices` has the large results for
-    whoever writes responses; None where nobody puts them in.
-    """
-
-    end_streams: Callable[[], None]
-    splices: Splices | None = None
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        """As the SDK's, which has a parameter for that and, over HTTP, never gives it."""
-        return super().create_initialization_options(
-            notification_options or _CHANGES, experimental_capabilities, extensions
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a client is shown: the description of its tool, and its resources by URI."""
+    """What a client is shown: the description of its tool, and its resources by URI; `starting` are the servers in it
+    that were still starting."""
 
     description: str
     resources: Mapping[str, str]
+    starting: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -114,7 +89,20 @@ class ListChanges:
         self._telling: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._not_before = 0.0
-        self._known: dict[tuple[int, str], tuple[Catalog, Shown]] = {}
+        self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
+
+    def listed(self, context: Context) -> None:
+        """The client of a request is shown the list of tools as it is now.
+
+        What has started since it came is no news to it then.
+        """
+        owner = self._owner_of(context)
+        shown = self._shown(owner)
+        for audience in self._audiences:
+            if audience.owner == owner and audience.shown.starting:
+                audience.shown = replace(
+                    audience.shown, description=shown.description, starting=shown.starting
+                )
 
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
@@ -203,26 +191,29 @@ class ListChanges:
         self._not_before = loop.time() + PAUSE_SECONDS
         for audience in list(self._audiences):
             before, audience.shown = audience.shown, self._shown(audience.owner)
-            if audience.shown != before:
+            # That a server has started is no change, if it has what it was shown with.
+            if self._shown(audience.owner, before.starting) != before:
                 task = asyncio.create_task(_told(audience, before))
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
 
-    def _shown(self, owner: Owner) -> Shown:
+    def _shown(self, owner: Owner, as_starting: frozenset[str] = frozenset()) -> Shown:
         catalog = self._granted.known_catalog_of(owner.principal)
-        key = (id(catalog), owner.principal)
+        key = id(catalog), owner.principal, as_starting
         held = self._known.get(key)
         if held is None:
+            given, catalog = catalog, catalog.as_starting(as_starting) if as_starting else catalog
             declared = {
                 resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()
             }
             description = self._granted.description(catalog, owner.principal).text
-            held = self._known[key] = (catalog, Shown(description, declared))
+            shown = Shown(description, declared, catalog.starting)
+            held = self._known[key] = given, shown
         shown = held[1]
         outputs = self._kept.of(owner) if self._kept is not None else ()
         if not outputs:
             return shown
-        return Shown(shown.description, {**shown.resources, **{output_uri(one): "" for one in outputs}})
+        return replace(shown, resources={**shown.resources, **{output_uri(one): "" for one in outputs}})
 
 
 async def _told(audience: _Audience, before: Shown) -> None:

@@ -16,7 +16,6 @@ from cellblock.catalog.naming import module_paths
 from cellblock.config import LimitSettings, SchemaRules, Settings
 from cellblock.execution.limits import KEYS
 from cellblock.frontend.opening import listed_within
-from cellblock_worker.confinement import BUNDLE_DIR
 
 UNWRAPPING: Final = (
     "structuredContent, if the result has it",
@@ -36,6 +35,9 @@ _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 
 @lru_cache(maxsize=1)
 def _tables() -> dict[str, dict[str, str]]:
+    # Not at the top: a client is greeted without it.
+    from cellblock_worker.confinement import BUNDLE_DIR
+
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 
 
@@ -161,12 +163,18 @@ def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
     """
     extended = settings is not None and settings.cellblock.frontend.profile == "extended"
     lines = [WHEN, *([EXTENDED_HINT] if extended else [])]
-    if catalog.servers:
-        counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
+    # A client reads this once: what starts will be there when it is used.
+    here = [one for one in catalog.ids.values() if one in catalog.servers or one in catalog.starting]
+    if here := list(dict.fromkeys([*here, *catalog.servers])):
+        counts = [
+            f"{one}: {len(catalog.servers[one].tools)} tools" if one in catalog.servers else one
+            for one in here
+        ]
         lines.append(
             f"Servers: {listed_within(counts, (INSTRUCTIONS_CHARS - len(' '.join(lines))) * 2 // 3)}."
         )
-    if catalog.unavailable:
+    lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
+    if lost:
         left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nNot connected: .")
-        lines.append(f"Not connected: {listed_within(list(catalog.unavailable), left)}.")
+        lines.append(f"Not connected: {listed_within(lost, left)}.")
     return "\n".join(lines)

@@ -39,6 +39,9 @@ DECLARATIONS: Final = (
 ABSENT_CHARS: Final = 200
 """Characters for the ids of servers that are not connected."""
 
+STARTING: Final = "Still starting, shown as last known"
+"""How servers are marked whose first attempt to connect is not over."""
+
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 
 HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
@@ -55,13 +58,20 @@ def opening(catalog: Catalog) -> str:
     }
     head = "\n".join([PURPOSE, "", *_example(functions), "", *RULES, DECLARATIONS, ""])
     lines = [head, HEADING if functions else "No server is connected."]
-    end = (
-        [f"Not connected: {listed_within(list(catalog.unavailable), ABSENT_CHARS)}."]
-        if catalog.unavailable
-        else []
-    )
+    end = absent(catalog, ABSENT_CHARS)
     room = OPENING_CHARS - sum(len(line) + 1 for line in (*lines, *end))
     return "\n".join([*lines, *rows_within(functions, room), *end])
+
+
+def absent(catalog: Catalog, room: int) -> list[str]:
+    """A line for the servers that still start, and one for those that are not connected, with ids in `room` characters
+    each."""
+    lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
+    starting = [server_id for server_id in catalog.ids.values() if server_id in catalog.starting]
+    return [
+        *([f"{STARTING}: {listed_within(starting, room)}."] if starting else []),
+        *([f"Not connected: {listed_within(lost, room)}."] if lost else []),
+    ]
 
 
 def listed_within(words: Sequence[str], room: int) -> str:

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
-from cellblock.execution.executor import NOBODY
-from cellblock.execution.response import RunResponse
+from cellblock.execution.response import NOBODY, RunResponse
 from cellblock.frontend.approvals import asks_forms, elicitor, elicitor_in_rounds, in_rounds
 from cellblock.frontend.held_runs import HeldRuns
 from cellblock.frontend.live import LiveRun, LogLevels

@@ -9,8 +9,7 @@ from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.config import Settings
-from cellblock.execution.executor import NOBODY
-from cellblock.execution.response import Observer, RunResponse
+from cellblock.execution.response import NOBODY, Observer, RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.pool.admission import DEFAULT_CLIENT
@@ -42,6 +41,10 @@ class RunService(Protocol):
     @property
     def known_catalog(self) -> Catalog:
         """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
+        ...
+
+    async def about_to_answer(self) -> None:
+        """Waits, at most `upstream.list_wait_ms`, for servers in their first attempt to connect."""
         ...
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:

@@ -50,20 +50,34 @@ class StdoutLines:
     Use `open`. Implements as much of `anyio.AsyncFile[str]` as `mcp.server.stdio.stdio_server` uses.
     """
 
-    def __init__(self, fd: int, flow: _Flow, transport: asyncio.WriteTransport, splices: Splices) -> None:
+    def __init__(
+        self,
+        fd: int,
+        flow: _Flow,
+        transport: asyncio.WriteTransport,
+        splices: Splices,
+        on_written: Callable[[], None],
+    ) -> None:
         self._fd = fd
+        self._on_written = on_written
         self._splices = splices
         self._flow = flow
         self._transport = transport
         self._farewell: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, on_lost: Callable[[], None], splices: Splices | None = None) -> StdoutLines | None:
+    async def open(
+        cls,
+        on_lost: Callable[[], None],
+        splices: Splices | None = None,
+        on_written: Callable[[], None] = lambda: None,
+    ) -> StdoutLines | None:
         """Takes over stdout, or gives None where it is a file, a terminal or a device: writing there never waits long.
 
         Args:
             on_lost: Called when nobody can read stdout any more.
             splices: Puts large results into what is written; None where there are none.
+            on_written: Called when a message is written.
         """
         mode = os.fstat(sys.stdout.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
@@ -77,7 +91,7 @@ class StdoutLines:
         transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        return cls(fd, flow, transport, splices or Splices())
+        return cls(fd, flow, transport, splices or Splices(), on_written)
 
     def as_file(self) -> anyio.AsyncFile[str]:
         """Itself, as the type that the SDK asks for."""
@@ -89,6 +103,7 @@ class StdoutLines:
             # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
             for piece in self._splices.spliced(text.encode()):
                 self._transport.write(piece)
+            self._on_written()
         return len(text)
 
     async def flush(self) -> None:

@@ -166,7 +166,14 @@ class Grants:
                 unavailable[server_id] = reason
             else:
                 denied[server_id] = blocking.hint
-        made = Catalog(catalog.version, servers, unavailable, {**catalog.denied, **denied}, catalog.ids)
+        made = Catalog(
+            catalog.version,
+            servers,
+            unavailable,
+            {**catalog.denied, **denied},
+            catalog.ids,
+            catalog.starting & {*servers, *unavailable},
+        )
         if len(self._catalogs) >= _KEPT_CATALOGS:
             self._catalogs.pop(next(iter(self._catalogs)))
         self._catalogs[id(catalog)] = (catalog, made)

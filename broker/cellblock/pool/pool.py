@@ -73,6 +73,7 @@ class Pool:
         self._admission: Admission[_Waiting] = Admission(settings.queue_size, settings.client_queue_size)
         self._links: list[HostLink] = []
         self._closed = False
+        self._greeted = False
 
     def use(self, link: HostLink) -> None:
         """Adds a wire that hosts are reached by."""
@@ -229,6 +230,7 @@ class Pool:
             # Let go while its greeting was on the way.
             return
         self._hosts[identity] = _Host(identity, link, capacity=hello.capacity, hello=hello)
+        self._greeted = True
         self._on_host_greeted(identity)
         self._let_in()
 
@@ -270,9 +272,11 @@ class Pool:
     def _waited_too_long(self) -> Overloaded | HostUnavailable:
         bound = f"within {self._settings.queue_wait_ms} ms (pool.queue_wait_ms)"
         if not self._hosts:
+            what = "No worker host came back" if self._greeted else "The worker host was not ready"
+            why = "" if self._greeted else ": it is still starting, or does not start"
             return HostUnavailable(
-                f"No worker host came back {bound}.",
-                hint="Run `cellblock doctor`, and see host.log in the state directory.",
+                f"{what} {bound}{why}.",
+                hint="Try again in a moment; `cellblock doctor`, and host.log in the state directory, say why.",
             )
         return Overloaded(
             f"No place came free {bound}: {self.running} runs hold all that this client may have.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from cellblock.catalog.naming import LOCAL_SERVER
 from cellblock.catalog.outputs import OutputLookup
 from cellblock.config import PoolSettings
 from cellblock.pool.pool import Pool
-from cellblock.upstream.registry import LOCAL_SERVER, Registry
+from cellblock.upstream.registry import Registry
 
 MAX_REASON_CHARS: Final = 300
 

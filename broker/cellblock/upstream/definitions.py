@@ -57,6 +57,20 @@ def digest(canonical_json: bytes) -> str:
     return f"sha256:{hashlib.sha256(canonical_json).hexdigest()}"
 
 
+def from_json(definition: Mapping[str, Any], known_digest: str) -> ToolDefinition:
+    """The definition that `as_json` gave."""
+    return ToolDefinition(
+        name=definition["name"],
+        digest=known_digest,
+        size=len(canonical(definition)),
+        title=definition.get("title"),
+        description=definition.get("description"),
+        input_schema=definition.get("inputSchema"),
+        output_schema=definition.get("outputSchema"),
+        annotations=definition.get("annotations"),
+    )
+
+
 def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
     """A tool's definition, or why it is left out: the first cap that it is over."""
     if len(tool.name) > MAX_NAME_CHARS:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import export_names, module_paths
+from cellblock.catalog.naming import LOCAL_SERVER, export_names, module_paths
 from cellblock.catalog.tool_names import check_tool_name
 from cellblock.config import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.errors import ConfigError, ToolNotFound
@@ -26,9 +26,6 @@ from cellblock.upstream.state import State
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """A script with this can come to any server."""
-
-LOCAL_SERVER: Final = "local"
-"""Configuration name of the server made of Python tools."""
 
 
 def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
@@ -52,8 +49,8 @@ class Change:
 class Registry:
     """Owns every upstream session.
 
-    `catalog` has the servers that are connected, `known_catalog` also those that were, as they last were. Both are
-    replaced, never changed.
+    `catalog` has the servers that are connected, `known_catalog` also those that were, as they last were, and those
+    that start, as they were pinned. Both are replaced, never changed.
 
     Args:
         servers: The configured servers, in order.
@@ -104,6 +101,7 @@ class Registry:
         self._changes = 0
         self._since: dict[Retired, int] = {}
         self._numbers: dict[str, int] = {}
+        self._last_known: dict[str, ServerFacts] = {}
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {
             name: self._new_session(name, config) for name, config in servers.items() if not config.disabled
@@ -256,6 +254,10 @@ class Registry:
         self._started += 1
         self._numbers[name] = self._started
         self._since[name, self._started] = self._changes
+        if self._reviewer is not None and (pinned := self._reviewer.pinned(name, config)):
+            self._last_known[name] = ServerFacts(None, None, None, (), pinned)
+        else:
+            self._last_known.pop(name, None)
         return UpstreamSession(
             name,
             config,
@@ -292,8 +294,9 @@ class Registry:
         unavailable: dict[str, str] = {}
         for name, session in self.sessions.items():
             path = self._paths[name]
-            if session.facts is not None:
-                known[path] = self._entry(name, session.facts)
+            facts = session.facts or (self._last_known.get(name) if session.first.pending else None)
+            if facts is not None:
+                known[path] = self._entry(name, facts)
             if session.state is State.READY and path in known:
                 servers[path] = known[path]
             else:
@@ -304,7 +307,8 @@ class Registry:
         ids = {name: self._paths[name] for name in self.sessions}
         self.catalog = Catalog(version, servers, unavailable, ids=ids)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
-        self.known_catalog = Catalog(version, known, never, ids=ids)
+        starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
+        self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting)
         self._on_change()
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:

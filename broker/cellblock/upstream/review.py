@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cellblock.catalog.model import Withheld
 from cellblock.config import PinSettings, Reaction, ServerConfig
-from cellblock.upstream.definitions import ToolDefinition, left_out, shown
+from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
 from cellblock.upstream.pin_store import PinError, PinStore, Stamp
 from cellblock.upstream.pins import Difference, Pins, fingerprint, first_pins
 
@@ -51,6 +51,20 @@ class Reviewer:
     def approved_meanwhile(self, server: str) -> bool:
         """Whether the pins of a server with something to approve have changed since its last review."""
         return server in self._open and self._store.stamp(server) != self._open[server]
+
+    def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
+        """The tools of a server as they were last approved, to be shown while it starts; none where nothing is pinned
+        for this command or URL, or pins are off."""
+        if self._settings.of(server) == "off":
+            return ()
+        try:
+            pins = self._store.load(server)
+        except PinError:
+            # The review says so, as soon as there is something to review.
+            return ()
+        if pins is None or pins.origin != fingerprint(config):
+            return ()
+        return tuple(from_json(pin.definition, pin.digest) for pin in pins.tools.values())
 
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
         """Which tools a script is given, by the configured reaction."""

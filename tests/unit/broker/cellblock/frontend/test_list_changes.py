@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ class Standing:
         self.watch_catalog = self.listeners.add
         self.catalog = self.known_catalog = Catalog()
         self.show(*servers)
+
+    async def about_to_answer(self) -> None:
+        """Nothing connects here."""
 
     def show(self, *servers: ServerEntry) -> None:
         self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
@@ -168,3 +172,26 @@ async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -
         service.show(server("files", "read", "write"))
         async with Client(made, mode="legacy") as late:
             assert "files: 2 tools" in (late.instructions or "")
+
+
+async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
+    tmp_path: Path, at_once: None
+) -> None:
+    """As it is shown by its pins, before anything is known of its name and version."""
+
+    def starting(*servers: ServerEntry) -> Catalog:
+        known = {one.server_id: one for one in servers}
+        return Catalog(1, known, {}, ids={name: name for name in known}, starting=frozenset(known))
+
+    for other, told in ((("read",), False), (("read", "write"), True)):
+        service = Standing(settings(tmp_path))
+        service.catalog = service.known_catalog = starting(server("files", "read"))
+        said: list[str] = []
+        async with following(service, said) as client:
+            said.clear()
+            started = replace(server("files", *other), server_name="Files", version="2", description="Reads.")
+            service.show(started)
+            if told:
+                await settled(said, "tools")
+            service.show(started, server("more", "thing"))
+            await settled(said, "tools", "resources")

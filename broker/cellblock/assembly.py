@@ -1,0 +1,170 @@
+"""Constructs the parts of a broker in two steps, with what takes longest to start first.
+
+Imports are in the functions: those of the second step are made while the processes that the first one started are
+starting. A thread imports them, so that the loop serves meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cellblock.catalog.model import Catalog
+from cellblock.catalog.naming import LOCAL_SERVER, module_paths
+from cellblock.config import Settings
+from cellblock.execution.events import RunEvents
+from cellblock.machine import unavailable
+from cellblock.policy.policy import Policy
+from cellblock.state_dir import LOGS, prepare_state_dir
+
+if TYPE_CHECKING:
+    from cellblock.apart.pool import Apart
+    from cellblock.execution.executor import Executor
+    from cellblock.outputs import KnownOutputs
+    from cellblock.schemas.learner import Learner
+    from cellblock.upstream.registry import Registry
+    from cellblock.workers import Workers
+
+FIRST: Final = (
+    "cellblock.upstream.registry",
+    "cellblock.outputs",
+    "cellblock.execution.looks_apart",
+    "cellblock.workers",
+)
+SECOND: Final = ("cellblock.typecheck.checker", "cellblock.execution.executor")
+"""The modules of each step that import most of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a broker reaches: servers and workers, and what it has learnt of their outputs."""
+
+    registry: Registry
+    workers: Workers
+    learner: Learner
+    outputs: KnownOutputs
+    apart: Apart
+
+
+def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """The Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
+    paths = settings.cellblock.tools
+    if not paths and not given:
+        return []
+    from cellblock.upstream.tool_modules import load_tools
+
+    return load_tools(paths, given)
+
+
+def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
+    """The catalog of a broker that has not begun: ids alone."""
+    names = [name for name, server in settings.servers.items() if not server.disabled]
+    ids = module_paths([*names, *([LOCAL_SERVER] if local else [])])
+    waiting = dict.fromkeys(ids.values(), "not started yet")
+    return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
+
+
+async def start_reach(
+    settings: Settings,
+    tools: Sequence[Callable[..., Any]],
+    events: RunEvents,
+    on_change: Callable[[], None],
+    stack: contextlib.AsyncExitStack,
+    *,
+    version: str,
+) -> Reach:
+    """Starts the sessions and the worker host, and waits for neither; `stack` stops them.
+
+    Raises:
+        ConfigError: The state directory or an overlay cannot be used, or two tools share a name.
+        OSError, HostUnavailable: The machine does not let it start.
+    """
+    await _imported(FIRST)
+    import zmq
+
+    from cellblock.apart.pool import Apart
+    from cellblock.execution.looks_apart import LargeLooks
+    from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
+    from cellblock.schemas.learner import Learner
+    from cellblock.schemas.store import FILE_NAME
+    from cellblock.telemetry.watchers import start_watchers
+    from cellblock.upstream.login import kept_logins
+    from cellblock.upstream.pin_store import PINS_DIR, PinStore
+    from cellblock.upstream.registry import Registry
+    from cellblock.upstream.review import Reviewer
+    from cellblock.workers import start_workers
+
+    section = settings.cellblock
+    state_dir = settings.state_dir
+    prepare_state_dir(state_dir)
+    log_dir = state_dir / LOGS
+    start_watchers(settings, events, stack, version=version)
+    overlays = load_overlays(settings)
+    learner = Learner(section.schemas, state_dir / FILE_NAME)
+    learner.start()
+    stack.push_async_callback(learner.close)
+    outputs = KnownOutputs(learner)
+    apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
+    stack.push_async_callback(apart.close)
+    learner.apart = LargeLooks(apart)
+    registry = Registry(
+        settings.servers,
+        tools,
+        section.upstream,
+        log_dir=log_dir,
+        apart=apart,
+        reviewer=Reviewer(section.pins, PinStore(state_dir / PINS_DIR)),
+        refine=ToolRefiner(section.schemas, overlays),
+        logins=kept_logins(section.auth, state_dir),
+        on_change=on_change,
+    )
+    stack.push_async_callback(registry.close)
+    registry.start()
+    try:
+        workers = await start_workers(settings, log_dir, stack)
+    except zmq.ZMQError as error:
+        raise unavailable(error) from None
+    return Reach(registry, workers, learner, outputs, apart)
+
+
+async def start_executor(
+    settings: Settings, reach: Reach, policy: Policy, events: RunEvents, stack: contextlib.AsyncExitStack
+) -> Executor:
+    """Makes the one way to a worker; whoever calls this closes it. `stack` stops what it needs."""
+    await _imported(SECOND)
+    from cellblock.execution.executor import Executor
+    from cellblock.first_collection import FirstCollection
+    from cellblock.typecheck.checker import TypeChecker
+
+    section = settings.cellblock
+    checker = None
+    if section.typecheck != "off":
+        checker = TypeChecker(
+            section.isolation, outputs=reach.outputs, revision=lambda: reach.outputs.revision
+        )
+        stack.push_async_callback(checker.close)
+        if section.typecheck == "before":
+            checker.warm_up()
+    executor = Executor(
+        section,
+        reach.workers.pool,
+        reach.registry,
+        reach.apart,
+        checker=checker,
+        learner=reach.learner,
+        outputs=reach.outputs,
+        policy=policy,
+        events=events,
+    )
+    reach.learner.make_way_for(lambda: executor.busy)
+    stack.callback(FirstCollection(lambda: executor.busy).give_up)
+    return executor
+
+
+async def _imported(modules: Sequence[str]) -> None:
+    for module in modules:
+        await asyncio.to_thread(importlib.import_module, module)
