@@ -187,7 +187,7 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
         service = Standing(settings(tmp_path))
         service.catalog = service.known_catalog = starting(server("files", "read"))
         said: list[str] = []
-        async with following(service, said) as client:
+        async with following(service, said):
             said.clear()
             started = replace(server("files", *other), server_name="Files", version="2", description="Reads.")
             service.show(started)
