@@ -1,4 +1,4 @@
-"""Measures how long a client waits in its first second: for `initialize`, for `tools/list`, and for its first two calls.
+"""Measures how long a client waits in its first second: for `initialize`, `tools/list`, and its first two calls.
 
     bash scripts/measure_start                  # 5 rounds
     bash scripts/measure_start --rounds 9 --slow 20

@@ -146,7 +146,7 @@ async def test_what_is_not_connected_is_not_claimed(agent: Agent) -> None:
     assert (await agent.run(code))["result"] == [["contract", "plain"], False]
     instructions = agent.client.instructions or ""
     for line in instructions.splitlines():
-        assert "broken" not in line or "Not connected" in line
+        assert "broken" not in line or "Not connected" in line or "starting now" in line
 
 
 @pytest.mark.clause("3.2.3.d", "7.3.a")

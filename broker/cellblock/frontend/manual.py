@@ -163,16 +163,15 @@ def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
     """
     extended = settings is not None and settings.cellblock.frontend.profile == "extended"
     lines = [WHEN, *([EXTENDED_HINT] if extended else [])]
-    # A client reads this once: what starts will be there when it is used.
-    here = [one for one in catalog.ids.values() if one in catalog.servers or one in catalog.starting]
-    if here := list(dict.fromkeys([*here, *catalog.servers])):
-        counts = [
-            f"{one}: {len(catalog.servers[one].tools)} tools" if one in catalog.servers else one
-            for one in here
-        ]
+    if catalog.servers:
+        counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
         lines.append(
             f"Servers: {listed_within(counts, (INSTRUCTIONS_CHARS - len(' '.join(lines))) * 2 // 3)}."
         )
+    starting = [one for one in catalog.unavailable if one in catalog.starting]
+    if starting:
+        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nServers, starting now: .")
+        lines.append(f"Servers, starting now: {listed_within(starting, left // 2)}.")
     lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
     if lost:
         left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nNot connected: .")
