@@ -61,7 +61,7 @@ class StdinLines:
         """Takes over stdin, or gives None for a file or a device, whose reads never wait.
 
         Args:
-            apart: Gives where large lines are looked at, and waits for it; None: nowhere, by a relay that serves nobody else.
+            apart: Waits for where large lines are looked at; None: nowhere, by a relay that serves nobody else.
             before_end: Waited for before the end of stdin is told.
         """
         mode = os.fstat(sys.stdin.fileno()).st_mode

@@ -37,6 +37,9 @@ class Naming:
     def show(self, *servers: ServerEntry) -> None:
         self.catalog = self.known_catalog = Catalog(1, {entry.server_id: entry for entry in servers})
 
+    async def about_to_answer(self) -> None:
+        """Nothing connects here."""
+
     def output_of(self, _server: ServerEntry, _tool: ToolEntry) -> ToolOutput | None:
         return self.seen
 
