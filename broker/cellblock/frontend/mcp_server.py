@@ -106,7 +106,7 @@ class FrontServer(Server[dict[str, Any]]):
         )
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         names = ToolNames(self._service.settings.cellblock.frontend).taken
-        self.get_tool_input_schema = lambda name: INPUT_SCHEMA if name in names else None
+        self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
         self._opened.set()
 
     def end_streams(self) -> None:
