@@ -82,7 +82,7 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
         return None
     if any(node.type == "export_statement" for node in others):
         return Entry("export") if b"default" in source else None
-    if b"return" in source and any(map(_returns, others)):
+    if b"return" in source and any(_returns(node, source) for node in others):
         # An import cannot be in a function.
         return Entry("return", others[0].start_byte) if _first(imports, others) else None
     last, before = others[-1], others[:-1]
@@ -125,14 +125,14 @@ def _first(imports: list[Node], others: list[Node]) -> bool:
     return not imports or imports[-1].end_byte <= others[0].start_byte
 
 
-def _returns(statement: Node) -> bool:
+def _returns(statement: Node, source: bytes) -> bool:
     """Whether a statement has a `return` in it that belongs to no function."""
     todo = [statement]
     while todo:
         node = todo.pop()
         if node.type == "return_statement":
             return True
-        if node.type in _STATEMENTS:
+        if node.type in _STATEMENTS and source.find(b"return", node.start_byte, node.end_byte) >= 0:
             todo += node.named_children
     return False
 

@@ -78,10 +78,12 @@ def unawaited_calls(root: Node, source: bytes, imports: Iterable[Node]) -> tuple
         name = match[1]
         node = root.descendant_for_byte_range(match.start(), match.end())
         call = _call_of(node, is_module=name in modules) if node is not None else None
-        if call is None or _is_shadowed(call, name, source, declared=name in own):
-            continue
-        use = _use_of(call, source)
-        if use is not None:
+        use = _use_of(call, source) if call is not None else None
+        if (
+            call is not None
+            and use is not None
+            and not _is_shadowed(call, name, source, declared=name in own)
+        ):
             function = call.child_by_field_name("function")
             text = (
                 source[function.start_byte : function.end_byte].decode("utf-8", "replace") if function else ""
