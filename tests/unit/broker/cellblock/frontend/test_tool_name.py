@@ -33,6 +33,9 @@ class Answering:
         self.watch_catalog = Listeners().add
         self.catalog = self.known_catalog = Catalog()
 
+    async def about_to_answer(self) -> None:
+        """Nothing connects here."""
+
     async def run_request(self, raw: Mapping[str, Any], **_: Any) -> RunResponse:
         warning = Diagnostic(severity="warning", code="CALLS_NOT_AWAITED", message="w")
         failed = Diagnostic(severity="error", code="UNCAUGHT_EXCEPTION", message="no")
