@@ -104,7 +104,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
     wanted = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    broker = Broker(settings)
+    broker = Broker(_told_at_once(settings))
     try:
         # Before any server is started.
         request = read_request({"code": code, **wanted}, settings.cellblock)
@@ -146,6 +146,15 @@ def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
             if found.get("path", "").startswith(f"{SCRIPT_NAME}:"):
                 found["path"] = script + found["path"].removeprefix(SCRIPT_NAME)
     return response
+
+
+def _told_at_once(settings: Settings) -> Settings:
+    """The settings for one run: what is found too late for its response could never be told."""
+    section = settings.cellblock
+    if "typecheck_hold_ms" in section.model_fields_set:
+        return settings
+    waiting = section.model_copy(update={"typecheck_hold_ms": section.typecheck_timeout_ms})
+    return settings.model_copy(update={"cellblock": waiting})
 
 
 def _require(broker: Broker, names: Sequence[str]) -> None:

@@ -122,11 +122,16 @@ class CellblockSettings(Section):
 
     policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"
-    """When a script is checked against what is known of tools: `after` it has failed, to say more; `before` it starts,
-    and then type errors refuse it; `off` starts no compiler at all. A request may choose its own."""
+    """When a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
+    `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
-    """Longest that a response waits for a type check, in milliseconds; `before` also waits for the compiler's start."""
+    """Longest that the response of a script that failed waits for a type check, in milliseconds; `before` also waits
+    for the compiler's start."""
+
+    typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
+    """Longest that the response of a script that succeeded waits for a type check, in milliseconds. What is found later
+    comes with the same client's next response; `cellblock run`, which has none, waits for `typecheck_timeout_ms`."""
 
     max_code_bytes: Positive = MIB
     """Largest script, in UTF-8 bytes."""

@@ -22,6 +22,7 @@ LIVE: Final = (
     "max_code_bytes",
     "pins",
     "policy",
+    "typecheck_hold_ms",
     "typecheck_timeout_ms",
     "upstream.list_wait_ms",
     "upstream.max_concurrent_calls",

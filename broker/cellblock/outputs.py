@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cellblock.catalog.model import Effect, Example, Given, ServerEntry, ToolEntry
+from cellblock.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import SchemaSettings, Settings
 from cellblock.errors import ConfigError
@@ -127,7 +127,7 @@ class KnownOutputs:
         held = self._made.get(key)
         if held is None or held[0] is not tool or held[1] is not observed:
             stated = stated_output(server, tool)
-            made = _observed(tool, observed) if stated is None else _compared(stated, observed)
+            made = _observed(tool, observed) if stated is None else _compared(tool, stated, observed)
             held = self._made[key] = (tool, observed, made)
         return held[2]
 
@@ -149,9 +149,12 @@ def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
     return _counted(made, seen)
 
 
-def _compared(stated: ToolOutput, seen: Observation) -> ToolOutput:
+def _compared(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput:
     if not seen.samples:
         return stated
+    told = _told_as_text(tool, stated, seen)
+    if told is not None:
+        return told
     counted = _counted(stated, seen)
     if stated.source == "given" and (misfits := misfits_of(seen, stated)):
         counted = replace(counted, disagreement=misfits, note=f"{stated.note} {misfits}.")
@@ -172,6 +175,39 @@ def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
     if not fit.misfits or fit.of not in (fingerprint(schema, json_text) for json_text in (False, True)):
         return None
     return f"{fit.misfits} of {fit.checked} results did not fit what is given; the newest: {fit.newest}"
+
+
+def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput | None:
+    """What scripts really get of a tool that declares an object or an array and has always answered with a text."""
+    kind = _structured_kind(stated.schema) if stated.source == "declared" else None
+    parsed = tool.parse_text and seen.document != NOTHING
+    if (
+        kind is None
+        or parsed
+        or seen.results
+        or seen.value != NOTHING
+        or not (seen.texts or seen.document != NOTHING)
+    ):
+        return None
+    what = "a text" if seen.texts else "JSON text, of which JSON.parse makes a value"
+    results = "its one result" if seen.samples == 1 else f"each of {seen.samples} results"
+    said = f"Declared by the server as an {kind}, but {results} was {what}"
+    made = ToolOutput(
+        source="observed",
+        note=f"{said}. {_observed_from(seen)}.",
+        document=None if seen.texts else to_schema(seen.document),
+        text=seen.texts,
+        disagreement=f"{seen.samples} of {seen.samples} results were texts",
+    )
+    return _counted(made, seen)
+
+
+def _structured_kind(schema: JsonSchema | None) -> str | None:
+    """`object` or `array`, where a schema says that it is one."""
+    if not isinstance(schema, Mapping):
+        return None
+    kind = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else None)
+    return kind if kind in ("object", "array") else None
 
 
 def _counted(made: ToolOutput, seen: Observation) -> ToolOutput:

@@ -89,10 +89,8 @@ def compilers() -> list[psutil.Process]:
     return [process for process in descendants(psutil.Process().pid) if name_of(process) == "tsc"]
 
 
-async def test_a_run_that_succeeds_starts_no_compiler(broker: Broker, recorder: Recorder) -> None:
-    code = 'import { list_tasks } from "@codemode/servers/local"; globalThis.__codemode_result__ = await list_tasks();'
-    assert len(succeeded(await within(broker.run(code)))["tasks"]) == 2
-    assert recorder.calls.pop() == "list_tasks"
+async def test_a_run_that_can_call_no_tool_starts_no_compiler(broker: Broker) -> None:
+    assert succeeded(await within(broker.run("globalThis.__codemode_result__ = 1;"))) == 1
     assert compilers() == []
 
 

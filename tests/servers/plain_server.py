@@ -11,7 +11,7 @@ Run as ``python plain_server.py [options]``. It speaks the initialize handshake 
     --start-delay SECONDS  pause before the first message is read
     --start-when FILE      read no message before this file is there
     --definitions FILE     list the tools of this JSON file instead: {"pages": [[tool, …], …], "endless": false},
-                           read anew for every page; each answers with its input
+                           read anew for every page; each answers with its input, or with its result in "answers"
 """
 
 from __future__ import annotations
@@ -110,13 +110,17 @@ class Server:
 
     def defined_page(self, cursor: str | None) -> dict[str, Any]:
         """A page of the definitions file; past the last one, an endless list begins again."""
-        data = json.loads(Path(self.options.definitions).read_text(encoding="utf-8"))
+        data = self.defined()
         number = int(cursor or 0)
         pages = data["pages"]
         page: dict[str, Any] = {"tools": pages[number % len(pages)]}
         if number + 1 < len(pages) or data.get("endless"):
             page["nextCursor"] = str(number + 1)
         return page
+
+    def defined(self) -> dict[str, Any]:
+        """The definitions file."""
+        return json.loads(Path(self.options.definitions).read_text(encoding="utf-8"))
 
     def call(self, request_id: Any, name: str, arguments: dict[str, Any]) -> None:
         """Answer one tool call, or do what the tool is there for."""
@@ -164,6 +168,8 @@ class Server:
             self.tools[arguments["name"]] = "Was added later"
             write_line('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}')
             self.text(request_id, "grown")
+        elif self.options.definitions and (answer := self.defined().get("answers", {}).get(name)):
+            self.reply(request_id, answer)
         elif name == "echo" or self.options.definitions or (name in self.tools and name not in TOOLS):
             self.text(request_id, json.dumps(arguments))
         elif name != "never":

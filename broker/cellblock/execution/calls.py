@@ -22,6 +22,7 @@ from cellblock.errors import (
     ToolCallError,
     ToolNotFound,
 )
+from cellblock.execution.answers import Answers
 from cellblock.execution.call_inputs import CallInputs, InputRules
 from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.call_results import result_of
@@ -92,6 +93,7 @@ class ToolCalls:
         clock: The run's wall clock, for the time in which the user is asked.
         share: What the run's client has for large inputs.
         watch: Told each call as it begins and ends; None when nobody watches.
+        answers: Notes what the tools answer; None where nobody asks.
         context: In which the calls are made: that of the request that made the run.
     """
 
@@ -109,6 +111,7 @@ class ToolCalls:
     clock: Clock = NO_CLOCK
     share: Share = field(default_factory=share_of_one)
     watch: RunWatch | None = None
+    answers: Answers | None = None
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -209,6 +212,8 @@ class ToolCalls:
             self.reply(call_id, True, answer)
             if self.watch is not None:
                 call.result = answer
+            if self.answers is not None:
+                self.answers.add(call.server, call.tool, found.kind, answer)
             if self.learner is not None:
                 self.learner.offer(server.config_name, tool, found.kind, answer, found.value)
         except ScriptError as error:

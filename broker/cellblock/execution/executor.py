@@ -24,6 +24,7 @@ from cellblock.execution.plan import capability_warnings, make_plan, named_serve
 from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import NOBODY, Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
+from cellblock.execution.side_checks import SideChecks
 from cellblock.execution.source import encoded, specifiers
 from cellblock.execution.source_apart import analysed
 from cellblock.execution.type_errors import TypeErrors
@@ -115,6 +116,7 @@ class Executor:
         self._discovery = DiscoveryCache(outputs)
         self._schemas = ValidatorCache()
         self._types = TypeErrors(settings, checker)
+        self._sides = SideChecks(checker)
         self._policy = policy or Policy(settings.policy)
         self._events = RunEvents() if events is None else events
         self._live: dict[asyncio.Task[RunResponse], Run] = {}
@@ -144,6 +146,7 @@ class Executor:
             run.abort()
         if self._live:
             await asyncio.wait(self._live, timeout=CLOSE_BOUND_SECONDS)
+        await self._sides.close()
 
     async def run(
         self,
@@ -259,9 +262,9 @@ class Executor:
             # ZeroMQ would cut the host off, and with it every other run that it has.
             message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
             return _refused("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.", warnings)
-        typecheck = self._types.mode(request)
+        typecheck, side = self._types.mode(request), self._sides.of(plan, catalog, asked.client)
         if typecheck == "before":
-            errors, notices = await self._types.before(plan, catalog)
+            errors, notices = await self._types.before(side)
             warnings += notices
             if errors:
                 return RunResponse(logs=[], diagnostics=[*errors, *warnings])
@@ -279,6 +282,7 @@ class Executor:
             rules=rules,
             share=share,
             watch=watch,
+            answers=side.answers,
         )
         if watch is not None:
             watch.queued()
@@ -294,9 +298,11 @@ class Executor:
         queue_ms = int((time.monotonic() - queued_at) * 1000)
         # Here, and not in the task that waits for its end: that would be one turn of the loop later.
         run.begin(lease)
+        if typecheck != "off":
+            self._types.beside(side)
         response = await self._watched(run, generation, run.outcome(queue_ms), watch)
-        if typecheck == "after" and not response.ok:
-            response = await self._types.after(response, request, plan, catalog)
+        if typecheck != "off":
+            response = await self._types.after(response, request, side)
         if warnings:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
         return response

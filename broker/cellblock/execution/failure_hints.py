@@ -17,6 +17,12 @@ MAX_NAMED: Final = 12
 THROWN_VALUE: Final = "Thrown value"
 """The name that the sandbox gives to what was thrown and is no error."""
 
+CORRECT_IT: Final = (
+    "Correct what the message names, or catch the exception.",
+    "Correct the script at that position, or catch the exception.",
+)
+"""Hints for exceptions of which nothing is known, without a place and with one."""
+
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
 """Names of errors that Deno puts in place of one without frames (`sandbox/failure.ts`)."""
 
@@ -69,8 +75,8 @@ def exception_hint(
             "Leave error.stack to the engine: without its frames, an error's class and place cannot be told."
         )
     if path is None:
-        return "Correct what the message names, or catch the exception."
-    return "Correct the script at that position, or catch the exception."
+        return CORRECT_IT[0]
+    return CORRECT_IT[1]
 
 
 def syntax_hint(summary: str) -> str:

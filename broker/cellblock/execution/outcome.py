@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cellblock.execution.calls import CallCounts
 from cellblock.execution.conventions import RESULT_NAME
 from cellblock.execution.limits import Limits
 from cellblock.execution.response import Diagnostic
@@ -149,3 +150,12 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 message=f"The worker died ({ended.detail or 'no reason known'}).",
                 hint="Run the script again; if it dies again, make it do less at a time.",
             )
+
+
+def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
+    """The end of a run that has called tools, with what is certain about its calls."""
+    said = (
+        f"{diagnostic.message} Tool calls: {counts.completed} completed, {counts.in_flight} in flight "
+        f"(may have run), {counts.not_started} not started."
+    )
+    return diagnostic.model_copy(update={"message": said})

@@ -13,13 +13,21 @@ from cellblock.apart.share import Share, share_of_one
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog
 from cellblock.execution import payload
+from cellblock.execution.answers import Answers
 from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
 from cellblock.execution.due import Due
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.limits import Limits
-from cellblock.execution.outcome import call_limit, ending, no_result, query_limit, with_unawaited
+from cellblock.execution.outcome import (
+    call_limit,
+    ending,
+    no_result,
+    query_limit,
+    with_certainty,
+    with_unawaited,
+)
 from cellblock.execution.plan import Plan, imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
@@ -62,6 +70,7 @@ class Run:
         rules: The policy in this run; None where nothing is restricted.
         share: What the client has for large inputs and results.
         watch: The same for those that watch all runs; None when nobody does.
+        answers: Notes what the tools answer; None where nobody asks.
     """
 
     def __init__(
@@ -80,6 +89,7 @@ class Run:
         rules: RunRules | None = None,
         share: Share | None = None,
         watch: RunWatch | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self._plan = plan
         self._limits = limits
@@ -128,6 +138,7 @@ class Run:
             clock=self._clock,
             share=self._share,
             watch=watch,
+            answers=answers,
             context=context,
         )
 
@@ -364,12 +375,11 @@ class Run:
         if final is None and not (self._settled and (self._lost is not None or ended.reason == "finished")):
             final = self._ending(ended)
         if final is not None:
-            diagnostics.insert(0, self._with_certainty(final))
-        failed = final is not None or self._failed
+            diagnostics.insert(0, with_certainty(final, self._calls.counts()) if self._calls.calls else final)
         trace = self._calls.trace()
         return RunResponse(
             logs=self._said.logs,
-            result=None if failed else self._result,
+            result=None if final is not None or self._failed else self._result,
             diagnostics=diagnostics,
             tool_trace=trace,
             usage=Usage(
@@ -388,13 +398,3 @@ class Run:
 
     def _ending(self, ended: protocol.Ended) -> Diagnostic:
         return ending(ended, self._lost, self._limits, started=self._leased)
-
-    def _with_certainty(self, diagnostic: Diagnostic) -> Diagnostic:
-        counts = self._calls.counts()
-        if not self._calls.calls:
-            return diagnostic
-        said = (
-            f"{diagnostic.message} Tool calls: {counts.completed} completed, {counts.in_flight} in flight "
-            f"(may have run), {counts.not_started} not started."
-        )
-        return diagnostic.model_copy(update={"message": said})

@@ -1,28 +1,35 @@
-"""Type errors as diagnostics: of a script that failed, or before one is started."""
+"""Type errors as diagnostics: before a script is started, and of one that has run, whether it failed or not."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Final
 
-from cellblock.catalog.model import Catalog
-from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.config import CellblockSettings, TypecheckMode
-from cellblock.execution.plan import Plan
+from cellblock.execution.failure_hints import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
+from cellblock.execution.side_checks import SideCheck
 from cellblock.execution.source import SCRIPT_NAME
-from cellblock.typecheck.checker import Checked, TypeChecker
+from cellblock.typecheck.checker import Checked, TypeChecker, TypeFault
 from cellblock.typecheck.compiler import FIX
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 """Failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
+
+MAX_QUOTED_CHARS: Final = 80
+"""Of the line of an earlier script that is quoted."""
+
+_MISUSED: Final = re.compile(r"TypeError: .*(?:is not a function|is not iterable|of undefined)", re.DOTALL)
+"""What the engine says when a text is used as the value whose JSON it is."""
 
 
 class TypeErrors:
     """What the executor asks.
 
     Args:
-        settings: The mode, and the bound of a check.
+        settings: The mode, and the bounds of a check.
         checker: None where type checking is switched off.
     """
 
@@ -30,64 +37,81 @@ class TypeErrors:
         self._default: TypecheckMode = settings.typecheck
         self._explicit = "typecheck" in settings.model_fields_set
         self._bound_seconds = settings.typecheck_timeout_ms / 1000
+        self._hold_seconds = settings.typecheck_hold_ms / 1000
         self._checker = checker
 
     def mode(self, request: RunRequest) -> TypecheckMode:
         """When this request's script is checked."""
         return request.typecheck or self._default
 
-    async def before(self, plan: Plan, catalog: Catalog) -> tuple[list[Diagnostic], list[Diagnostic]]:
+    async def before(self, side: SideCheck) -> tuple[list[Diagnostic], list[Diagnostic]]:
         """The errors that refuse a script, and the notices that belong to its response in any case.
 
         A script that cannot be checked is not refused: the notice says that it was not.
         """
-        checked = await self._check(plan, catalog, wait_for_start=True)
-        if checked.gave_up is not None:
-            return [], [self._notice(checked.gave_up)]
-        errors = _diagnostics(checked, "error")
+        checked = await side.outcome(self._bound_seconds)
+        if checked is None or checked.gave_up is not None:
+            return [], [self._notice(checked)]
+        if not checked.faults:
+            return [], []
+        # Against open types only what is certainly wrong is left, and with it a slip of the pen refuses a script.
+        certain = await side.certain(self._bound_seconds)
+        slips = [fault for fault in checked.faults if fault.slip]
+        told = {(fault.line, fault.column): fault for fault in [*slips, *certain.faults]}
+        errors = _diagnostics([told[place] for place in sorted(told)], "error")
         if errors:
             said = f"{errors[0].message} The script was not started, and no tool was called."
             errors[0] = errors[0].model_copy(update={"message": said})
-        return errors, []
+        # What counts of the rest is known after the run only; in a script that is refused, all of it is told.
+        rest = [fault for fault in checked.faults if errors and (fault.line, fault.column) not in told]
+        return errors, _diagnostics(rest, "warning")
 
-    async def after(
-        self, response: RunResponse, request: RunRequest, plan: Plan, catalog: Catalog
-    ) -> RunResponse:
-        """The response, with the type errors of a script that failed."""
+    def beside(self, side: SideCheck) -> None:
+        """Begins the check of a script that has just been started."""
+        if self._checker is not None:
+            side.begin(self._bound_seconds)
+
+    async def after(self, response: RunResponse, request: RunRequest, side: SideCheck) -> RunResponse:
+        """The response, with what is wrong in the script by its types: of one that succeeded too, if it is known
+        soon."""
+        late = side.late()
+        found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
+        if not response.ok:
+            response = _said_of_texts(response, side)
+        if not found and not late:
+            return response
+        return response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
+
+    async def _of_success(self, side: SideCheck) -> list[Diagnostic]:
+        if self._checker is None or not side.is_about_tools:
+            return []
+        checked = await side.outcome(self._bound_seconds, self._hold_seconds)
+        if checked is None:
+            side.tell_later(self._bound_seconds, lambda found: _earlier(_missed(found, side), side.code))
+            return []
+        return _diagnostics(_missed(checked, side), "warning")
+
+    async def _of_failure(
+        self, response: RunResponse, request: RunRequest, side: SideCheck
+    ) -> list[Diagnostic]:
         if not any(found.code in OF_THE_SCRIPT for found in response.diagnostics):
-            return response
-        asked = request.typecheck is not None or self._explicit
+            return []
+        # What could not be checked before was told then.
+        asked = self.mode(request) != "before" and (request.typecheck is not None or self._explicit)
         if self._checker is None and not asked:
-            return response
-        checked = await self._check(plan, catalog, wait_for_start=False)
-        if checked.gave_up is None:
-            # The engine has told a missing export already, at the same place.
-            told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
-            found = [fault for fault in _diagnostics(checked, "warning") if fault.path not in told]
-        else:
+            return []
+        checked = await side.outcome(self._bound_seconds, self._bound_seconds)
+        if checked is None:
+            side.tell_later(self._bound_seconds, lambda found: _earlier(list(found.faults), side.code))
+        if checked is None or checked.gave_up is not None:
             # Who did not ask for a check is not told that there was none: `cellblock doctor` does that.
-            found = [self._notice(checked.gave_up)] if asked else []
-        if not found:
-            return response
-        return response.model_copy(update={"diagnostics": [*response.diagnostics, *found]})
+            return [self._notice(checked)] if asked else []
+        # The engine has told a missing export already, at the same place.
+        told = {found.path for found in response.diagnostics if found.code == "IMPORT_FAILURE"}
+        return [fault for fault in _diagnostics(checked.faults, "warning") if fault.path not in told]
 
-    async def _check(self, plan: Plan, catalog: Catalog, *, wait_for_start: bool) -> Checked:
-        if self._checker is None:
-            return Checked(gave_up="type checking is switched off")
-        script = plan.script
-        imports = {found.specifier for found in script.static} | set(script.dynamic)
-        if script.computed:
-            imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
-        return await self._checker.check(
-            plan.code,
-            typescript=script.typescript,
-            catalog=catalog,
-            imports=imports,
-            bound_seconds=self._bound_seconds,
-            wait_for_start=wait_for_start,
-        )
-
-    def _notice(self, why: str) -> Diagnostic:
+    def _notice(self, checked: Checked | None) -> Diagnostic:
+        why = checked.gave_up if checked is not None else f"it took over {self._bound_seconds:g} s"
         if self._checker is None:
             hint = "Set cellblock.typecheck to after or before in the configuration."
         elif self._checker.unavailable is not None:
@@ -98,7 +122,46 @@ class TypeErrors:
         return Diagnostic(severity="info", code="TYPECHECK_UNAVAILABLE", message=message, hint=hint)
 
 
-def _diagnostics(checked: Checked, severity: Severity) -> list[Diagnostic]:
+def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
+    """What counts in a script that has succeeded: not a field that a result has, whatever is declared."""
+    return [
+        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.field else fault
+        for fault in checked.faults
+        if not fault.field or not side.answers.may_have(fault.field)
+    ]
+
+
+def _said_of_texts(response: RunResponse, side: SideCheck) -> RunResponse:
+    """The response, with the likely reason of an exception where tools have answered JSON in texts."""
+    texts = [tool for _, tool in side.answers.texts()]
+    if not texts:
+        return response
+    names = " and ".join(f"`{name}`" for name in texts[:2])
+    hint = f"{names} answered with JSON text: use JSON.parse on it before its fields are read."
+    diagnostics = [
+        found.model_copy(update={"hint": hint})
+        if found.hint in CORRECT_IT and _MISUSED.match(found.message)
+        else found
+        for found in response.diagnostics
+    ]
+    return response.model_copy(update={"diagnostics": diagnostics})
+
+
+def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
+    """The same of a script whose response is gone: its places would be taken for those of another."""
+    lines = code.splitlines()
+    found: list[Diagnostic] = []
+    for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
+        line = lines[fault.line - 1].strip() if fault.line <= len(lines) else ""
+        if len(line) > MAX_QUOTED_CHARS:
+            start = max(0, fault.column - MAX_QUOTED_CHARS // 2)
+            line = f"{'…' if start else ''}{line[start : start + MAX_QUOTED_CHARS]}…"
+        message = f"In your script before this one, at `{line}`: {diagnostic.message}"
+        found.append(diagnostic.model_copy(update={"message": message, "path": None}))
+    return found
+
+
+def _diagnostics(faults: list[TypeFault] | tuple[TypeFault, ...], severity: Severity) -> list[Diagnostic]:
     return [
         Diagnostic(
             severity=severity,
@@ -107,5 +170,5 @@ def _diagnostics(checked: Checked, severity: Severity) -> list[Diagnostic]:
             hint=fault.hint,
             path=f"{SCRIPT_NAME}:{fault.line}:{fault.column}",
         )
-        for fault in checked.faults
+        for fault in faults
     ]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
-from cellblock.catalog.model import Catalog, ServerEntry
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_server, declare_shared
 from cellblock.catalog.typescript.fixed import fixed_declarations
-from cellblock.typecheck import compiler
+from cellblock.typecheck import compiler, views
 from cellblock_worker.confinement import BUNDLE_DIR
 
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
@@ -33,6 +34,12 @@ _WORD: Final = re.compile(r"[\w$]+")
 _INTRINSIC: Final = frozenset({"globalThis", "undefined"})
 _DECLARED: Final = re.compile(r"^declare (?:var|let|const|function|class|namespace) ([\w$]+)", re.MULTILINE)
 _UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
+
+
+Got = Mapping[tuple[str, str], ToolOutput]
+"""What a run has got from tools, by id of the server and name of the tool."""
+
+NOTHING: Final[Got] = MappingProxyType({})
 
 
 class TooLarge(ValueError):
@@ -77,21 +84,39 @@ class Declarations:
         self._outputs = outputs
         self._revision = revision
         self._by_id: dict[str, _Part] = {}
-        self._last: tuple[list[_Part], str] | None = None
+        self._last: dict[bool, tuple[list[_Part], str]] = {}
 
-    def known(self, catalog: Catalog, specifiers: Iterable[str], code: str) -> str | None:
+    def known(
+        self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
+    ) -> str | None:
         """What `of` would give, if that is the text of the last time."""
         servers, words = _imported(catalog, specifiers), _words(code)
-        if self._last is None or len(self._last[0]) != len(servers):
+        last = self._last.get(closed)
+        if last is None or len(last[0]) != len(servers):
             return None
         revision = self._revision()
-        parts = zip(self._last[0], servers, strict=True)
-        return self._last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
+        parts = zip(last[0], servers, strict=True)
+        return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
 
-    def of(self, catalog: Catalog, specifiers: Iterable[str], code: str) -> str:
+    def of(
+        self,
+        catalog: Catalog,
+        specifiers: Iterable[str],
+        code: str,
+        *,
+        closed: bool = False,
+        got: Got = NOTHING,
+    ) -> str:
         """Everything that a script with these imports can see, with types for what it names.
 
         Takes about 1 ms for each tool that is named for the first time, or was learnt about since.
+
+        Args:
+            catalog: The run's snapshot.
+            specifiers: What the script imports.
+            code: The script.
+            closed: Whether objects have only what is declared (`views.closed`).
+            got: What a run has got from tools, where that is not what is known of them.
 
         Raises:
             TooLarge: It is over `MAX_DECLARATION_BYTES`.
@@ -99,12 +124,34 @@ class Declarations:
         servers, words = _imported(catalog, specifiers), _words(code)
         # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
         revision = self._revision()
+        if got:
+            text = environment() + "".join(
+                self._text(server, _named(server, words), got)[closed] for server in servers
+            )
+            return self._bounded(text)
         parts = [self._part(server, revision, words) for server in servers]
-        text = environment() + "".join(part.text for part in parts)
+        text = self._bounded(environment() + "".join(part.texts[closed] for part in parts))
+        self._last[closed] = (parts, text)
+        return text
+
+    def _bounded(self, text: str) -> str:
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
-        self._last = (parts, text)
         return text
+
+    def named(
+        self, catalog: Catalog, specifiers: Iterable[str], code: str
+    ) -> list[tuple[ServerEntry, ToolEntry]]:
+        """The tools that a script with these imports names."""
+        words = _words(code)
+        servers = [(server, _named(server, words)) for server in _imported(catalog, specifiers)]
+        return [
+            (server, tool) for server, names in servers for tool in server.tools if tool.export_name in names
+        ]
+
+    def output(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What is known of a tool's output."""
+        return self._outputs(server, tool)
 
     def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
         """The functions whose output is known from observation alone, of the servers that a script imports."""
@@ -125,9 +172,19 @@ class Declarations:
         named = _named(server, words)
         if held is not None:
             named |= held.named
-        text = declare_server(server, shared=True, outputs=self._outputs, typed=named, reading=False)
-        made = self._by_id[server.server_id] = _Part(server, revision, named, text)
+        made = self._by_id[server.server_id] = _Part(
+            server, revision, named, self._text(server, named, NOTHING)
+        )
         return made
+
+    def _text(self, server: ServerEntry, named: frozenset[str], got: Got) -> tuple[str, str]:
+        """A server's declarations as they are, and closed."""
+
+        def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+            return got.get((of.server_id, tool.tool_name)) or self._outputs(of, tool)
+
+        text = views.as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
+        return text, views.closed(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +194,7 @@ class _Part:
     server: ServerEntry
     revision: int
     named: frozenset[str]
-    text: str
+    texts: tuple[str, str]
 
     def serves(self, server: ServerEntry, revision: int, words: frozenset[str]) -> bool:
         return self.server is server and self.revision == revision and _named(server, words) <= self.named

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
+from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
+from cellblock.catalog.suggest import nearest_names
 from cellblock.typecheck.likely import MAX_NAMED, likely_member, listed
 from cellblock.typecheck.printed_types import element_of, members_of, nested_place, parameters_of
 from cellblock.typecheck.verdict import Complaint
@@ -19,17 +22,20 @@ _OF_PROPERTY: Final = re.compile(r"Types of property '([^'\n]+)' are incompatibl
 _ARITY: Final = frozenset({2554, 2555})
 
 
-def argument_hint(complaint: Complaint, suggested: str | None, declarations: str) -> str:
+def argument_hint(
+    complaint: Complaint, suggested: str | None, declarations: str, members: Sequence[str] = ()
+) -> str:
     """One corrective action for a complaint about a call's arguments.
 
     Args:
         complaint: What counts.
         suggested: The name that the compiler suggests.
         declarations: What the script was checked against.
+        members: Of a key that is not declared: those that are, and that the call does not give.
     """
     unknown = _unknown_property(complaint.message)
     if unknown is not None:
-        return _unknown_hint(complaint, *unknown, suggested, declarations)
+        return _unknown_hint(complaint, *unknown, suggested, declarations, members)
     if suggested:
         return f"Did you mean `{suggested}`?"
     array = _array_hint(complaint)
@@ -51,8 +57,45 @@ def argument_hint(complaint: Complaint, suggested: str | None, declarations: str
     return "Pass what the tool declares: see its description, or getTool of @codemode/discovery."
 
 
+def wants_a_list(complaint: Complaint) -> bool:
+    """Whether an object stands where an array is wanted: then none of its keys is at fault."""
+    unknown = _unknown_property(complaint.message)
+    return unknown is not None and element_of(unknown[1]) is not None
+
+
+def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
+    """Whether the schema says in so many words that where an undeclared key stands any other key may stand."""
+    unknown = _unknown_property(complaint.message)
+    server = catalog.servers.get(complaint.module.removeprefix(SERVERS_PREFIX))
+    tool = (
+        next((one for one in server.tools if one.export_name == complaint.called), None) if server else None
+    )
+    if unknown is None or tool is None:
+        return False
+    known = members_of(unknown[1])
+    stack: list[object] = [tool.input_schema]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, list):
+            stack.extend(cast("list[object]", part))
+        elif isinstance(part, Mapping):
+            schema = cast("Mapping[str, object]", part)
+            stack.extend(schema.values())
+            declared = schema.get("properties")
+            if schema.get("additionalProperties") in ({}, True) and isinstance(declared, Mapping):
+                keys = set(cast("Mapping[str, object]", declared))
+                if known.types.keys() == keys or (known.cut and known.types.keys() <= keys):
+                    return True
+    return False
+
+
 def _unknown_hint(
-    complaint: Complaint, name: str, kind: str, suggested: str | None, declarations: str
+    complaint: Complaint,
+    name: str,
+    kind: str,
+    suggested: str | None,
+    declarations: str,
+    members: Sequence[str],
 ) -> str:
     """Of a property that the type at its place does not have."""
     element = element_of(kind)
@@ -65,14 +108,17 @@ def _unknown_hint(
     if not complaint.module.startswith(SERVERS_PREFIX) and not complaint.owner:
         taker = "It takes"
     takes = f" {taker}: {named}." if known.types else ""
-    if suggested and suggested != name:
-        return f"Did you mean `{suggested}`?{takes}"
+    near = suggested if suggested != name else None
+    if members and near not in members:
+        near = next(iter(nearest_names(name, members, limit=1)), None)
+    if near:
+        return f"Did you mean `{near}`?{takes}"
     place = nested_place(name, kind, declarations, complaint.module)
     if place is not None:
         where = ".".join(place)
         belongs = f"each element of `{where[:-2]}`" if where.endswith("[]") else f"`{where}`"
         return f"`{name}` belongs into {belongs}.{takes}"
-    likely = likely_member(name, [member for member in known.types if member != name])
+    likely = likely_member(name, members or [member for member in known.types if member != name])
     if likely:
         return f"Did you mean `{likely}`?{takes}"
     return takes.strip() or f"Leave `{name}` out."

@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock.catalog.model import Catalog
-from cellblock.catalog.outputs import OutputLookup, stated_output
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.config_isolation import IsolationSettings
 from cellblock.typecheck import compiler
-from cellblock.typecheck.ambient import Declarations, TooLarge
+from cellblock.typecheck.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.typecheck.documents import WarmSession
-from cellblock.typecheck.hints import hint_of, message_of, of_observed
+from cellblock.typecheck.faults import Checked, Script, TypeFault, told
 from cellblock.typecheck.session import CompilerSession, SessionLost
-from cellblock.typecheck.verdict import MEMBER, Complaint, judge
+from cellblock.typecheck.verdict import MEMBER, judge
 
 logger = logging.getLogger("cellblock.typecheck")
 
@@ -30,9 +29,6 @@ MAX_SCRIPT_BYTES: Final = 256 * 1024
 
 INLINE_CHARS: Final = 8 * 1024
 """A script up to this is judged at once, in 2 ms; a larger one in a thread, so that the loop is not held."""
-
-MAX_SHOWN: Final = 10
-"""Type errors of one response; they end up in a model's context, and the first ones are what matters."""
 
 START_BOUND_SECONDS: Final = 10.0
 """From spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
@@ -44,23 +40,7 @@ MAX_CHECKS: Final = 1_000
 """Checks of one process: whatever it keeps of scripts that are gone goes with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFault:
-    """One type error of a script, in the agent's terms. `line` and `column` count from 1."""
-
-    message: str
-    hint: str | None
-    line: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What a check found; `gave_up` says why there was none, and then nothing is known."""
-
-    faults: tuple[TypeFault, ...] = ()
-    gave_up: str | None = None
-
+__all__ = ["Checked", "TypeChecker", "TypeFault"]
 
 _DEFAULT: Final = IsolationSettings()
 
@@ -85,6 +65,7 @@ class TypeChecker:
     ) -> None:
         self._isolation = isolation
         self._folder = folder
+        self._revision = revision
         self._declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
         self._session: WarmSession | None = None
@@ -101,6 +82,21 @@ class TypeChecker:
         if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"
         return absent
+
+    def named(
+        self, catalog: Catalog, imports: Iterable[str], code: str
+    ) -> list[tuple[ServerEntry, ToolEntry]]:
+        """The tools whose declarations a check of this script would read."""
+        return self._declarations.named(catalog, imports, code)
+
+    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+        """What is known of a tool's output."""
+        return self._declarations.output(server, tool)
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever an answer of `output_of` may be another one."""
+        return self._revision()
 
     @property
     def pid(self) -> int | None:
@@ -123,6 +119,8 @@ class TypeChecker:
         imports: Iterable[str],
         bound_seconds: float,
         wait_for_start: bool = False,
+        closed: bool = False,
+        got: Got = NOTHING,
     ) -> Checked:
         """Checks one script. Never raises for what the script or a server says, nor for what the machine lacks.
 
@@ -133,6 +131,8 @@ class TypeChecker:
             imports: Specifiers that the script imports.
             bound_seconds: The longest that a caller wants to wait; a compiler at work on this script is killed then.
             wait_for_start: Whether a cold start is waited for on top of that, within `START_BOUND_SECONDS`.
+            closed: Whether what is not declared of an object counts, though its schema is open.
+            got: What a run of it has got from tools, where that is not what is known of them.
         """
         absent = self.unavailable
         if absent is not None or self._closed:
@@ -147,7 +147,7 @@ class TypeChecker:
                     await self._warm()
             async with asyncio.timeout(bound_seconds):
                 async with self._turn:
-                    return await self._checked(text, typescript, catalog, names)
+                    return await self._checked(Script(text, typescript, catalog, names, closed, got))
         except TimeoutError:
             return Checked(gave_up=f"it took over {bound_seconds:g} s")
         except SessionLost as error:
@@ -178,34 +178,37 @@ class TypeChecker:
 
     # ---- inside: one check ---------------------------------------------------------------------------
 
-    async def _checked(self, code: str, typescript: bool, catalog: Catalog, names: frozenset[str]) -> Checked:
+    async def _checked(self, script: Script) -> Checked:
         self.warm_up()
-        declarations = self._declarations.known(catalog, names, code)
+        declarations = None
+        if not script.got:
+            declarations = self._declarations.known(
+                script.catalog, script.names, script.code, closed=script.closed
+            )
         if declarations is None:
-            declarations = await asyncio.to_thread(self._declarations.of, catalog, names, code)
+            declarations = await asyncio.to_thread(
+                self._declarations.of,
+                script.catalog,
+                script.names,
+                script.code,
+                closed=script.closed,
+                got=script.got,
+            )
         warm = await self._warm()
         self._set_idle_timer(None)
         done = False
         try:
+            code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
             if len(code) < INLINE_CHARS:
                 counted = judge(report, code, declarations, typescript=typescript)
             else:
                 counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
-            faults: list[TypeFault] = []
             about_output = any(complaint.code in MEMBER for complaint in counted)
-            observed = self._declarations.observed(catalog, names) if about_output else {}
-            for complaint, places in _distinct(counted)[:MAX_SHOWN]:
-                members = await warm.members(complaint, typescript) if complaint.code in MEMBER else []
-                message = message_of(complaint, declarations) + (
-                    f" (In {places} places.)" if places > 1 else ""
-                )
-                hint = hint_of(complaint, members, catalog, names, declarations)
-                if complaint.code in MEMBER and hint is not None:
-                    hint += of_observed(complaint, code, observed)
-                faults.append(TypeFault(message, hint, complaint.line, complaint.column))
+            observed = self._declarations.observed(script.catalog, script.names) if about_output else {}
+            faults = await told(counted, script, declarations, observed, warm)
             done = True
-            return Checked(tuple(faults))
+            return Checked(faults)
         finally:
             if not done:
                 # Cancelled, or lost: what it is busy with must not be the next one's.
@@ -301,14 +304,3 @@ class TypeChecker:
         finally:
             if not ready:
                 await asyncio.shield(session.killed("it did not start"))
-
-
-def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
-    """Each complaint once, at its first place, with the number of its places."""
-    first: dict[tuple[int, str], Complaint] = {}
-    places: dict[tuple[int, str], int] = {}
-    for complaint in complaints:
-        key = (complaint.code, complaint.message)
-        first.setdefault(key, complaint)
-        places[key] = places.get(key, 0) + 1
-    return [(complaint, places[key]) for key, complaint in first.items()]

@@ -38,8 +38,14 @@ class WarmSession:
 
     async def members(self, complaint: Complaint, typescript: bool) -> list[str]:
         """The names of what could stand where a member is that is not there, data before methods."""
+        return [
+            name for name in await self.names_at(complaint.position, typescript) if name != complaint.name
+        ]
+
+    async def names_at(self, position: tuple[int, int], typescript: bool) -> list[str]:
+        """The names of what could stand at a place, data before methods."""
         project = _project(typescript)
-        line, character = complaint.position
+        line, character = position
         params: dict[str, Any] = {
             "textDocument": {"uri": self._uri(f"{project}/script.{project}")},
             "position": {"line": line, "character": character},
@@ -52,9 +58,18 @@ class WarmSession:
         others: list[str] = []
         for item in cast("list[dict[str, Any]]", items)[:_MAX_MEMBERS]:
             label = item.get("label")
-            if isinstance(label, str) and label != complaint.name:
+            if isinstance(label, str):
                 (data if item.get("kind") in _FIELD_KINDS else others).append(label.removesuffix("?")[:100])
         return data + others
+
+    async def described_at(self, position: tuple[int, int], typescript: bool) -> str:
+        """What the compiler says of the name at a place, with its type."""
+        line, character = position
+        params: dict[str, Any] = {
+            "textDocument": {"uri": self._uri(f"{(project := _project(typescript))}/script.{project}")},
+            "position": {"line": line, "character": character},
+        }
+        return str(await self.session.request("textDocument/hover", params))
 
     def _put(self, name: str, text: str) -> None:
         """Opens a document, or replaces its text when that is another one."""

@@ -25,11 +25,24 @@ from cellblock.typecheck.likely import (
     likely_of_language,
     listed,
 )
-from cellblock.typecheck.verdict import ARGUMENT, EXPORT, MEMBER, NAME, Complaint
+from cellblock.typecheck.verdict import (
+    ARGUMENT,
+    BRACKETS,
+    CHARACTERS,
+    EXPORT,
+    KEY,
+    MEMBER,
+    NAME,
+    Complaint,
+    is_json_text,
+)
 
 MAX_NAMED_CHARS: Final = 100
 
 MAX_MESSAGE_CHARS: Final = 500
+
+MAX_RECEIVER_CHARS: Final = 100
+"""Of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
@@ -43,6 +56,17 @@ def message_of(complaint: Complaint, declarations: str = "") -> str:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
         text = f"`{complaint.name}`: {text}"
+    if complaint.code in KEY:
+        where = f"`{complaint.owner}` in the input" if complaint.owner else "The input"
+        text = f"{where} of `{complaint.called}` declares no '{complaint.name}'."
+    if complaint.code == BRACKETS:
+        text = text[text.rfind("Property '") :]
+    if complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
+        text = text.replace(
+            f"'{complaint.receiver}'", f"'{(complaint.receiver or '')[:MAX_RECEIVER_CHARS]}…'"
+        )
+    if complaint.code in CHARACTERS:
+        text = f"`{complaint.subject or complaint.name}` is JSON text, and its single characters are read."
     text = re.sub(r"(?<!\s)\s*\n\s*", " ", text)
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
@@ -66,6 +90,8 @@ def hint_of(
     suggested = _SUGGESTED.search(complaint.message)
     if complaint.code in COMPARISON and (foreign := foreign_value(complaint.message, declarations)):
         return comparison_hint(foreign)
+    if is_json_text(complaint.receiver or ""):
+        return _json_text_hint(complaint)
     if complaint.code in MEMBER:
         return _member_hint(complaint, members, suggested[1] if suggested else None)
     if complaint.code in EXPORT:
@@ -73,7 +99,14 @@ def hint_of(
     if complaint.code in NAME:
         return _name_hint(complaint, catalog, imports, suggested[1] if suggested else None)
     assert complaint.code in ARGUMENT
-    return argument_hint(complaint, suggested[1] if suggested else None, declarations)
+    return argument_hint(complaint, suggested[1] if suggested else None, declarations, members)
+
+
+def _json_text_hint(complaint: Complaint) -> str:
+    value = f"JSON.parse({complaint.subject or '…'})"
+    if complaint.code in MEMBER:
+        return f"It is JSON text, not yet a value: read `{value}.{complaint.name}`."
+    return f"It is JSON text, not yet a value: use `{value}` first."
 
 
 def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutput]) -> str:
@@ -85,7 +118,7 @@ def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutp
         observed: The functions whose output was observed.
     """
     receiver = complaint.receiver or ""
-    if receiver == "string" or receiver.startswith(("Promise<", "typeof import")):
+    if receiver == "string" or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
         return ""
     named = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)]
     called = [name for name in named if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]

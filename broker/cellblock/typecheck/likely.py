@@ -45,6 +45,10 @@ _OF_ARRAYS: Final = {
     "last": "at(-1)",
     "each": "forEach",
 }
+MAX_SLIPS: Final = 2
+
+MAX_SLIP_CHARS: Final = 64
+"""Of names that are compared letter by letter."""
 
 _ALIKE: Final = (
     "title name label subject summary heading headline caption",
@@ -72,6 +76,29 @@ _ALIKE: Final = (
 """Words for the same thing in the outputs of tools; a word may be in several lines."""
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+def is_slip(name: str, members: Sequence[str]) -> bool:
+    """Whether a name is one of some others, but for a slip of the pen: within two edits, and a third of its length."""
+    most = min(MAX_SLIPS, len(name) / 3)
+    return any(member != name and _edits(name, member) <= most for member in members)
+
+
+def _edits(one: str, other: str) -> int:
+    """Letters to insert, take out, change, or exchange with their neighbours, to make one name of another."""
+    if abs(len(one) - len(other)) > MAX_SLIPS or len(one) > MAX_SLIP_CHARS:
+        return MAX_SLIPS + 1
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for at, letter in enumerate(one):
+        row = [at + 1]
+        for to, wanted in enumerate(other):
+            cost = min(last[to + 1] + 1, row[to] + 1, last[to] + (letter != wanted))
+            if at and to and letter == other[to - 1] and one[at - 1] == wanted:
+                cost = min(cost, before[to - 1] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
 
 
 def listed(names: Sequence[str], *, cut: bool = False) -> str:

@@ -52,6 +52,11 @@ def element_of(text: str) -> str | None:
     return None
 
 
+def is_union(text: str) -> bool:
+    """Whether a type is one of several."""
+    return len(_split(text[:MAX_TYPE_CHARS], "|")) > 1
+
+
 def members_of(text: str, declarations: str = "", module: str = "") -> Members:
     """The top-level members of an object type, or of all the object types of a union; index signatures are none.
 

@@ -8,37 +8,45 @@ nothing declares. Code that looks before it reads (`a.b ?? c`, `if (a.b)`, `type
 from __future__ import annotations
 
 import re
-import time
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import tree_sitter_javascript
-import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from cellblock.script_lines import CompilerPlaces
 from cellblock.typecheck.comparisons import COMPARISON, foreign_value
+from cellblock.typecheck.parsed import ParsedScript
+from cellblock.typecheck.printed_types import is_union
+
+MAX_SUBJECT_CHARS: Final = 60
 
 MAX_JUDGED: Final = 200
 """Complaints of one script that are looked at, in the order of the text."""
 
-PARSE_BOUND_SECONDS: Final = 0.3
-"""A script at the checker's cap of 256 KiB takes 0.1 s."""
+BRACKETS: Final = 7053
+"""A member that is read in brackets, and is not there or is not known before the script runs."""
 
-MEMBER: Final = frozenset({2339, 2551})
+MEMBER: Final = frozenset({2339, 2551, BRACKETS})
 EXPORT: Final = frozenset({2305, 2724, 2614, 1192})
 NAME: Final = frozenset({2304, 2307, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2868, 18004})
 ARGUMENT: Final = frozenset({2322, 2345, 2353, 2554, 2555, 2561, 2739, 2740, 2741, 2820})
+SPREAD: Final = 2698
+"""Spreading into an object what is none; the compiler does not say what it is."""
+
+CHARACTERS: Final = frozenset({2488, 6387, SPREAD})
+"""Iterating, spreading, or listing the keys of what has no such: of a text that holds JSON (`views`)."""
+
+KEY: Final = frozenset({2353, 2561})
+"""A key of a literal that its type does not have."""
+
 REQUIRE: Final = 2591
 """What the compiler says of a `require` that it does not know."""
-
-_UNKNOWN_MEMBER: Final = frozenset({2353, 2561})
 
 # A script's own texts stand in messages: no name goes past what may be another beginning.
 _ON_TYPE: Final = re.compile(
     r"Property '((?:(?!Property ').)*?)' does not exist on type '((?:(?!Property ').)*?)'\.", re.DOTALL
 )
+_OF_JSON_TEXT: Final = re.compile(r"Type 'JsonText<|The signature '\(text: JsonText<")
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _SPECIFIER: Final = re.compile(r'"(@codemode/[^"]*)"')
 _MODULE: Final = re.compile(r'typeof import\("@codemode/[^"]*"\)')
@@ -46,8 +54,17 @@ _PLAIN: Final = re.compile(r"(?:string|number|boolean)(?:\[\])*(?: \| (?:string|
 _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
 )
+JSON_TEXT: Final = "JsonText<"
+"""What the printed type of a text that holds JSON begins with."""
+
+_NOT_TO_BE_SAID: Final = (
+    # Of a whole value that is passed on, and of a list that may well be long enough.
+    "has no properties in common with type",
+    "Source provides no match for required element",
+    "Target requires ",
+    "is optional in type",
+)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$]*")
-_LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _ERASED: Final = frozenset(
     [
         "type_identifier",
@@ -91,43 +108,22 @@ class Complaint:
     owner: str = ""
     """The property whose value is at fault, or lies in what is at fault; empty for the input itself."""
 
+    subject: str = ""
+    """Of a member or of characters: the expression that they are read of, where it is a short one."""
 
-class _Source:
-    """A script's text with its tree, and places in it as the compiler gives them."""
+    beside: tuple[tuple[str, int, int], ...] = ()
+    """Of an undeclared key: the literal's other keys, each with its line and column from 0. The compiler tells of one
+    key in a literal only."""
 
-    def __init__(self, code: str, typescript: bool) -> None:
-        self.code = code
-        self.raw = code.encode()
-        self.places = CompilerPlaces(code)
-        self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
-        deadline = time.monotonic() + PARSE_BOUND_SECONDS
-        parser = _parser(typescript)
-        # A parser that reads through a callback can be stopped.
-        tree = parser.parse(
-            lambda offset, _point: self.raw[offset : offset + 65_536],
-            encoding="utf8",
-            progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
-        )
-        self.root = tree.root_node
-        self.imported = _imported_names(self.root)
 
-    def offset(self, line: int, column: int) -> int:
-        """Index in `code` of a place that counts from 0, columns in UTF-16 units."""
-        if line >= len(self._lines):
-            return len(self.code)
-        start = self._lines[line]
-        end = self._lines[line + 1] if line + 1 < len(self._lines) else len(self.code)
-        units = self.code[start:end].encode("utf-16-le")[: column * 2]
-        return start + len(units.decode("utf-16-le", "ignore"))
-
-    def text(self, node: Node) -> str:
-        """What is written there."""
-        return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
-
-    def node(self, start: int, end: int) -> Node | None:
-        """The smallest node around a part of `code`."""
-        first = len(self.code[:start].encode())
-        return self.root.named_descendant_for_byte_range(first, first + len(self.code[start:end].encode()))
+def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
+    """The same complaint about another key of the literal; its place counts from 0."""
+    said = complaint.message.partition(" Did you mean")[0]
+    said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
+    at = CompilerPlaces(code).place(line + 1, column + 1)
+    return replace(
+        complaint, message=said, name=name, line=at[0], column=at[1], position=(line, column), beside=()
+    )
 
 
 def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> list[Complaint]:
@@ -142,11 +138,11 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
     Raises:
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
-    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON
+    wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
     found = [item for item in raw if isinstance(item, dict) and item.get("code") in wanted][:MAX_JUDGED]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if not found:
         return []
-    source = _Source(code, typescript)
+    source = ParsedScript(code, typescript)
     counted: list[Complaint] = []
     for item in found:  # pyright: ignore[reportUnknownVariableType]
         complaint = _complaint(item, source, declarations)  # pyright: ignore[reportUnknownArgumentType]
@@ -155,7 +151,7 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
     return sorted(counted, key=lambda complaint: complaint.position)
 
 
-def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Complaint | None:
+def _complaint(item: dict[str, Any], source: ParsedScript, declarations: str) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"])
     start, end = item["range"]["start"], item["range"]["end"]
     line, column = int(start["line"]), int(start["character"])
@@ -164,12 +160,20 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
     node = source.node(first, last)
     if node is None or any(part.type in _ERASED for part in _upwards(node)):
         return None
-    receiver, module, called, owner = None, "", "", ""
+    receiver, module, called, owner, subject, beside = None, "", "", "", "", ()
+    if number == BRACKETS:
+        index = node.child_by_field_name("index")
+        if index is None or index.type != "string":
+            return None
+        node, (line, column) = index, source.position(index)
+    # What could stand in a text is asked for in it, not in front of it.
+    inside = 1 if number in MEMBER and node.type == "string" else 0
     if number in MEMBER:
         match = _ON_TYPE.search(message)
         if match is None or not _member_counts(match[1], match[2], message, node, source, declarations):
             return None
         name, receiver = match[1], match[2]
+        subject = _subject(node, source)
     elif number in NAME:
         quoted = _QUOTED.search(message)
         is_module = name[:1] in ('"', "'", "`")
@@ -187,14 +191,43 @@ def _complaint(item: dict[str, Any], source: _Source, declarations: str) -> Comp
     elif number in COMPARISON:
         if foreign_value(message, declarations) is None:
             return None
+    elif number in CHARACTERS:
+        if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
+            return None
+        receiver, subject = JSON_TEXT, _subject(node, source)
     elif number in ARGUMENT:
         function = _called(node, source)
         if function is None or not _argument_counts(number, message):
             return None
         module, called = function
-        owner = _owner(node, source, of_member=number in _UNKNOWN_MEMBER)
+        if number in KEY:
+            name = name.strip("\"'")
+            beside = source.keys_beside(node)
+        owner = _owner(node, source, of_member=number in KEY)
     at = source.places.place(line + 1, column + 1)
-    return Complaint(number, message, *at, name, receiver, (line, column), module, called, owner)
+    return Complaint(
+        number, message, *at, name, receiver, (line, column + inside), module, called, owner, subject, beside
+    )
+
+
+def _subject(node: Node, source: ParsedScript) -> str:
+    """What a member is read of, what is iterated, or what a function is called with; empty where no name says it."""
+    parent = node.parent
+    read: Node | None = node.named_children[0] if node.type == "spread_element" else node
+    if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
+        read = parent.child_by_field_name("object")
+        call = parent.parent
+        if _text_is_listed(parent, source) and call is not None:
+            arguments = call.child_by_field_name("arguments")
+            read = arguments.named_children[0] if arguments is not None and arguments.named_children else None
+    if read is None or read.type not in ("identifier", "member_expression"):
+        return ""
+    text = source.text(read)
+    return text if len(text) <= MAX_SUBJECT_CHARS and "\n" not in text else ""
+
+
+def _text_is_listed(function: Node, source: ParsedScript) -> bool:
+    return source.text(function) in ("Object.keys", "Object.values", "Object.entries", "Array.from")
 
 
 def _upwards(node: Node) -> list[Node]:
@@ -211,22 +244,38 @@ def _upwards(node: Node) -> list[Node]:
 
 
 def _member_counts(
-    name: str, receiver: str, message: str, node: Node, source: _Source, declarations: str
+    name: str, receiver: str, message: str, node: Node, source: ParsedScript, declarations: str
 ) -> bool:
     if re.search(rf"\.\s*{re.escape(name)}\s*(?:[-+*/%&|^]|\?\?|\|\||&&)?=(?![=>])", source.code):
         return False  # The script itself gives it the member.
-    if _looked_at_first(node):
+    if source.guards.cover(name, node):
         return False
     lacking = [match[2] for match in _ON_TYPE.finditer(message)]
-    if len(lacking) > 1:
+    if len(lacking) > 1 or is_union(receiver):
         # Of a union the compiler names one type that lacks the member; another may have it.
         return _is_known(lacking[-1], declarations) and not re.search(rf"\b{re.escape(name)}\b", declarations)
     return _is_known(receiver, declarations)
 
 
+def is_of_object(complaint: Complaint) -> bool:
+    """Whether a member is not there because an object does not have it: no result of another shape is read wrongly."""
+    if complaint.code not in MEMBER or complaint.receiver is None:
+        return False
+    receiver = complaint.receiver
+    other = receiver.endswith("[]") or receiver.startswith("Promise<") or is_json_text(receiver)
+    return not other and _MODULE.fullmatch(receiver) is None and _PLAIN.fullmatch(receiver) is None
+
+
+def is_json_text(receiver: str) -> bool:
+    """Whether a printed type is that of a text that holds JSON."""
+    return receiver.startswith(JSON_TEXT) or "[jsonOf]" in receiver
+
+
 def _is_known(receiver: str, declarations: str) -> bool:
     """Whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
+        return True
+    if is_json_text(receiver):
         return True
     base = receiver.removesuffix("[]")
     if base.startswith("{") and base != "{}":
@@ -240,62 +289,25 @@ def _is_known(receiver: str, declarations: str) -> bool:
     )
 
 
-def _looked_at_first(node: Node) -> bool:
-    """Whether the script asks if the member is there, instead of relying on it."""
-    here = node
-    if here.parent is not None and here.parent.type in ("member_expression", "subscript_expression"):
-        here = here.parent
-    around = here.parent
-    while around is not None and (
-        around.type in ("parenthesized_expression", "non_null_expression") or _is_last_of_choice(here, around)
-    ):
-        here, around = around, around.parent
-    if around is None:
-        return False
-    match around.type:
-        case "binary_expression":
-            operator = around.child_by_field_name("operator")
-            left = around.child_by_field_name("left")
-            tests = ("??", "||", "&&", "==", "!=", "===", "!==", "in")
-            return operator is not None and operator.type in tests and left is not None and left.id == here.id
-        case "unary_expression":
-            operator = around.child_by_field_name("operator")
-            return operator is not None and operator.type in ("!", "typeof", "delete")
-        case "if_statement" | "ternary_expression" | "while_statement":
-            condition = around.child_by_field_name("condition")
-            return condition is not None and condition.id == here.id
-        case "member_expression" | "call_expression" | "subscript_expression":
-            return any(child.type in ("optional_chain", "?.") for child in around.children)
-        case "object_assignment_pattern":
-            return True
-        case _:
-            return False
-
-
-def _is_last_of_choice(node: Node, around: Node) -> bool:
-    """Whether it is the right side of `a ?? b` or `a || b`, which may be the left side of another."""
-    if around.type != "binary_expression":
-        return False
-    operator, right = around.child_by_field_name("operator"), around.child_by_field_name("right")
-    chosen = operator is not None and operator.type in ("??", "||")
-    return chosen and right is not None and right.id == node.id
-
-
 # ---- arguments of tools ------------------------------------------------------------------------------------
 
 
 def _argument_counts(number: int, message: str) -> bool:
     deepest = message.splitlines()[-1].strip()
+    if any(said in deepest for said in _NOT_TO_BE_SAID):
+        return False
     match = _NOT_ASSIGNABLE.match(deepest.removesuffix("."))
     if match is None or match[2][-1:] != "'" or number in (2554, 2555):
         return True
     given, wanted = match[1], match[2][:-1]
+    if given == "unknown":
+        return False
     # `const input = { state: "open" }` makes the state a string: only what is certainly wrong counts.
     literal = given.startswith('"') or given.isdigit()
     return _PLAIN.fullmatch(wanted) is not None or (literal and '"' in wanted)
 
 
-def _called(node: Node, source: _Source) -> tuple[str, str] | None:
+def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     """The module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
@@ -310,7 +322,7 @@ def _called(node: Node, source: _Source) -> tuple[str, str] | None:
     return None
 
 
-def _owner(node: Node, source: _Source, *, of_member: bool) -> str:
+def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     """The property whose value a complaint is about, or whose value has the member that it is about."""
     here: Node | None = node
     if of_member:
@@ -328,7 +340,7 @@ def _owner(node: Node, source: _Source, *, of_member: bool) -> str:
     return ""
 
 
-def _root_name(function: Node | None, source: _Source) -> str | None:
+def _root_name(function: Node | None, source: ParsedScript) -> str | None:
     if function is not None and function.type == "member_expression":
         function = function.child_by_field_name("object")
     if function is None or function.type != "identifier":
@@ -336,7 +348,7 @@ def _root_name(function: Node | None, source: _Source) -> str | None:
     return source.text(function)
 
 
-def _is_required(node: Node, source: _Source) -> bool:
+def _is_required(node: Node, source: ParsedScript) -> bool:
     """Whether it is a declaration whose value is a call of `require`."""
     value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
     return (
@@ -349,42 +361,3 @@ def _is_required(node: Node, source: _Source) -> bool:
 def _module_in(message: str) -> str:
     found = _SPECIFIER.search(message)
     return found[1] if found else ""
-
-
-def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
-    """The local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
-    names: dict[str, tuple[str, str]] = {}
-    for statement in root.named_children:
-        if statement.type != "import_statement":
-            continue
-        specifier = statement.child_by_field_name("source")
-        if specifier is None or b"@codemode/" not in (specifier.text or b""):
-            continue
-        module = _decoded(specifier)[1:-1]
-        stack = [child for child in statement.named_children if child.type == "import_clause"]
-        while stack:
-            here = stack.pop()
-            if here.type == "import_specifier":
-                exported = _decoded(here.child_by_field_name("name")).strip("\"'")
-                bound = _decoded(here.child_by_field_name("alias")) or exported
-                names[bound] = module, exported
-            elif here.type == "identifier":
-                names[_decoded(here)] = module, ""
-            else:
-                stack.extend(here.named_children)
-    return names
-
-
-def _decoded(node: Node | None) -> str:
-    return ((node.text if node is not None else None) or b"").decode("utf-8", "replace")
-
-
-@lru_cache(maxsize=2)
-def _language(typescript: bool) -> Language:
-    raw = tree_sitter_typescript.language_typescript() if typescript else tree_sitter_javascript.language()
-    return Language(raw)
-
-
-def _parser(typescript: bool) -> Parser:
-    # One for each call: judging happens in threads.
-    return Parser(_language(typescript))

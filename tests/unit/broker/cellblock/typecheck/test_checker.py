@@ -18,7 +18,7 @@ import pytest
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import IsolationSettings
 from cellblock.typecheck import checker as module
-from cellblock.typecheck import compiler
+from cellblock.typecheck import compiler, faults
 from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.typecheck.session import CompilerSession
@@ -133,7 +133,7 @@ async def test_a_script_of_a_megabyte_is_not_checked(check: Check) -> None:
 
 async def test_the_largest_script_full_of_errors_is_bounded(check: Check) -> None:
     checked = await check("x.y;\n" * (module.MAX_SCRIPT_BYTES // 5 - 20), bound_seconds=2.0)
-    assert checked.gave_up is not None or 0 < len(checked.faults) <= module.MAX_SHOWN
+    assert checked.gave_up is not None or 0 < len(checked.faults) <= faults.MAX_SHOWN
     assert len((await check(WRONG)).faults) == 1
 
 
@@ -291,7 +291,7 @@ async def test_many_servers_are_declared_and_checked(checker: TypeChecker) -> No
         code, typescript=False, catalog=catalog, imports=imports, bound_seconds=30, wait_for_start=True
     )
     assert checked.gave_up is None
-    assert len(checked.faults) == module.MAX_SHOWN
+    assert len(checked.faults) == faults.MAX_SHOWN
     assert all("no_such_tool" in fault.message for fault in checked.faults)
 
 

@@ -70,6 +70,7 @@ RIGHT = [
     f"{LIST} console.log(tasks[0].title?.length, typeof tasks[0].title, tasks[0].title === undefined);",
     f"{LIST} const {{ title = 'none' }} = tasks[0];",
     f"{LIST} if ('title' in tasks[0]) console.log(tasks[0].title);",
+    "for (const { kind, left, right = 1 } of [await t.find()]) console.log(kind, left, right);",
     "const found = await t.find(); console.log(found.left, found.kind === 'b' ? found.right : 0);",
     # what an `if` around excludes, and the script's own constants, are its own affair
     "const { kind } = await t.find(); if (kind === 'a') f(); else if (kind === 'a') f(); function f() {}",

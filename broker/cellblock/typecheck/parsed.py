@@ -1,0 +1,110 @@
+"""A script's text with its tree, and places in it as the compiler gives them."""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_right
+from functools import lru_cache
+from typing import Final
+
+import tree_sitter_javascript
+import tree_sitter_typescript
+from tree_sitter import Language, Node, Parser
+
+from cellblock.script_lines import CompilerPlaces, units
+from cellblock.typecheck.guards import Guards
+from cellblock.typecheck.imported import imported_names
+
+PARSE_BOUND_SECONDS: Final = 0.3
+"""A script at the checker's cap of 256 KiB takes 0.1 s."""
+
+MAX_KEYS: Final = 20
+"""Keys of a literal that are looked at beside one that is not declared."""
+
+_LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier", "string"})
+
+
+class ParsedScript:
+    """One script.
+
+    Args:
+        code: Must have no lone surrogate.
+        typescript: Whether it is TypeScript and no JavaScript.
+
+    Raises:
+        ValueError: It cannot be parsed within `PARSE_BOUND_SECONDS`.
+    """
+
+    def __init__(self, code: str, typescript: bool) -> None:
+        self.code = code
+        self.raw = code.encode()
+        self.places = CompilerPlaces(code)
+        self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
+        deadline = time.monotonic() + PARSE_BOUND_SECONDS
+        parser = _parser(typescript)
+        # A parser that reads through a callback can be stopped.
+        tree = parser.parse(
+            lambda offset, _point: self.raw[offset : offset + 65_536],
+            encoding="utf8",
+            progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
+        )
+        self.root = tree.root_node
+        self.imported = imported_names(self.root)
+        self._guards: Guards | None = None
+
+    @property
+    def guards(self) -> Guards:
+        """What the script looks at before it relies on it."""
+        if self._guards is None:
+            self._guards = Guards(self.root)
+        return self._guards
+
+    def offset(self, line: int, column: int) -> int:
+        """Index in `code` of a place that counts from 0, columns in UTF-16 units."""
+        if line >= len(self._lines):
+            return len(self.code)
+        start = self._lines[line]
+        end = self._lines[line + 1] if line + 1 < len(self._lines) else len(self.code)
+        units = self.code[start:end].encode("utf-16-le")[: column * 2]
+        return start + len(units.decode("utf-16-le", "ignore"))
+
+    def text(self, node: Node) -> str:
+        """What is written there."""
+        return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+    def keys_beside(self, key: Node) -> tuple[tuple[str, int, int], ...]:
+        """The other keys of the object literal that a key is in."""
+        literal: Node | None = key
+        while literal is not None and literal.type != "object":
+            literal = literal.parent
+        found: list[tuple[str, int, int]] = []
+        for member in literal.named_children if literal is not None else []:
+            other = member.child_by_field_name("key") if member.type == "pair" else member
+            if other is None or other.type not in _KEYS or other.start_byte == key.start_byte:
+                continue
+            found.append((self.text(other).strip("\"'"), *self.position(other)))
+        return tuple(found[:MAX_KEYS])
+
+    def position(self, node: Node) -> tuple[int, int]:
+        """Line and column of a node, from 0, as the compiler counts."""
+        before = self.raw[: node.start_byte].decode("utf-8", "replace")
+        line = bisect_right(self._lines, len(before)) - 1
+        return line, units(before[self._lines[line] :])
+
+    def node(self, start: int, end: int) -> Node | None:
+        """The smallest node around a part of `code`."""
+        first = len(self.code[:start].encode())
+        return self.root.named_descendant_for_byte_range(first, first + len(self.code[start:end].encode()))
+
+
+@lru_cache(maxsize=2)
+def _language(typescript: bool) -> Language:
+    raw = tree_sitter_typescript.language_typescript() if typescript else tree_sitter_javascript.language()
+    return Language(raw)
+
+
+def _parser(typescript: bool) -> Parser:
+    # One for each call: judging happens in threads.
+    return Parser(_language(typescript))

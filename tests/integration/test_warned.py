@@ -1,0 +1,210 @@
+"""Wrong scripts are told, also when they succeed: through a whole broker, with real servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock import Broker, tool
+from cellblock.execution.response import RunResponse
+from cellblock.typecheck import compiler
+from cellblock.typecheck.checker import TypeChecker
+from support import descendants, error_of, name_of, plain_server, settings, succeeded, until, within
+
+if compiler.why_absent() is not None:
+    pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
+
+WARM_MS = 60_000
+"""Bounds of checks: for what takes milliseconds on a quiet machine."""
+
+PAGE = {"type": "object", "properties": {"issues": {"type": "array", "items": {"type": "object"}}}}
+TEXT_TOOLS = [
+    {"name": "declared", "inputSchema": {"type": "object"}, "outputSchema": PAGE},
+    {"name": "undeclared", "inputSchema": {"type": "object"}},
+    {"name": "iterated", "inputSchema": {"type": "object"}},
+]
+OPEN = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@tool(output_schema=OPEN)
+def person(more: bool = False) -> Any:
+    """A person, sometimes with what the schema does not declare."""
+    return {"name": "Ada", "nickname": "A"} if more else {"name": "Ada"}
+
+
+def script(code: str) -> str:
+    """With the imports of all these tools, each on a line of its own."""
+    modules = {"tracker": "tracker", "plain": "texts", "local": "local"}
+    imports = [f'import * as {name} from "@codemode/servers/{module}";' for module, name in modules.items()]
+    return "\n".join([*imports, code])
+
+
+def result(value: str) -> str:
+    return script(f"globalThis.__codemode_result__ = {value};")
+
+
+def told(response: RunResponse) -> list[tuple[str, str]]:
+    """Message and hint of each type error that is no more than a warning."""
+    return [
+        (found.message, found.hint or "")
+        for found in response.diagnostics
+        if found.code == "TYPE_ERROR" and found.severity == "warning"
+    ]
+
+
+def config(folder: Path, **more: Any) -> Any:
+    definitions = folder / "definitions.json"
+    definitions.write_text(json.dumps({"pages": [TEXT_TOOLS]}))
+    servers = {
+        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]},
+        "plain": plain_server("--definitions", definitions),
+    }
+    return settings(
+        folder, servers, **{"typecheck_hold_ms": WARM_MS, "typecheck_timeout_ms": WARM_MS, **more}
+    )
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    async with Broker(config(tmp_path_factory.mktemp("warned")), tools=[person]) as started:
+        await started.settled()
+        yield started
+
+
+async def test_undeclared_keys_and_fields_are_told_though_the_script_succeeds(broker: Broker) -> None:
+    response = await within(
+        broker.run(result('(await tracker.list_issues({ state: "open", lable: "bug" })).issues.length'))
+    )
+    assert succeeded(response) == 42, "which is what made it silent"
+    (state, of_state), (label, of_label) = told(response)
+    assert "no 'state'" in state and "Did you mean `status`?" in of_state
+    assert "no 'lable'" in label and "Did you mean `label`?" in of_label
+    assert response.diagnostics[0].path == "script.js:4:63"
+
+    read = "(await tracker.list_issues({})).issues.filter((i) => i.asignee === 'mira').length"
+    response = await within(broker.run(result(read)))
+    assert succeeded(response) == 0
+    ((message, hint),) = told(response)
+    assert "'asignee'" in message and "Did you mean `assignee`?" in hint
+
+    guarded = "(await tracker.list_issues({})).issues.filter((i) => i.done ?? i.due?.soon).length"
+    assert told(await within(broker.run(result(guarded)))) == []
+
+
+async def test_a_field_that_a_result_has_is_not_told(broker: Broker) -> None:
+    """The schema is open, and the result has it: only a run in which no result had it says that it is wrong."""
+    assert told(await within(broker.run(result("(await local.person({ more: true })).nickname")))) == []
+    ((message, _),) = told(await within(broker.run(result("[(await local.person()).nickname]"))))
+    assert "'nickname'" in message
+
+
+async def test_before_it_runs_a_slip_refuses_the_script_and_nothing_else_of_this(broker: Broker) -> None:
+    slip = result('await tracker.list_issues({ state: "open", lable: "bug" })')
+    refused = await within(broker.run(slip, typecheck="before"))
+    found = error_of(refused, "TYPE_ERROR")
+    assert "no 'lable'" in found.message and "no tool was called" in found.message
+    assert [message for message, _ in told(refused)] == ["The input of `list_issues` declares no 'state'."]
+    assert refused.tool_trace == []
+    for code in ('await tracker.list_issues({ state: "open" })', "(await local.person({})).nick"):
+        response = await within(broker.run(result(code), typecheck="before"))
+        assert response.ok and len(told(response)) == 1
+
+
+async def test_json_text_that_is_used_as_a_value_is_told_on_the_first_run_already(broker: Broker) -> None:
+    data = "{ issues: [{ id: 1 }] }"
+    for name in ("declared", "undeclared"):
+        failed = await within(broker.run(result(f"(await texts.{name}({data})).issues.map((one) => one.id)")))
+        assert "JSON.parse" in (error_of(failed, "UNCAUGHT_EXCEPTION").hint or "")
+        ((_, hint),) = told(failed)
+        assert "JSON.parse(…).issues" in hint
+        silent = await within(broker.run(result(f"[(await texts.{name}({data})).issues]")))
+        assert silent.ok and "JSON.parse" in told(silent)[0][1]
+        right = await within(broker.run(result(f"JSON.parse(await texts.{name}({data})).issues.length")))
+        assert succeeded(right) == 1 and told(right) == []
+    characters = f"const all = await texts.iterated({data}); for (const one of all) console.log(one);"
+    ((message, hint),) = told(await within(broker.run(script(characters))))
+    assert "single characters" in message and "JSON.parse(all)" in hint
+
+
+async def test_a_declaration_says_what_scripts_really_get_with_both_facts(broker: Broker) -> None:
+    await within(broker.run(result("JSON.parse(await texts.declared({ issues: [] })).issues")))
+    await broker.learnt(30.0)
+    server = broker.catalog.servers["plain"]
+    output = broker.output_of(server, server.by_export["declared"])
+    assert output is not None and output.document is not None and output.schema is None
+    assert "Declared by the server as an object, but" in output.note and "JSON text" in output.note
+    refused = await within(broker.run(result("(await texts.declared({})).issues"), typecheck="before"))
+    assert "JSON.parse" in (error_of(refused, "TYPE_ERROR").hint or "")
+
+
+async def test_a_repeated_script_is_not_checked_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+    check = TypeChecker.check
+
+    async def counted(self: TypeChecker, code: str, **more: Any) -> Any:
+        checked.append(code)
+        return await check(self, code, **more)
+
+    monkeypatch.setattr(TypeChecker, "check", counted)
+    wrong = result("[(await local.person({})).nmae]")
+    for mode in (None, "after", "before", None):
+        assert len(told(await within(broker.run(wrong, typecheck=mode)))) == 1
+    assert checked == [wrong, wrong], "once beside a run, once more by open types for `before`"
+    await within(broker.run(result("1 + 1").partition("\n")[0] + "const unused = 1;"))
+    assert len(checked) == 3
+    await within(broker.run("globalThis.__codemode_result__ = 1;"))
+    assert len(checked) == 3, "a script that can call no tool has nothing to be told of"
+
+
+async def test_a_compiler_that_hangs_holds_no_response_and_tells_later(tmp_path: Path) -> None:
+    wrong = result("[(await local.person({})).nmae]")
+    before = {process.pid for process in descendants(psutil.Process().pid)}
+    async with Broker(config(tmp_path, typecheck_hold_ms=30), tools=[person]) as broker:
+        await broker.settled()
+        assert (await within(broker.run(result("await local.person()"), client="one"))).ok
+
+        def own() -> list[psutil.Process]:
+            return [
+                process
+                for process in descendants(psutil.Process().pid)
+                if name_of(process) == "tsc" and process.pid not in before
+            ]
+
+        await until(
+            lambda: own() and _checked(broker), "the compiler is at work, and has checked the first script"
+        )
+        for process in own():
+            process.suspend()
+        started = time.monotonic()
+        response = await within(broker.run(wrong, client="one"))
+        assert response.ok and told(response) == []
+        assert time.monotonic() - started < WARM_MS / 2000
+        for process in own():
+            process.resume()
+        await until(lambda: _waiting(broker), "what was found waits for its client")
+        plain = "globalThis.__codemode_result__ = 1;"
+        assert told(await within(broker.run(plain, client="other"))) == []
+        ((message, hint),) = told(await within(broker.run(plain, client="one")))
+        assert message.startswith(
+            "In your script before this one, at `globalThis.__codemode_result__ = [(await"
+        )
+        assert "'nmae'" in message and "`name`" in hint
+        assert told(await within(broker.run(plain, client="one"))) == [], "once"
+
+
+def _checked(broker: Broker) -> bool:
+    sides = broker._executor._sides  # pyright: ignore
+    return bool(sides._kept) and not sides._tasks  # pyright: ignore
+
+
+def _waiting(broker: Broker) -> bool:
+    return bool(broker._executor._sides._late)  # pyright: ignore

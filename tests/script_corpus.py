@@ -1,0 +1,386 @@
+"""Scripts as agents write them, over the recorded catalogs: right ones, and each of those with one mistake.
+
+A server answers each tool with what fits its declared output, or, where it declares none, with one of the forms that
+real servers have: structured content, a JSON text, a plain text. The scripts are put together from that by chance, from
+a seed. Places where a mistake can be made are marked in a template: `⟦f:title⟧` a field, `⟦k:label⟧` a key of an input,
+`⟦p⟧…⟦/p⟧` a text that is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from cellblock import Broker
+from cellblock.catalog.naming import export_names
+from cellblock.schemas.example import minimal_example
+from cellblock.schemas.validation import InputValidator
+from support import plain_server, settings
+
+CATALOGS = Path(__file__).parent / "fixtures" / "catalogs"
+
+Mistake = Literal["field", "argument", "parse"]
+MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse")
+
+_MARK = re.compile(r"⟦([fk]):([^⟧]+)⟧")
+_PARSED = re.compile(r"⟦p⟧JSON\.parse\((.*?)\)⟦/p⟧", re.DOTALL)
+
+_FIELDS = (
+    ("id", 7),
+    ("title", "Login fails"),
+    ("status", "open"),
+    ("assignee", "mira"),
+    ("createdAt", "2026-11-02"),
+    ("due_date", "2026-12-01"),
+    ("priority", 2),
+    ("labels", ["bug"]),
+    ("description", "It does not work."),
+    ("owner", {"name": "Ada", "email": "ada@example.org"}),
+    ("path", "notes/a.md"),
+    ("size", 1024),
+)
+_LISTS = ("items", "results", "issues", "entries", "records", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of a recorded catalog, with an input that fits and the answer that it gives."""
+
+    server: str
+    export: str
+    definition: dict[str, Any]
+    input: dict[str, Any]
+    answer: dict[str, Any]
+    """The MCP result."""
+
+    value: Any
+    """What a script gets, once it has parsed it."""
+
+    is_json_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One script, and what a response must tell: `fix` is what has to stand in a hint."""
+
+    code: str
+    mistake: Mistake | None = None
+    fix: str = ""
+    template: str = ""
+
+
+def recorded(rng: random.Random, names: list[str] | None = None) -> dict[str, list[Tool]]:
+    """The tools of recorded catalogs, by server.
+
+    Args:
+        rng: Chooses what tools answer that declare no output.
+        names: Of the catalogs; None for all.
+    """
+    found: dict[str, list[Tool]] = {}
+    for file in sorted(CATALOGS.glob("*.json")):
+        if names is None or file.stem in names:
+            definitions = json.loads(file.read_text(encoding="utf-8"))["tools"]
+            exports = export_names([definition["name"] for definition in definitions])
+            tools = [
+                _tool(file.stem, exports[definition["name"]], definition, rng) for definition in definitions
+            ]
+            found[file.stem] = [tool for tool in tools if tool is not None]
+    return found
+
+
+def definitions_of(tools: list[Tool]) -> dict[str, Any]:
+    """The file for `plain_server.py --definitions`."""
+    answers = {tool.definition["name"]: tool.answer for tool in tools}
+    return {"pages": [[tool.definition for tool in tools]], "answers": answers}
+
+
+def right_scripts(tools: Mapping[str, list[Tool]], rng: random.Random, count: int) -> list[Case]:
+    """Scripts without a mistake, none twice."""
+    every = [tool for each in tools.values() for tool in each]
+    found: dict[str, Case] = {}
+    while len(found) < count:
+        template = _template(rng.choice(every), rng)
+        code = _plain(template)
+        found.setdefault(code, Case(code, template=template))
+    return list(found.values())
+
+
+def wrong_scripts(right: list[Case], rng: random.Random, count: int) -> list[Case]:
+    """The same with one mistake each, of each kind as many as can be, none twice."""
+    found: dict[str, Case] = {}
+    turns = [(mistake, case) for case in right for mistake in MISTAKES if _has(case.template, mistake)]
+    by_kind = {mistake: [case for one, case in turns if one == mistake] for mistake in MISTAKES}
+    for _ in range(50 * count):
+        mistake = MISTAKES[len(found) % len(MISTAKES)]
+        if len(found) == count:
+            break
+        made = _mistaken(rng.choice(by_kind[mistake]).template, mistake, rng)
+        if made is not None:
+            found.setdefault(made.code, made)
+    return list(found.values())
+
+
+# ---- tools ---------------------------------------------------------------------------------------------------
+
+
+def _tool(server: str, export: str, definition: dict[str, Any], rng: random.Random) -> Tool | None:
+    schema: dict[str, Any] = definition.get("inputSchema") or {"type": "object"}
+    validator = InputValidator(schema, subject="the input")
+    given = minimal_example(schema, validator)
+    if not isinstance(given, dict):
+        return None
+    known = cast("dict[str, Any]", given)
+    properties: dict[str, Any] = schema.get("properties") or {}
+    for name, part in properties.items():
+        more = {**known, name: _filled(part, schema)}
+        if name not in known and rng.random() < 0.6 and validator.check(more) is None:
+            known = more
+    declared = definition.get("outputSchema")
+    value = _invented(rng) if declared is None else _filled(declared, declared)
+    as_text = isinstance(value, list) or (isinstance(value, dict) and declared is None and rng.random() < 0.6)
+    text = value if isinstance(value, str) else json.dumps(value)
+    answer: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    if isinstance(value, dict) and not as_text:
+        answer["structuredContent"] = value
+    return Tool(server, export, definition, known, answer, value, as_text)
+
+
+def _filled(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
+    """A value with everything that a schema declares, and one element in each array."""
+    part = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    for step in str(part.get("$ref", "#")).split("/")[1:]:
+        part = part.get(step, {}) if part is not schema else root.get(step, {})
+    for word in ("anyOf", "oneOf", "allOf"):
+        if part.get(word):
+            return _filled(part[word][0], root, depth + 1)
+    if "enum" in part or "const" in part:
+        return part.get("const", part.get("enum", [None])[0])
+    kind = part.get("type", "object" if "properties" in part else "string")
+    match cast("list[str]", kind)[0] if isinstance(kind, list) else str(kind):
+        case "object":
+            members = cast("dict[str, Any]", part.get("properties") or {})
+            return (
+                {name: _filled(each, root, depth + 1) for name, each in members.items()} if depth < 6 else {}
+            )
+        case "array":
+            return [_filled(part.get("items"), root, depth + 1)] if depth < 6 else []
+        case "integer" | "number":
+            return part.get("minimum", 1)
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:  # a text
+            return "2026-11-23" if part.get("format") == "date" else "text"
+
+
+def _invented(rng: random.Random) -> Any:
+    """What a tool answers that declares no output."""
+    if rng.random() < 0.15:
+        return "one line\nand another"
+    record = dict(rng.sample(_FIELDS, rng.randint(3, 7)))
+    if rng.random() < 0.3:
+        return [record, record]
+    if rng.random() < 0.3:
+        return record
+    return {rng.choice(_LISTS): [record, record], "total": 2}
+
+
+# ---- right scripts -------------------------------------------------------------------------------------------
+
+
+def _template(tool: Tool, rng: random.Random) -> str:
+    call = f"await server.{tool.export}({_input(tool)})"
+    value = f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})"
+    head = f'import * as server from "@codemode/servers/{tool.server}";\n'
+    if isinstance(tool.value, str):
+        body = rng.choice(_OF_TEXT).replace("VALUE", value)
+    else:
+        body = _of_value(tool.value, value, rng)
+    return head + body
+
+
+_OF_TEXT = (
+    "const text = VALUE;\nglobalThis.__codemode_result__ = text.split('\\n').map((line) => line.trim());\n",
+    "const text = VALUE;\nglobalThis.__codemode_result__ = { size: text.length, start: text.slice(0, 20) };\n",
+    "let text = VALUE;\nif (text.includes('line')) text = text.trim();\nglobalThis.__codemode_result__ = text;\n",
+)
+
+_OF_LIST = (
+    "const list = LIST;\nglobalThis.__codemode_result__ = list.map((one) => one.A);\n",
+    "const out = [];\nfor (const one of LIST) {\n  out.push({ first: one.A, more: one.B });\n}\n"
+    "globalThis.__codemode_result__ = out;\n",
+    "const list = LIST;\nconst wanted = list.filter((one) => one.A === 'open' || one.B !== 3);\n"
+    "globalThis.__codemode_result__ = { count: wanted.length, first: wanted[0]?.A };\n",
+    "globalThis.__codemode_result__ = LIST.map(({ A, B: other, extra = 'none' }) => `${A} ${other} ${extra}`);\n",
+    "const by = {};\nfor (const one of LIST) (by[one.A] ??= []).push(one.B);\n"
+    "globalThis.__codemode_result__ = Object.keys(by).length;\n",
+    "const sorted = [...LIST].sort((a, b) => (a.A < b.A ? -1 : 1));\n"
+    "globalThis.__codemode_result__ = sorted.slice(0, 3).map((one) => ({ ...one, rank: one.B }));\n",
+    "const seen = new Map(LIST.map((one) => [String(one.A), one]));\n"
+    "globalThis.__codemode_result__ = [...seen.values()].map((one) => [one.B, one.extra ?? null]);\n",
+    "const [first] = LIST;\nconst { A: kept } = first;\n"
+    "globalThis.__codemode_result__ = { kept, tag: first.tag ?? first.label ?? 'none', more: first.B };\n",
+    "const list = LIST;\nconst total = list.reduce((sum, one) => sum + String(one.A).length, 0);\n"
+    "globalThis.__codemode_result__ = total / list.length;\n",
+    "let all = [];\nfor (let page = 0; page < 2; page++) {\n  const list = LIST;\n  all.push(...list);\n}\n"
+    "globalThis.__codemode_result__ = all.map((one) => one.A);\n",
+    "let last = null;\nfor (const one of LIST) if (!last || one.A > last.A) last = one;\n"
+    "globalThis.__codemode_result__ = { last: last.B };\n",
+    "const counts = { total: 0 };\nfor (const one of LIST) {\n  counts[one.A] = (counts[one.A] || 0) + 1;\n"
+    "  counts.total++;\n}\nglobalThis.__codemode_result__ = { total: counts.total, open: counts.open || 0 };\n",
+    "const list = LIST;\nconst names = list.map((one) => one['A']).join();\n"
+    "globalThis.__codemode_result__ = names;\n",
+    "const list = LIST;\nconst late = list.filter((one) => one.overdue && one.A);\n"
+    "for (const one of list) if (typeof one.note === 'string') console.log(one.note, one.B);\n"
+    "globalThis.__codemode_result__ = late.length;\n",
+)
+
+_OF_OBJECT = (
+    "const value = VALUE;\nglobalThis.__codemode_result__ = { a: value.A, b: value.B };\n",
+    "const { A: first, B: second = null } = VALUE;\nglobalThis.__codemode_result__ = [first, second];\n",
+    "const value = VALUE;\nif (value.error) throw new Error(value.error);\n"
+    "globalThis.__codemode_result__ = value.A;\n",
+    "const value = VALUE;\nconst next = value.nextCursor;\nif (next) console.log(next);\n"
+    "globalThis.__codemode_result__ = JSON.stringify(value.A);\n",
+    "const value = VALUE;\nglobalThis.__codemode_result__ = 'more' in value ? value.more : value.A;\n",
+    "const value = VALUE;\nglobalThis.__codemode_result__ = Object.hasOwn(value, 'hint') ? value.hint : value.B;\n",
+    "const value = VALUE;\nObject.assign(value, { seen: true });\n"
+    "globalThis.__codemode_result__ = { seen: value.seen, a: value.A, note: value.note?.length ?? 0 };\n",
+    "const [one, two] = await Promise.all([1, 2].map(async () => VALUE));\n"
+    "globalThis.__codemode_result__ = one.A === two.A;\n",
+    "let found;\ntry {\n  found = VALUE;\n} catch (error) {\n  console.error(error.message);\n}\n"
+    "globalThis.__codemode_result__ = found ? found.A : null;\n",
+    "async function read() {\n  const value = VALUE;\n  return { ...value, at: Date.now() };\n}\n"
+    "globalThis.__codemode_result__ = (await read()).A;\n",
+)
+
+
+def _of_value(value: Any, written: str, rng: random.Random) -> str:
+    lists: dict[str, Any] = (
+        {} if isinstance(value, list) else {key: each for key, each in value.items() if _is_records(each)}
+    )
+    if isinstance(value, list):
+        first = cast("list[dict[str, Any]]", value)[0]
+        return _with_fields(rng.choice(_OF_LIST).replace("LIST", written), first, rng)
+    if lists and rng.random() < 0.75:
+        key = rng.choice(sorted(lists))
+        # A call in parentheses is read at once; what is parsed is so, too.
+        return _with_fields(rng.choice(_OF_LIST).replace("LIST", f"{written}.⟦f:{key}⟧"), lists[key][0], rng)
+    return _with_fields(rng.choice(_OF_OBJECT).replace("VALUE", written), value, rng)
+
+
+def _is_records(value: Any) -> bool:
+    first = next(iter(cast("list[Any]", value)), None) if isinstance(value, list) else None
+    return isinstance(first, dict) and bool(first)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _with_fields(body: str, record: Mapping[str, Any], rng: random.Random) -> str:
+    names = [name for name in record if name.isidentifier()]
+    first = rng.choice(names)
+    second = rng.choice([name for name in names if name != first] or [first])
+    body = re.sub(r"\{ A, B: other", "{ ⟦f:" + first + "⟧: A, B: other", body)
+    body = re.sub(r"(?<=[.'])A\b|(?<=\{ )A(?=: )", f"⟦f:{first}⟧", body)
+    return re.sub(r"(?<=\.)B\b|(?<=, )B(?=: other)", f"⟦f:{second}⟧", body)
+
+
+def _input(tool: Tool) -> str:
+    members = [
+        f"{f'⟦k:{name}⟧' if name.isidentifier() else json.dumps(name)}: {json.dumps(value)}"
+        for name, value in tool.input.items()
+    ]
+    return "{ " + ", ".join(members) + " }" if members else "{}"
+
+
+def _plain(template: str) -> str:
+    return _MARK.sub(lambda mark: mark[2], template).replace("⟦p⟧", "").replace("⟦/p⟧", "")
+
+
+# ---- wrong scripts -------------------------------------------------------------------------------------------
+
+
+def _has(template: str, mistake: Mistake) -> bool:
+    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧"}[mistake] in template
+
+
+def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | None:
+    if mistake == "parse":
+        return Case(
+            _plain(_PARSED.sub(lambda match: f"({match[1]})", template)), mistake, "JSON.parse", template
+        )
+    letter = "f" if mistake == "field" else "k"
+    marks = [mark for mark in _MARK.finditer(template) if mark[1] == letter]
+    chosen = rng.choice(marks)
+    wrong = _misspelt(chosen[2], rng)
+    if wrong in {mark[2] for mark in marks}:
+        return None
+    code = _plain(template[: chosen.start()] + wrong + template[chosen.end() :])
+    return Case(code, mistake, chosen[2], template)
+
+
+def _misspelt(name: str, rng: random.Random) -> str:
+    """As people and models get names wrong: a slip, a plural, another way to join words."""
+    at = rng.randrange(len(name))
+    ways = [
+        f"{name[:at]}{name[at]}{name[at:]}",
+        name[:-1] if name.endswith("s") else f"{name}s",
+        re.sub(r"_(.)", lambda match: match[1].upper(), name),
+        re.sub(r"([A-Z])", lambda match: f"_{match[1].lower()}", name),
+        name[:1].upper() + name[1:],
+    ]
+    if len(name) > 3:
+        at = rng.randrange(1, len(name) - 1)
+        ways += [f"{name[:at]}{name[at + 1 :]}", f"{name[:at]}{name[at + 1]}{name[at]}{name[at + 2 :]}"]
+    return rng.choice([way for way in ways if way not in (name, "")])
+
+
+# ---- running them --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a response has told of a script, and, of a right one, why it was refused before it started."""
+
+    case: Case
+    said: list[tuple[str, str]]
+    refused: list[tuple[str, str]]
+
+    @property
+    def fixed(self) -> bool:
+        """Whether a hint names what has to be written."""
+        word = re.compile(rf"(?<![\w$]){re.escape(self.case.fix)}(?![\w$])")
+        return any(word.search(hint) for _, hint in self.said)
+
+
+async def measured(
+    folder: Path, tools: Mapping[str, list[Tool]], right: list[Case], wrong: list[Case]
+) -> list[Outcome]:
+    """Runs all of them in one broker, in which every tool was called once before."""
+    entries: dict[str, Any] = {}
+    for name, each in tools.items():
+        file = folder / f"{name}.json"
+        file.write_text(json.dumps(definitions_of(each)), encoding="utf-8")
+        entries[name] = plain_server("--definitions", file)
+    bounds = {"typecheck_hold_ms": 60_000, "typecheck_timeout_ms": 60_000}
+    outcomes: list[Outcome] = []
+    async with Broker(settings(folder, entries, **bounds)) as broker:
+        await broker.settled()
+        for name, each in tools.items():
+            calls = "\n".join(f"await server.{tool.export}({json.dumps(tool.input)});" for tool in each)
+            response = await broker.run(f'import * as server from "@codemode/servers/{name}";\n{calls}')
+            assert response.ok, response.diagnostics
+        await broker.learnt(60.0)
+        for case in [*right, *wrong]:
+            response = await broker.run(case.code)
+            refused: list[tuple[str, str]] = []
+            if case.mistake is None:
+                before = await broker.run(case.code, typecheck="before")
+                refused = [(one.message, one.hint or "") for one in before.diagnostics if not before.ok]
+            said = [(one.message, one.hint or "") for one in response.diagnostics if one.severity != "info"]
+            outcomes.append(Outcome(case, said, refused))
+    return outcomes

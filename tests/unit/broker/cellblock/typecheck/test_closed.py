@@ -1,0 +1,265 @@
+"""What open schemas let pass and nobody meant: undeclared keys, undeclared fields, JSON text used as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.catalog.outputs import ToolOutput, stated_output
+from cellblock.catalog.typescript import declare_server
+from cellblock.typecheck import views
+from cellblock.typecheck.checker import Checked, TypeChecker
+from cellblock.typecheck.likely import is_slip
+
+from .conftest import BOUND_SECONDS, SPECIFIER, catalog_of
+
+Closed = Callable[..., Awaitable[Checked]]
+
+
+def schema(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, **more}
+
+
+TEXT = {"type": "string"}
+ISSUE = schema({"id": {"type": "integer"}, "title": TEXT, "assignee": TEXT}, required=["id", "title"])
+PAGE = schema(
+    {"issues": {"type": "array", "items": ISSUE}, "total": {"type": "integer"}}, required=["issues"]
+)
+TOOLS = (
+    ToolEntry(
+        "list_issues",
+        "list_issues",
+        input_schema=schema(
+            {"status": {"enum": ["open", "closed"]}, "label": TEXT, "limit": {"type": "integer"}}
+        ),
+        output_schema=PAGE,
+    ),
+    ToolEntry(
+        "get_issue",
+        "get_issue",
+        input_schema=schema({"id": {"type": "integer"}}, required=["id"]),
+        output_schema={**ISSUE, "additionalProperties": False},
+    ),
+    ToolEntry(
+        "edit",
+        "edit",
+        input_schema=schema(
+            {
+                "path": TEXT,
+                "edits": {"type": "array", "items": schema({"oldText": TEXT, "newText": TEXT})},
+                "dryRun": {"type": "boolean"},
+                "tags": {"type": "array", "items": TEXT, "minItems": 1},
+                **{f"setting_of_the_editor_number_{number}": TEXT for number in range(20)},
+            },
+            required=["path"],
+        ),
+        output_schema={"type": "string"},
+    ),
+    ToolEntry("any_key", "any_key", input_schema=schema({"query": TEXT}, additionalProperties=True)),
+    ToolEntry("by_name", "by_name", input_schema={"type": "object", "additionalProperties": True}),
+    ToolEntry("rows", "rows", input_schema=schema({})),
+    ToolEntry("one", "one", input_schema=schema({})),
+)
+
+
+def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
+    """What is stated, and of two tools what was observed: JSON text."""
+    if tool.tool_name == "rows":
+        return ToolOutput("observed", "", document={"type": "array", "items": ISSUE}, samples=1)
+    if tool.tool_name == "one":
+        return ToolOutput("observed", "", document=ISSUE, samples=1)
+    return stated_output(server, tool)
+
+
+@pytest.fixture(scope="module")
+def checker(shared_checker: TypeChecker) -> TypeChecker:
+    """One compiler for all of these."""
+    shared_checker._declarations._outputs = outputs  # pyright: ignore[reportPrivateUsage]
+    return shared_checker
+
+
+@pytest.fixture
+def closed(checker: TypeChecker) -> Closed:
+    """Checks a script in which the tracker's module is `t`; `closed=False` has open types."""
+
+    async def check(code: str, *, closed: bool = True, **more: Any) -> Checked:
+        checked = await checker.check(
+            f'import * as t from "{SPECIFIER}"; {code}',
+            typescript=False,
+            catalog=catalog_of(*TOOLS),
+            imports=[SPECIFIER],
+            bound_seconds=BOUND_SECONDS,
+            wait_for_start=True,
+            closed=closed,
+            **more,
+        )
+        assert checked.gave_up is None
+        return checked
+
+    return check
+
+
+LIST = "const { issues } = await t.list_issues({}); const i = issues[0];"
+
+KEYS = [
+    ('await t.list_issues({ status: "open", lable: "bug" });', {"lable": "Did you mean `label`?"}),
+    (
+        'await t.list_issues({ state: "open", lable: "bug" });',
+        {"state": "Did you mean `status`?", "lable": "Did you mean `label`?"},
+    ),
+    ("await t.list_issues({ colour: 1 });", {"colour": "The tool takes: status, label, limit."}),
+    ("const b = {}; await t.list_issues({ ...b, lable: 'bug' });", {"lable": "Did you mean `label`?"}),
+    ("await t.edit({ path: 'a', 'dry_run': true });", {"dry_run": "Did you mean `dryRun`?"}),
+    ("await t.edit({ path: 'a', edits: [{ oldTxt: 'a', newText: 'b' }] });", {"oldTxt": "`oldText`"}),
+    ("await t.edit({ path: 'a', oldText: 'b' });", {"oldText": "each element of `edits`"}),
+    ("await t.any_key({ qeury: 'a' });", {"qeury": "Did you mean `query`?"}),
+    # given already, so that is not what was meant
+    ("await t.list_issues({ label: 'a', labels: ['b'] });", {"labels": "The tool takes"}),
+]
+
+
+@pytest.mark.parametrize(("code", "told"), KEYS)
+async def test_a_key_that_is_not_declared_is_told(closed: Closed, code: str, told: dict[str, str]) -> None:
+    faults = (await closed(code)).faults
+    assert [fault.message.split("'")[1] for fault in faults] == list(told)
+    for fault, hint in zip(faults, told.values(), strict=True):
+        assert "declares no" in fault.message and hint in (fault.hint or "")
+    assert (await closed(code, closed=False)).faults == (), "the schema itself allows it"
+
+
+FIELDS = [
+    (f"{LIST} issues.filter((i) => i.asignee === 'mira');", "asignee", "`assignee`"),
+    (f"{LIST} const {{ tite }} = i;", "tite", "`title`"),
+    (f"{LIST} issues.map(({{ tite }}) => tite);", "tite", "`title`"),
+    (f"{LIST} issues.sort((a, b) => a.opened - b.title);", "opened", "assignee, id, title"),
+    (f"{LIST} issues.filter((issue) => !issue.done);", "done", "assignee, id, title"),
+    ("let page = null; page = await t.list_issues({}); console.log(page.isues);", "isues", "`issues`"),
+    (f"{LIST} console.log(i['ids']);", "ids", "`id`"),
+    (f"{LIST} console.log(i['tite']);", "tite", "`title`"),
+    ("console.log((await t.list_issues({})).Total);", "Total", "`total`"),
+    (
+        "const all = await Promise.all([1].map((id) => t.get_issue({ id }))); all.map((x) => x.tite);",
+        "tite",
+        "`title`",
+    ),
+    ("console.log((await t.list_issues({})).isues.length);", "isues", "`issues`"),
+    ("JSON.parse(await t.rows({})).map((row) => row.tite);", "tite", "`title`"),
+]
+
+
+@pytest.mark.parametrize(("code", "field", "hint"), FIELDS)
+async def test_a_field_that_is_not_declared_is_told(closed: Closed, code: str, field: str, hint: str) -> None:
+    (fault,) = (await closed(code)).faults
+    assert fault.field == field and hint in (fault.hint or "")
+
+
+TEXTS = [
+    ("const rows = await t.rows({}); rows.map((row) => row.id);", "JSON.parse(rows).map"),
+    ("const rows = await t.rows({}); for (const row of rows) console.log(row);", "JSON.parse(rows)"),
+    ("const rows = await t.rows({}); console.log([...rows]);", "JSON.parse(rows)"),
+    ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
+    ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse first"),
+    ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
+    ("const one = await t.one({}); console.log(one.title);", "JSON.parse(one).title"),
+    ("const { title } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
+    ("const one = await t.one({}); console.log(Object.keys(one));", "JSON.parse(one)"),
+    ("const one = await t.one({}); console.log({ ...one, done: true });", "JSON.parse(one)"),
+    ("let one; try { one = await t.one({}); } finally { console.log(one.title); }", "JSON.parse(one).title"),
+    ("console.log((await t.one({})).title);", "JSON.parse(…).title"),
+]
+
+
+@pytest.mark.parametrize("view", [True, False], ids=["closed", "open"])
+@pytest.mark.parametrize(("code", "hint"), TEXTS)
+async def test_json_text_that_is_used_as_a_value_is_told(
+    closed: Closed, code: str, hint: str, view: bool
+) -> None:
+    (fault,) = (await closed(code, closed=view)).faults
+    assert hint in (fault.hint or "") and not fault.field
+
+
+async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -> None:
+    """004's own example: an object is declared, and the tool answers with its JSON in a text."""
+    code = "const page = await t.list_issues({}); console.log(page.issues);"
+    assert (await closed(code)).faults == ()
+    got = {("tracker", "list_issues"): ToolOutput("observed", "", document=PAGE)}
+    (fault,) = (await closed(code, got=got)).faults
+    assert fault.json_text and "JSON.parse(page).issues" in (fault.hint or "")
+    assert (await closed(code)).faults == (), "that was this run's alone"
+
+
+GUARDED = [
+    "if (i.done) console.log(i.done); console.log(i.next && i.next.id, i.due ?? null, i.note || '', i.a?.b);",
+    "console.log(typeof i.run === 'function' ? i.run() : 1, i.x === undefined ? 1 : i.x, i.y != null && i.y.z);",
+    "if (Object.hasOwn(i, 'done')) console.log(i.done); if (i.hasOwnProperty('due')) console.log(i.due);",
+    "const is = 'done' in i; console.log(issues.map((each) => each.done));",
+    "const { done = false, due: until = '', note: { text } = {} } = i; console.log(done, until, text);",
+    "for (const { done = 1 } of issues) console.log(done);",
+    "const next = i.next; if (next) console.log(next); const { due } = i; console.log(due ?? 'none');",
+    "let cursor; do { cursor = (await t.list_issues({ label: cursor })).nextCursor; } while (cursor);",
+    "Object.assign(i, { score: 1, 'late': true }); console.log(i.score, i.late); i.mine = 1; console.log(i.mine);",
+    "const rich = issues.map((issue) => ({ ...issue, score: 1 })); console.log(rich[0].score, rich[0].title);",
+    "console.log(Array.isArray(i.labels) ? i.labels.length : 0, i.first ? i.first : i.second ? 1 : 2);",
+    "const counts = { total: 0 }; for (const x of issues) counts[x.title] = 1; console.log(counts.open, counts.total);",
+    "const own = {}; own.a = 1; console.log(own.b);",
+    "let state = { a: 1 }; state = { ...state, b: 2 }; console.log(state.b);",
+    "const out = []; out.push({ a: 1 }); out.push({ a: 2, b: 3 }); console.log(out[0].b, { ...i });",
+    "const part = issues.length ? { a: 1 } : null; console.log({ ...part, ...(i.x && { y: 1 }), ...null });",
+    "console.log(i['done'] ?? 1, i['x']?.y); const k = 'ti' + 'tle'; console.log(i[k]); for (const k in i) i[k];",
+    "while (i.busy) break; for (; i.more; ) break; if (!(i.a || i.b)) console.log(1); if (!i.gone) console.log(2);",
+    "await t.get_issue(i); await t.get_issue({ ...i }); await t.list_issues(i);",
+    "const input = { lable: 1 }; await t.list_issues(input); await t.list_issues({ ...input });",
+    "await t.edit({ path: 'a', tags: issues.map((each) => each.title) });",
+    "await t.any_key({ query: 'a', anything: 1 }); await t.by_name({ whatever: 1 });",
+    "const any = await t.any_key({}); console.log(any.what.ever, any[0].there.is);",
+    "const text = await t.rows({}); const rows = JSON.parse(text); console.log(rows[0].title, text.length);",
+    "const raw = await t.one({}); const one = typeof raw === 'string' ? JSON.parse(raw) : raw; console.log(one.id);",
+    "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
+    "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
+]
+
+
+@pytest.mark.parametrize("code", GUARDED)
+async def test_who_looks_before_reading_is_not_told_anything(closed: Closed, code: str) -> None:
+    script = f"{LIST} {code}"
+    assert (await closed(script)).faults == ()
+    assert (await closed(script, closed=False)).faults == ()
+    # The same of an output that is closed by its schema.
+    own = script.replace("issues[0];", "await t.get_issue({ id: 1 });")
+    assert (await closed(own, closed=False)).faults == (), "and it is not refused before it runs"
+
+
+async def test_a_guard_of_one_value_is_none_of_another(closed: Closed) -> None:
+    code = f"{LIST} console.log(i.done ?? 1); console.log(issues.map((each) => each.done));"
+    assert [fault.field for fault in (await closed(code)).faults] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_one"),
+    [
+        ("lable", ["label"], True),
+        ("labels", ["label"], True),
+        ("dry_run", ["dryRun"], True),
+        ("statsu", ["status"], True),
+        ("state", ["status"], False),
+        ("id", ["ids"], False),
+        ("from", ["form"], True),
+        ("label", ["label"], False),
+        ("x" * 100, ["x" * 99], False),
+        ("name", [], False),
+    ],
+)
+def test_a_slip_is_within_two_edits_and_a_third_of_the_name(
+    name: str, members: list[str], is_one: bool
+) -> None:
+    assert is_slip(name, members) == is_one
+
+
+def test_a_closed_view_has_no_open_object_but_those_that_declare_nothing() -> None:
+    text = declare_server(catalog_of(*TOOLS).servers["tracker"], shared=True, reading=False)
+    left = [line for line in views.closed(text).splitlines() if "[key: string]" in line]
+    assert text.count("[key: string]: unknown") >= 10
+    assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one"]
