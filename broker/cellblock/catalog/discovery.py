@@ -46,6 +46,8 @@ class Discovery:
         A list of tools is put together from definitions that were encoded once for this catalog and what is known of
         their outputs.
         """
+        if operation == "searchTools" and self._index is None:
+            self._index = yield from SearchIndex.in_steps(self._catalog)
         if operation != "listTools":
             return encode(self.answer(operation, arguments))
         server, detail = self._listed(arguments)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
+from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.search_query import Wanted, wanted_by
@@ -57,6 +58,10 @@ class SearchHit:
     score: float
 
 
+STEP_TOOLS: Final = 32
+"""Tools that are read at a time: a few milliseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Posting:
     """The tools that have one stem, with what it counts in each (0 to 1), how rare it is, and what it says of servers.
@@ -82,12 +87,21 @@ class SearchIndex:
         self._named: set[str] = set()
         self._vocabulary = Vocabulary()
         self._groups = word_groups()
-        self._postings = self._fill(catalog)
+        self._postings: Mapping[str, _Posting] = {}
+        for _ in self._fill(catalog):
+            pass
+
+    @classmethod
+    def in_steps(cls, catalog: Catalog) -> Generator[None, None, SearchIndex]:
+        """Makes an index in steps, between which others may have their turn."""
+        index = cls(Catalog())
+        yield from index._fill(catalog)
+        return index
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _fill(self, catalog: Catalog) -> dict[str, _Posting]:
+    def _fill(self, catalog: Catalog) -> Generator[None]:
         texts: list[list[list[str]]] = []
         for place, (server_id, server) in enumerate(catalog.servers.items()):
             first = len(self._rows)
@@ -103,8 +117,10 @@ class SearchIndex:
                     self._deprecated.add(row)
                 self._rows.append((server, tool))
                 self._server_places.append(place)
+                if row % STEP_TOOLS == STEP_TOOLS - 1:
+                    yield
             self._ranges[server_id] = (first, len(self._rows) - 1)
-        return _postings(texts, self._server_places)
+        self._postings = _postings(texts, self._server_places)
 
     def search(
         self, query: str, *, server_id: str | None = None, limit: int = DEFAULT_LIMIT

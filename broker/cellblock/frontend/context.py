@@ -7,12 +7,13 @@ declarations are an MCP resource, a discovery call or a first reference away (se
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry
-from cellblock.catalog.typescript import declare_server, declare_shared, declare_within
+from cellblock.catalog.typescript import ServerText, declare_shared
 
 RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
@@ -21,7 +22,7 @@ MAX_NAMES: Final = 100
 """Function names listed for a server beyond the budget."""
 
 KEPT_TEXTS: Final = 256
-"""Servers whose declarations are kept; one that reconnects has a new entry."""
+"""Entries of servers whose declarations are kept; one that reconnects has a new entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +53,49 @@ def server_of_uri(uri: str) -> str | None:
     return uri[len(RESOURCE_PREFIX) : -len(RESOURCE_SUFFIX)]
 
 
-_texts: Final[dict[tuple[int, bool], tuple[ServerEntry, str]]] = {}
+@dataclass(frozen=True, slots=True)
+class _Made:
+    server: ServerEntry
+    text: ServerText
+    whole: str
+    whole_shared: str
 
 
-def text_of(server: ServerEntry, *, shared: bool = False) -> str:
-    """The declarations of a server by what is stated, made once for each entry."""
-    key = (id(server), shared)
-    held = _texts.get(key)
-    if held is None or held[0] is not server:
-        if len(_texts) >= KEPT_TEXTS:
-            _texts.clear()
-        held = _texts[key] = (server, declare_server(server, shared=shared))
-    return held[1]
+_made: Final[dict[int, _Made]] = {}
+
+
+def _made_of(server: ServerEntry) -> _Made | None:
+    """What was made for a server with these definitions; one that has only reconnected is the same."""
+    held = _made.get(id(server))
+    if held is not None and held.server is server:
+        return held
+    for held in list(_made.values()):
+        if held.server.server_id == server.server_id and held.server == server:
+            return _keep(replace(held, server=server))
+    return None
+
+
+def _make(server: ServerEntry) -> _Made:
+    text = ServerText(server)
+    return _keep(_Made(server, text, text.whole(shared=False), text.whole(shared=True)))
+
+
+def _keep(made: _Made) -> _Made:
+    if len(_made) >= KEPT_TEXTS:
+        _made.clear()
+    _made[id(made.server)] = made
+    return made
+
+
+async def made_beside(catalog: Catalog) -> None:
+    """Makes the declarations of servers that have none yet, in a thread: large ones would hold the loop."""
+    if missing := [server for server in catalog.servers.values() if _made_of(server) is None]:
+        await asyncio.to_thread(lambda: [_make(server) for server in missing])
+
+
+def text_of(server: ServerEntry) -> str:
+    """The declarations of a server by what is stated, made once for the same definitions."""
+    return (_made_of(server) or _make(server)).whole
 
 
 def shared_out(
@@ -112,16 +144,18 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
     if not catalog.servers:
         return Declared("No server is connected.")
 
-    def some(server_id: str, room: int) -> Part:
-        return Part(*declare_within(catalog.servers[server_id], room, shared=True))
+    made = {server_id: _made_of(server) or _make(server) for server_id, server in catalog.servers.items()}
 
-    needs = {server_id: len(text_of(server, shared=True)) for server_id, server in catalog.servers.items()}
+    def some(server_id: str, room: int) -> Part:
+        return Part(*made[server_id].text.within(room, shared=True))
+
+    needs = {server_id: len(one.whole_shared) for server_id, one in made.items()}
     shares = shared_out(needs, budget, some, used)
     texts: list[str] = []
     named: list[str] = []
     for server_id, server in catalog.servers.items():
         part = shares[server_id]
-        text = text_of(server, shared=True) if part is None else part.text
+        text = made[server_id].whole_shared if part is None else part.text
         if text:
             texts.append(text)
         if part is not None:

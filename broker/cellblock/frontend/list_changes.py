@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from cellblock.catalog.model import Catalog
-from cellblock.frontend.context import resource_uri, text_of
+from cellblock.frontend.context import made_beside, resource_uri, text_of
 from cellblock.frontend.granted import Granted
 from cellblock.frontend.kept_outputs import KeptOutputs, Owner
 from cellblock.frontend.kept_resources import output_uri
@@ -186,16 +186,23 @@ class ListChanges:
             self._timer = loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
         self._timer = None
-        self._not_before = loop.time() + PAUSE_SECONDS
+        self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
+        self._do(self._compare())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _compare(self) -> None:
+        for principal in {audience.owner.principal for audience in self._audiences}:
+            await made_beside(self._granted.known_catalog_of(principal))
         for audience in list(self._audiences):
             before, audience.shown = audience.shown, self._shown(audience.owner)
             # That a server has started is no change, if it has what it was shown with.
             if self._shown(audience.owner, before.starting) != before:
-                task = asyncio.create_task(_told(audience, before))
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
+                self._do(_told(audience, before))
 
     def _shown(self, owner: Owner, as_starting: frozenset[str] = frozenset()) -> Shown:
         catalog = self._granted.known_catalog_of(owner.principal)

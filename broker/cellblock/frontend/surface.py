@@ -17,7 +17,7 @@ from mcp.server.context import ServerRequestContext
 from cellblock.apart.raw import Splices
 from cellblock.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
-from cellblock.frontend.context import resource_uri, server_of_uri, text_of
+from cellblock.frontend.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.frontend.extended import TOOLS, ExtendedTools
 from cellblock.frontend.first_reference import SHORT_SIGHTED, FirstReferences
 from cellblock.frontend.granted import Granted
@@ -130,6 +130,7 @@ class Surface:
         """Handles `tools/list`."""
         await self._service.about_to_answer()
         catalog = self._granted.known_catalog(context)
+        await made_beside(catalog)
         declared = self._granted.description(catalog, self._principal_of(context))
         if client_name(context) not in SHORT_SIGHTED:
             shown = (catalog.servers[server_id] for server_id in declared.whole)
@@ -200,6 +201,7 @@ class Surface:
             return await self._outputs.read(self._owner_of(context), str(params.uri))
         await self._service.about_to_answer()
         known = self._granted.known_catalog(context)
+        await made_beside(known)
         server = known.servers.get(server_of_uri(str(params.uri)) or "")
         if server is None:
             raise MCPError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from cellblock.catalog.typescript.convert import TypeText, schema_to_type
 from cellblock.catalog.typescript.fixed import declare_shared
 from cellblock.catalog.typescript.modules import (
+    ServerText,
     declare_all,
     declare_server,
     declare_tool,
@@ -17,6 +18,7 @@ from cellblock.catalog.typescript.modules import (
 )
 
 __all__ = [
+    "ServerText",
     "TypeText",
     "declare_all",
     "declare_server",

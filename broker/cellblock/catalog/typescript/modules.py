@@ -109,7 +109,28 @@ def declare_within(
         first: Export names that come before all others.
     """
     ordered = sorted(server.tools, key=lambda tool: tool.export_name not in first)
-    return _Module(server, ordered, outputs, reading=True).within(room, shared=shared)
+    module = _Module(server, ordered, outputs, reading=True)
+    return module.within(room, module.members(None), shared=shared)
+
+
+class ServerText:
+    """The declarations of a server that agents read, by what is stated: every function is rendered once.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: ServerEntry) -> None:
+        self._module = _Module(server, server.tools, stated_output, reading=True)
+        self._members = self._module.members(None)
+
+    def whole(self, *, shared: bool) -> str:
+        """What `declare_server` gives."""
+        return self._module.around_all(self._members, shared=shared)
+
+    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
+        """What `declare_within` gives."""
+        return self._module.within(room, self._members, shared=shared)
 
 
 class _Module:
@@ -138,12 +159,17 @@ class _Module:
 
     def text(self, typed: Collection[str] | None, *, meta: bool, shared: bool) -> str:
         """The whole module."""
-        members = [self._meta(shared=shared)] if meta else []
-        return self._around([*members, *self._members(typed)], shared=shared)
+        if meta:
+            return self.around_all(self.members(typed), shared=shared)
+        return self._around(self.members(typed), shared=shared)
 
-    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
-        """The module with as many functions as there is room for, and the names of the others."""
-        meta, members = self._meta(shared=shared), self._members(None)
+    def around_all(self, members: list[str], *, shared: bool) -> str:
+        """The module with `__meta__` and these members."""
+        return self._around([self._meta(shared=shared), *members], shared=shared)
+
+    def within(self, room: int, members: list[str], *, shared: bool) -> tuple[str, list[str]]:
+        """The module with as many of its members as there is room for, and the names of the other functions."""
+        meta = self._meta(shared=shared)
         # One that is left out may have brought a type that a later one needs: so the first ones it is.
         low, high = 0, len(members)
         while low < high:
@@ -153,7 +179,8 @@ class _Module:
         rest = [tool.export_name for _, tool in self._tools[low:]]
         return self._around([meta, *members[:low]], shared=shared) if low else "", rest
 
-    def _members(self, typed: Collection[str] | None) -> list[str]:
+    def members(self, typed: Collection[str] | None) -> list[str]:
+        """The functions, each with the types that it needs first."""
         types = types_for(reading=self._reading)
         # All are planned before the first is printed: only then is it known which types are shared.
         planned = [

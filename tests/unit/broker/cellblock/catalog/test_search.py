@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, SearchIndex
+from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 
@@ -293,6 +293,22 @@ def test_hostile_queries_never_raise_and_are_bounded(name: str) -> None:
     assert time.process_time() - started < 1.0
     assert len(hits) <= DEFAULT_LIMIT
     assert index.search("create pull request")[0].tool.tool_name == "create_pull_request"
+
+
+def test_an_index_that_is_made_in_steps_is_the_same() -> None:
+    steps = SearchIndex.in_steps(times(real_catalog(), 5))
+    paused = 0
+    while True:
+        try:
+            next(steps)
+            paused += 1
+        except StopIteration as done:
+            index = done.value
+            break
+    assert paused >= len(index) // STEP_TOOLS - 1 > 5
+    whole = SearchIndex(times(real_catalog(), 5))
+    for query in ("create pull request", "delete a file", "no such thing at all"):
+        assert found(index, query) == found(whole, query)
 
 
 def test_query_syntax_is_text() -> None:

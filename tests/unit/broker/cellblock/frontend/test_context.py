@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import deno
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.typescript import declare_server, declare_shared
+from cellblock.catalog.typescript import ServerText, declare_server, declare_shared
 from cellblock.frontend.context import (
     MAX_NAMES,
     declarations_in_budget,
+    made_beside,
     resource_uri,
     server_of_uri,
+    text_of,
 )
 from recorded_catalogs import recorded_catalog
 
@@ -47,6 +51,28 @@ def test_a_server_beyond_the_budget_is_named_with_its_functions_and_its_resource
     assert 'declare module "@codemode/servers/large"' not in text
     assert "tool_49" in text
     assert resource_uri("large") in text
+
+
+async def test_declarations_are_made_once_for_the_same_definitions() -> None:
+    """A server that floods its clients with reconnections, or a hundred clients, cost nobody a rendering."""
+    first, again = server("same", ["one"]), replace(server("same", ["one"]), session=2)
+    assert text_of(first) is text_of(again)
+    beside = server("beside", ["one"])
+    loop = threading.get_ident()
+    made_in: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        whole = ServerText.whole
+
+        def noted(self: ServerText, *, shared: bool) -> str:
+            made_in.append(threading.get_ident())
+            return whole(self, shared=shared)
+
+        patch.setattr(ServerText, "whole", noted)
+        await made_beside(catalog_of(first, again, beside))
+        declarations_in_budget(catalog_of(first, beside), 1_000)
+        text_of(replace(beside, session=7))
+    assert made_in
+    assert loop not in made_in
 
 
 def test_no_budget_names_every_server() -> None:
