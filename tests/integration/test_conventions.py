@@ -80,7 +80,7 @@ async def test_a_script_without_a_result_is_told_the_fix(broker: Broker) -> None
     logged = await run(broker, f"{ONE}console.log(one)")
     assert told(logged) == [("info", "NO_RESULT")]
     undefined = await run(broker, f"{ONE}globalThis.__codemode_result__ = one.tow;")
-    assert told(undefined) == [("warning", "NO_RESULT")]
+    assert told(undefined) == [("warning", "NO_RESULT"), ("warning", "TYPE_ERROR")]
     assert "is undefined at the end" in undefined.diagnostics[0].message
     returned = await run(broker, f"{ONE}if (!one) return 1;")
     assert told(returned) == [("warning", "NO_RESULT")] and "returns" in returned.diagnostics[0].message

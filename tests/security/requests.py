@@ -61,11 +61,11 @@ MALFORMED: Final[dict[str, Make]] = {
 """Each must raise InvalidRequest."""
 
 ODD_BUT_FINE: Final[dict[str, tuple[Make, tuple[str, ...]]]] = {
-    "empty code": (lambda: {"code": ""}, ()),
-    "only a byte order mark": (lambda: {"code": "\ufeff"}, ()),
+    "empty code": (lambda: {"code": ""}, ("NO_RESULT",)),
+    "only a byte order mark": (lambda: {"code": "\ufeff"}, ("NO_RESULT",)),
     "a nul byte": (lambda: {"code": "\x00"}, ("SYNTAX_ERROR",)),
     "half a surrogate in a string": (lambda: {"code": "globalThis.__codemode_result__ = '\ud800'"}, ()),
-    "only line terminators": (lambda: {"code": "\u2028\u2029\r\n" * 1000}, ()),
+    "only line terminators": (lambda: {"code": "\u2028\u2029\r\n" * 1000}, ("NO_RESULT",)),
     "a million open brackets": (lambda: {"code": "[" * 1_000_000}, TOO_DEEP),
     "a hundred thousand open functions": (lambda: {"code": "(()=>{" * 100_000}, TOO_DEEP),
     "ten thousand imports that lead nowhere": (

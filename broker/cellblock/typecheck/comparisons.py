@@ -13,14 +13,13 @@ from cellblock.typecheck.likely import MAX_NAMED, listed
 
 COMPARISON: Final = frozenset({2367, 2678})
 
-_NO_OVERLAP: Final = re.compile(
-    r"because the types '(?P<one>.*)' and '(?P<other>.*)' have no overlap\.", re.DOTALL
+_NO_OVERLAP: Final = (
+    "This comparison appears to be unintentional because the types '",
+    "' and '",
+    "' have no overlap.",
 )
-_NOT_COMPARABLE: Final = re.compile(
-    r"Type '(?P<one>.*)' is not comparable to type '(?P<other>.*)'\.", re.DOTALL
-)
+_NOT_COMPARABLE: Final = ("Type '", "' is not comparable to type '", "'.")
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
-_UNION: Final = re.compile(rf"{_TEXT.pattern}(?: \| {_TEXT.pattern})*+")
 
 
 class Foreign(NamedTuple):
@@ -32,16 +31,36 @@ class Foreign(NamedTuple):
 
 def foreign_value(message: str, declarations: str) -> Foreign | None:
     """What a comparison is with, and what there is; None unless the enum, and not the value, is declared."""
-    match = _NO_OVERLAP.search(message) or _NOT_COMPARABLE.search(message)
-    if match is None:
-        return None
-    for value, union in ((match["one"], match["other"]), (match["other"], match["one"])):
-        if _TEXT.fullmatch(value) is None or _UNION.fullmatch(union) is None:
+    one, other = _types_in(message, *_NO_OVERLAP) or _types_in(message, *_NOT_COMPARABLE) or ("", "")
+    for value, union in ((one, other), (other, one)):
+        choices = _texts(union)
+        if not choices or _TEXT.fullmatch(value) is None:
             continue
-        choices = _TEXT.findall(union)
         if value not in declarations and all(choice in declarations for choice in choices):
             return Foreign(value, choices)
     return None
+
+
+def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, str] | None:
+    if not (message.startswith(start) and message.endswith(end)):
+        return None
+    one, found, other = message[len(start) : -len(end)].partition(between)
+    return (one, other) if found else None
+
+
+def _texts(union: str) -> list[str]:
+    """The texts of a union that has nothing else; of any other, none."""
+    found: list[str] = []
+    at = 0
+    while (text := _TEXT.match(union, at)) is not None:
+        found.append(text[0])
+        at = text.end()
+        if at == len(union):
+            return found
+        if not union.startswith(" | ", at):
+            break
+        at += 3
+    return []
 
 
 def comparison_message(foreign: Foreign) -> str:
