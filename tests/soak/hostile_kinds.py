@@ -68,7 +68,7 @@ def _large_inputs(_: int, __: random.Random) -> Planned:
 def _lists(_: int, __: random.Random) -> Planned:
     """Honest, but for its haste."""
     limits = {"timeoutMs": LONG_MS}
-    right = KILLED | UNCONNECTED
+    right = KILLED | UNCONNECTED | LIMIT
     return Planned("300 lists at once", {"code": LISTS, "limits": limits}, right=right, result=equals(300))
 
 

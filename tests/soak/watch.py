@@ -26,6 +26,7 @@ REST_SAMPLES: Final = 60
 REST_PAUSE_SECONDS: Final = 0.05
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PROCESS: Final = re.compile(r"^/proc/\d+/")
+_HOSTS_GROUP: Final = re.compile(r"(-host)-[0-9a-f]{12}$")
 
 _HELD: Final = re.compile(r"/worker-\d+/memory\.|/deno-dir/")
 """Files of the cgroups of as many workers as a host had at a time, and of its DENO_DIR, which it makes when idle."""
@@ -95,7 +96,8 @@ def descriptors(pid: int) -> Kinds:
                 target = str(entry.readlink())
                 if _HELD.search(target):
                     continue
-                kinds[_PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)] += 1
+                kind = _PROCESS.sub("/proc/PID/", target.partition(":")[0] if ":" in target else target)
+                kinds[_HOSTS_GROUP.sub(r"\1", kind)] += 1
     return kinds
 
 

@@ -7,6 +7,7 @@ sends. Who ends a call says so here; the answer's body is then closed by whoever
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -112,9 +113,9 @@ class Posts:
 class ServerClient(httpx2.AsyncClient):
     """The SDK's HTTP client, with bounds for what is done for one request."""
 
-    def __init__(self, headers: dict[str, str], auth: httpx2.Auth | None) -> None:
+    def __init__(self, headers: dict[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext) -> None:
         timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
-        super().__init__(headers=headers, auth=auth, timeout=timeout)
+        super().__init__(headers=headers, auth=auth, timeout=timeout, verify=tls)
 
     async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
         """As the client's; for a request that is over, an answer without a body, which leaves the SDK nothing to do."""

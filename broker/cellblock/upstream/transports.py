@@ -11,7 +11,7 @@ from typing import Final, TextIO
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TIMEOUT
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
@@ -23,6 +23,7 @@ from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
 from cellblock.upstream.redaction import guard_loggers
 from cellblock.upstream.stdio import stdio_transport
+from cellblock.upstream.tls import tls_ready
 
 MAX_SSE_BYTES: Final = 1024 * 1024
 """Of one event of the older SSE transport, which the SDK holds to that."""
@@ -174,6 +175,7 @@ async def open_transport(
             )
         elif config.type == "sse":
             assert config.url is not None
+            tls = await tls_ready()
 
             async def note(response: httpx2.Response) -> None:
                 on_status(response.status_code)
@@ -184,7 +186,8 @@ async def open_transport(
                 timeout: httpx2.Timeout | None = None,
                 auth: httpx2.Auth | None = None,
             ) -> httpx2.AsyncClient:
-                client = create_mcp_http_client(headers, timeout, auth)
+                bounds = timeout or httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)
+                client = httpx2.AsyncClient(headers=headers, timeout=bounds, auth=auth, verify=tls)
                 client.event_hooks["request"].append(put_in)
                 client.event_hooks["response"].append(note)
                 return client
@@ -194,7 +197,9 @@ async def open_transport(
             )
         else:
             assert config.url is not None
-            client = await stack.enter_async_context(ServerClient(dict(config.headers), auth))
+            client = await stack.enter_async_context(
+                ServerClient(dict(config.headers), auth, await tls_ready())
+            )
 
             async def watch(response: httpx2.Response) -> None:
                 # GET opens the optional stream of notifications; refusing that is no failure.

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from cellblock.upstream.auth.errors import LoginEnded, LoginError
 from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.tls import tls_context
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Of an authorization server."""
@@ -70,7 +71,7 @@ class MemoryStorage:
 
 def http_client(bound: float) -> httpx2.AsyncClient:
     """A client for exchanges; redirects are not followed."""
-    return httpx2.AsyncClient(timeout=bound)
+    return httpx2.AsyncClient(timeout=bound, verify=tls_context())
 
 
 async def send(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
