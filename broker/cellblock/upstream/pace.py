@@ -32,9 +32,11 @@ class Pace:
             Flooding: It has had to wait all the time for over `FLOOD_SECONDS`.
         """
         now = asyncio.get_running_loop().time()
-        self._due = (
-            max(self._due, now - MESSAGES_AT_ONCE / MESSAGES_PER_SECOND) + amount / MESSAGES_PER_SECOND
-        )
+        rested = now - MESSAGES_AT_ONCE / MESSAGES_PER_SECOND
+        if self._due <= rested:
+            # A pause: what comes at once after it, of whatever size, is no part of what came before.
+            self._since = None
+        self._due = max(self._due, rested) + amount / MESSAGES_PER_SECOND
         if self._due <= now:
             self._since = None
             return
