@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ TOO_MUCH = {
 
 
 @asynccontextmanager
-async def started(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(*options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         str(CELLBLOCK), *options, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
     )
@@ -79,3 +79,16 @@ async def test_over_a_relay_to_a_daemon(tmp_path: Path) -> None:
         started("connect", "--url", running.url, "--state-dir", str(tmp_path / "s")) as process,
     ):
         await check(process)
+
+
+async def test_what_a_file_asks_is_answered_before_its_end_ends_the_server(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    asked.write_text(f"{json.dumps(INITIALIZE)}\n{json.dumps(listing)}\n")
+    with asked.open("rb") as file:
+        process = await asyncio.create_subprocess_exec(
+            str(CELLBLOCK), "serve", "--state-dir", str(tmp_path), stdin=file, stdout=PIPE, stderr=DEVNULL
+        )
+    out, _ = await within(process.communicate(), 60)
+    assert process.returncode == 0
+    assert "tools" in json.loads(out.splitlines()[-1])["result"]

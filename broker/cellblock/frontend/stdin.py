@@ -46,23 +46,18 @@ class StdinLines:
         reader: asyncio.StreamReader,
         transport: asyncio.ReadTransport,
         apart: ApartWhenItRuns | None,
-        before_end: Callable[[], Awaitable[None]] | None,
     ) -> None:
         self._reader = reader
-        self._before_end = before_end
         self._transport = transport
         self._apart = apart
         self._refuse: asyncio.Future[Refuse] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def open(
-        cls, apart: ApartWhenItRuns | None = None, *, before_end: Callable[[], Awaitable[None]] | None = None
-    ) -> StdinLines | None:
+    async def open(cls, apart: ApartWhenItRuns | None = None) -> StdinLines | None:
         """Takes over stdin, or gives None for a file or a device, whose reads never wait.
 
         Args:
             apart: Waits for where large lines are looked at; None: nowhere, by a relay that serves nobody else.
-            before_end: Waited for before the end of stdin is told.
         """
         mode = os.fstat(sys.stdin.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
@@ -71,7 +66,7 @@ class StdinLines:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
         )
-        return cls(reader, transport, apart, before_end)
+        return cls(reader, transport, apart)
 
     def refuse_by(self, refuse: Refuse) -> None:
         """From now on `refuse` answers what is not taken; until then that waits."""
@@ -105,8 +100,6 @@ class StdinLines:
             logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
             raise NotTaken(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.") from None
         if not line:
-            if self._before_end is not None:
-                await self._before_end()
             raise StopAsyncIteration
         if self._apart is not None and len(line) > AS_IT_IS_BYTES:
             line = (await take(line, await self._apart(), CLIENT)).body

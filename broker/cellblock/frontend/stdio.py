@@ -90,7 +90,7 @@ class StdioFront:
 
     async def _serve(self) -> None:
         server = self._server
-        lines = await StdinLines.open(self._apart, before_end=server.quiet)
+        lines = await StdinLines.open(self._apart)
         # Who cannot be answered any more need not be listened to.
         splices = Splices()
         output = await StdoutLines.open(
@@ -101,7 +101,7 @@ class StdioFront:
             async with stdio_server(
                 stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
             ) as (read, write):
-                incoming = AnsweringStream(read, write)
+                incoming = AnsweringStream(read, write, before_end=server.quiet)
                 if lines is not None:
                     lines.refuse_by(incoming.answer)
                 await server.run(incoming, write, server.create_initialization_options())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, cast
 
@@ -44,11 +45,18 @@ class AnsweringStream:
     Args:
         inner: What the client sends.
         answers: Takes messages for it.
+        before_end: Waited for before the end of `inner` is told.
     """
 
-    def __init__(self, inner: ReadStream[Incoming], answers: WriteStream[SessionMessage]) -> None:
+    def __init__(
+        self,
+        inner: ReadStream[Incoming],
+        answers: WriteStream[SessionMessage],
+        before_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._inner = inner
         self._answers = answers
+        self._before_end = before_end
 
     @property
     def last_context(self) -> object:
@@ -75,8 +83,13 @@ class AnsweringStream:
         return self
 
     async def __anext__(self) -> Incoming:
-        while await self._is_answered(item := await self._inner.__anext__()):
-            pass
+        try:
+            while await self._is_answered(item := await self._inner.__anext__()):
+                pass
+        except StopAsyncIteration:
+            if self._before_end is not None:
+                await self._before_end()
+            raise
         return item
 
     async def __aenter__(self) -> AnsweringStream:

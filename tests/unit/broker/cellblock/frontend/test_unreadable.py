@@ -93,3 +93,20 @@ async def test_a_client_that_is_gone_is_not_told() -> None:
     await send.aclose()
     async with answers, AnsweringStream(inner, answers) as stream:
         assert [item async for item in stream] == []
+
+
+async def test_the_end_waits_for_what_is_still_to_be_answered() -> None:
+    send, inner = anyio.create_memory_object_stream[SessionMessage | Exception](10)
+    answers, answered = anyio.create_memory_object_stream[SessionMessage](10)
+    waited: list[bool] = []
+
+    async def before_end() -> None:
+        waited.append(True)
+
+    await send.send(ValueError("x"))
+    await send.aclose()
+    async with answers, answered, AnsweringStream(inner, answers, before_end) as stream:
+        assert isinstance(await anext(stream), ValueError)
+        assert waited == []
+        assert [item async for item in stream] == []
+    assert waited == [True]
