@@ -64,7 +64,8 @@ class Granted:
         declared = declarations_in_budget(
             catalog, section.frontend.declaration_chars, self._uses.ranked(principal)
         )
-        named = None if catalog is self._service.known_catalog else catalog
+        # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
+        named = None if self._service.policy.grants_of(principal) is None else catalog
         details = manual(section.limits, self._service.settings, named)
         return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
 

@@ -91,15 +91,16 @@ class ListChanges:
         self._not_before = 0.0
         self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
 
-    def listed(self, context: Context) -> None:
-        """The client of a request is shown the list of tools as it is now.
+    def listed(self, context: Context, catalog: Catalog) -> None:
+        """The client of a request is shown the list of tools with this catalog, which may be a while old.
 
         What has started since it came is no news to it then.
         """
         owner = self._owner_of(context)
-        shown = self._shown(owner)
+        shown = self._shown(owner, catalog)
+        is_old = self._note_if_old(owner, catalog)
         for audience in self._audiences:
-            if audience.owner == owner and audience.shown.starting:
+            if audience.owner == owner and (audience.shown.starting or is_old):
                 audience.shown = replace(
                     audience.shown, description=shown.description, starting=shown.starting
                 )
@@ -130,7 +131,7 @@ class ListChanges:
             if before.resources.keys() != after.resources.keys():
                 await session.send_resource_list_changed()
 
-        audience = self._join(context, tell)
+        audience = await self._join(context, tell)
         # The SDK has cleanup belong there, and shows it to handlers in no other way yet.
         ending = session._connection.exit_stack  # pyright: ignore[reportPrivateUsage]
         ending.callback(self._audiences.discard, audience)
@@ -143,8 +144,6 @@ class ListChanges:
         Raises:
             MCPError: Too many listen already.
         """
-        if len(self._streams) >= MAX_STREAMS:
-            raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams of changes are open already.")
         bus = InMemorySubscriptionBus()
 
         async def tell(before: Shown, after: Shown) -> None:
@@ -157,9 +156,11 @@ class ListChanges:
                     await bus.publish(ResourceUpdated(uri))
 
         stream = ListenHandler(bus)
-        audience = self._join(context, tell)
-        self._streams.add(stream)
+        audience = await self._join(context, tell)
         try:
+            if len(self._streams) >= MAX_STREAMS:
+                raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams of changes are open already.")
+            self._streams.add(stream)
             return await stream(context, params)
         finally:
             self._streams.discard(stream)
@@ -172,11 +173,21 @@ class ListChanges:
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    def _join(self, context: Context, tell: Callable[[Shown, Shown], Awaitable[None]]) -> _Audience:
+    async def _join(self, context: Context, tell: Callable[[Shown, Shown], Awaitable[None]]) -> _Audience:
         owner = self._owner_of(context)
-        audience = _Audience(owner, self._shown(owner), tell)
+        catalog = self._granted.known_catalog_of(owner.principal)
+        await made_beside(catalog)
+        audience = _Audience(owner, self._shown(owner, catalog), tell)
         self._audiences.add(audience)
+        self._note_if_old(owner, catalog)
         return audience
+
+    def _note_if_old(self, owner: Owner, catalog: Catalog) -> bool:
+        """What has changed since a client's catalog was taken may have been looked at before it was shown."""
+        is_old = self._granted.known_catalog_of(owner.principal) is not catalog
+        if is_old:
+            self._note()
+        return is_old
 
     def _note(self) -> None:
         self._known.clear()
@@ -199,13 +210,13 @@ class ListChanges:
         for principal in {audience.owner.principal for audience in self._audiences}:
             await made_beside(self._granted.known_catalog_of(principal))
         for audience in list(self._audiences):
-            before, audience.shown = audience.shown, self._shown(audience.owner)
+            catalog = self._granted.known_catalog_of(audience.owner.principal)
+            before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
             # That a server has started is no change, if it has what it was shown with.
-            if self._shown(audience.owner, before.starting) != before:
+            if self._shown(audience.owner, catalog, before.starting) != before:
                 self._do(_told(audience, before))
 
-    def _shown(self, owner: Owner, as_starting: frozenset[str] = frozenset()) -> Shown:
-        catalog = self._granted.known_catalog_of(owner.principal)
+    def _shown(self, owner: Owner, catalog: Catalog, as_starting: frozenset[str] = frozenset()) -> Shown:
         key = id(catalog), owner.principal, as_starting
         held = self._known.get(key)
         if held is None:

@@ -142,7 +142,7 @@ class Surface:
             input_schema=INPUT_SCHEMA,
             _meta=CLIENT_MARKS,
         )
-        self.changes.listed(context)
+        self.changes.listed(context, catalog)
         return types.ListToolsResult(tools=[run, *(TOOLS if self._extended else ())])
 
     async def call_tool(

@@ -16,7 +16,7 @@ from mcp import Client, MCPError
 from cellblock.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import Settings
-from cellblock.frontend import list_changes
+from cellblock.frontend import list_changes, surface
 from cellblock.frontend.kept_outputs import Output, Owner, keeping
 from cellblock.frontend.mcp_server import make_server
 from cellblock.policy.policy import Policy
@@ -195,3 +195,50 @@ async def test_that_a_server_has_started_is_told_only_if_it_has_other_tools(
                 await settled(said, "tools")
             service.show(started, server("more", "thing"))
             await settled(said, "tools", "resources")
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("is_looked_at_before", [False, True])
+async def test_what_starts_while_the_list_is_made_is_told(
+    is_looked_at_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Standing(settings(tmp_path))
+    service.catalog = service.known_catalog = Catalog(
+        1, {}, {"late": "still connecting"}, ids={"late": "late"}, starting=frozenset({"late"})
+    )
+    said: list[str] = []
+    looked: list[Catalog] = []
+
+    async def made(catalog: Catalog) -> None:
+        if not looked:
+            looked.append(catalog)
+            service.show(server("late", "tool"))
+            await until(lambda: not is_looked_at_before or "tools" in said, "told while the list is made")
+
+    async with following(service, said) as client:
+        monkeypatch.setattr(surface, "made_beside", made)
+        (tool,) = (await client.list_tools()).tools
+        assert "late: tool" not in (tool.description or "")
+        await until(
+            lambda: said.count("tools") == 1 + is_looked_at_before, f"told after the list, too: {said}"
+        )
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_server_without_connection_is_no_news_when_another_has_started(tmp_path: Path) -> None:
+    """The manual tells of both: their texts come parsed."""
+    parsed = {"servers": {"gone": {"unwrap": "json"}, "files": {"unwrap": "json"}}}
+    made = settings(tmp_path, {name: {"command": "x"} for name in ("files", "gone")}, schemas=parsed)
+    service = Standing(made)
+    files, ids = server("files", "read"), {name: name for name in ("files", "gone")}
+    gone = {"gone": "it exited"}
+    service.catalog = service.known_catalog = Catalog(
+        1, {"files": files}, gone, ids=ids, starting=frozenset({"files"})
+    )
+    said: list[str] = []
+    async with following(service, said):
+        service.catalog = service.known_catalog = Catalog(2, {"files": files}, gone, ids=ids)
+        service.listeners.tell()
+        await asyncio.sleep(0.1)
+        service.show(files, server("more", "thing"))
+        await settled(said, "tools", "resources")
