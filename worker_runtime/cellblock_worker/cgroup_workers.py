@@ -188,6 +188,7 @@ class WorkerGroups:
         self._parents = parents
         self._made = 0
         self._left: list[WorkerGroup] = []
+        self._closed = False
 
     def take(self) -> WorkerGroup:
         """An empty group, ready for a worker. It must be given back. Raises OSError."""
@@ -211,13 +212,14 @@ class WorkerGroups:
 
     def give_back(self, group: WorkerGroup) -> None:
         """Its worker is reaped; what that has left in it is ended."""
-        if group.lasts or not group.is_empty():
+        if not self._closed and (group.lasts or not group.is_empty()):
             self._left.append(group)
         else:
             group.remove()
 
     def close(self) -> None:
-        """Removes all groups that were given back."""
+        """Removes all groups that were given back, and from now on those that are."""
+        self._closed = True
         for group in self._left:
             group.remove()
         self._left.clear()

@@ -206,6 +206,10 @@ class Apart:
         bill: Bill,
     ) -> Answer:
         worker = self._waiting_one() or await Worker.started(self._groups())
+        if self._closed:
+            # While it started: whoever closes has not seen it.
+            await worker.end()
+            raise _stopping()
         kept = False
         self._working.add(worker)
         try:

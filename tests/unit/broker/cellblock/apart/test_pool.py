@@ -150,6 +150,24 @@ async def test_cancelled_work_and_a_closed_pool_leave_no_process(apart: Apart) -
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PDEATHSIG")
+async def test_a_pool_that_is_closed_while_processes_start_or_work_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(WORK))
+    made = Apart()
+    before = psutil.Process().num_fds()
+    works = asyncio.create_task(made.do(task("sleep"), {}, key="a"))
+    await until(lambda: bool(made._working), "it works")  # pyright: ignore[reportPrivateUsage]
+    starts = asyncio.create_task(made.do(task("echo"), {}, key="b"))
+    await asyncio.sleep(0)
+    await within(made.close())
+    with pytest.raises(ApartFailed):
+        await within(works)
+    with pytest.raises(HostUnavailable):
+        await within(starts)
+    await until(lambda: psutil.Process().num_fds() == before, "all descriptors are closed")
+
+
 async def test_a_process_dies_with_a_broker_that_is_killed() -> None:
     program = (
         "import asyncio\nfrom cellblock.apart.pool import Apart\nfrom cellblock.apart.worker import Task\n"
