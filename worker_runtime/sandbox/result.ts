@@ -207,7 +207,8 @@ export function cleanMembers(walk: Walk, source: object, copy: Members): Members
  * some often lack what others have. `copies` are made by the walk, so that reading them runs no code of the agent's.
  */
 function reportUndefined(walk: Walk, copies: Members[], inArray: boolean): void {
-  for (let i = 0; i < walk.depth && !inArray; i++) if (p.isArray(walk.open[i])) return;
+  // By the way to it: asking what is open may throw, of a proxy that a getter has revoked meanwhile.
+  for (let i = 0; i < walk.depth && !inArray; i++) if (typeof walk.path[i] === "number") return;
   const keys = p.objectKeys(copies[0]);
   let named = "";
   let first = "";

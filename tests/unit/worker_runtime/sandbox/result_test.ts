@@ -377,3 +377,21 @@ Deno.test("toResult: a prototype put over Array.prototype is not asked for toJSO
     Object.setPrototypeOf(Array.prototype, Object.prototype);
   }
 });
+
+Deno.test("toResult: a proxy that is revoked while it is read does not cost the rest", () => {
+  const made = Proxy.revocable({
+    a: 1,
+    get inner() {
+      return {
+        get x() {
+          made.revoke();
+          return {};
+        },
+        gone: undefined,
+      };
+    },
+  }, {});
+  const { json, issues, fatal } = read(made.proxy);
+  same({ json, fatal }, { json: '{"a":1,"inner":{"x":{}}}', fatal: false });
+  same(issues.map((issue) => issue.path), ["/inner/gone"]);
+});
