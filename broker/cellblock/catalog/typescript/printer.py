@@ -68,6 +68,7 @@ class Printer:
         self._names: dict[tuple[object, ...], str] = {}
         self._bodies: dict[tuple[object, ...], str] = {}
         self._aliases: list[tuple[str, tuple[object, ...]]] = []
+        self._numbers: dict[str, int] = {}
         self._length = 0
         self._nesting = 0
 
@@ -87,8 +88,9 @@ class Printer:
         Raises:
             TooLong: the text would be over `MAX_TEXT` characters.
         """
-        self._length = 0
+        self._length = self._nesting = 0
         self._aliases = []
+        held = len(self._bodies)
         aliases: list[str] = []
         try:
             text = self._text(shape)
@@ -99,6 +101,10 @@ class Printer:
         except TooLong:
             for _, key in self._aliases:
                 del self._names[key]
+            # They may hold those names, and what was described in them is not to be read.
+            for key in list(self._bodies)[held:]:
+                del self._bodies[key]
+            self._described.clear()
             raise
         return text, aliases
 
@@ -161,9 +167,11 @@ class Printer:
 
     def _name(self, hint: str) -> str:
         base = f"{self._prefix}_{hint}" if hint and self._prefix else hint or self._prefix or "Shape"
-        name, number = base, 2
+        # Types of very many tools may be called alike: from the last number on.
+        name, number = base, self._numbers.get(base, 2)
         while name in self._taken:
             name, number = f"{base}_{number}", number + 1
+        self._numbers[base] = number
         self._taken.add(name)
         return name
 

