@@ -107,7 +107,8 @@ def likely_result(root: Node, source: bytes) -> str:
     names = [name for node in others for name in _declared(node, source)]
     if last.type not in _DECLARATIONS:
         text = source[last.start_byte : last.end_byte].decode("utf-8", "replace")
-        names = [name for name in names if re.search(rf"(?<![\w$.]){re.escape(name)}(?![\w$])", text)]
+        used = set(re.findall(r"(?<![\w$.])[\w$]+", text))
+        names = [name for name in names if name in used]
     return f"Add at the end: `globalThis.{RESULT_NAME} = {names[-1]};`" if names else ASSIGN
 
 

@@ -118,7 +118,7 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
     entry = fix = None
     unawaited: tuple[Unawaited, ...] = ()
     if not root.has_error:
-        unawaited = unawaited_calls(root, source, statics)
+        unawaited = unawaited_calls(root, source, statics, deadline)
         entry = entry_of(root, source)
         if RESULT_NAME.encode() not in source:
             fix = likely_result(root, source) if entry is None else ASSIGN

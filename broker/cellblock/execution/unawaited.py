@@ -7,7 +7,9 @@ is certain counts: a promise that is handed on, kept in a list or returned may b
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +24,9 @@ MAX_LOOKED_AT: Final = 200
 MAX_TOLD: Final = 3
 
 MAX_CALLEE_CHARS: Final = 80
+
+_BLANKS: Final = 100
+"""Bytes before a name in which an `await` of it is looked for."""
 
 _CHAIN: Final = frozenset([b"then", b"catch", b"finally"])
 _FUNCTIONS: Final = frozenset(
@@ -53,13 +58,16 @@ class Unawaited:
     used: bool
 
 
-def unawaited_calls(root: Node, source: bytes, imports: Iterable[Node]) -> tuple[Unawaited, ...]:
-    """The first `MAX_TOLD` of such calls.
+def unawaited_calls(
+    root: Node, source: bytes, imports: Iterable[Node], deadline: float = math.inf
+) -> tuple[Unawaited, ...]:
+    """The first `MAX_TOLD` of such calls, or as many as are found in time.
 
     Args:
         root: The tree of a script without syntax errors.
         source: The script.
         imports: The specifiers of its static imports.
+        deadline: The CPU time of this thread at which to give up.
     """
     modules, functions = _names(imports, source)
     own = _own_async(root, source)
@@ -73,7 +81,7 @@ def unawaited_calls(root: Node, source: bytes, imports: Iterable[Node]) -> tuple
     )
     found: list[Unawaited] = []
     for count, match in enumerate(called.finditer(source)):
-        if count >= MAX_LOOKED_AT or len(found) >= MAX_TOLD:
+        if count >= MAX_LOOKED_AT or len(found) >= MAX_TOLD or time.thread_time() > deadline:
             break
         name = match[1]
         node = root.descendant_for_byte_range(match.start(), match.end())
@@ -82,7 +90,7 @@ def unawaited_calls(root: Node, source: bytes, imports: Iterable[Node]) -> tuple
         if (
             call is not None
             and use is not None
-            and not _is_shadowed(call, name, source, declared=name in own)
+            and not _is_shadowed(call, name, source, deadline, declared=name in own)
         ):
             function = call.child_by_field_name("function")
             text = (
@@ -140,19 +148,21 @@ def _call_of(node: Node, *, is_module: bool) -> Node | None:
     return call
 
 
-def _is_shadowed(call: Node, name: bytes, source: bytes, *, declared: bool) -> bool:
-    """Whether the name may be another's: a parameter around the call, or declared once more."""
+def _is_shadowed(call: Node, name: bytes, source: bytes, deadline: float, *, declared: bool) -> bool:
+    """Whether the name may be another's: a parameter around the call, or declared once more, or no time to look."""
     made = re.findall(rb"(?:const|let|var|class|function)\s+" + re.escape(name) + rb"(?![\w$])", source)
     if len(made) > declared:
         return True
     word = re.compile(rb"(?<![\w$])" + re.escape(name) + rb"(?![\w$])")
-    return any(
-        word.search(source, parameters.start_byte, parameters.end_byte) is not None
-        for around in _upwards(call)
-        if around.type in _FUNCTIONS
-        for parameters in (around.child_by_field_name("parameters"), around.child_by_field_name("parameter"))
-        if parameters is not None
-    )
+    for around in _upwards(call):
+        # To find a node's parent, tree-sitter goes down from the root.
+        if time.thread_time() > deadline:
+            return True
+        for field in ("parameters", "parameter") if around.type in _FUNCTIONS else ():
+            part = around.child_by_field_name(field)
+            if part is not None and word.search(source, part.start_byte, part.end_byte) is not None:
+                return True
+    return False
 
 
 def _upwards(node: Node) -> Iterator[Node]:
@@ -212,7 +222,7 @@ def _of_variable(name: Node, source: bytes) -> bool | None:
     for match in re.finditer(rb"(?<![\w$.])" + word + rb"(?![\w$])(\s*\??\.\s*(\w+)|\s*\[)?", source):
         if match.start() == name.start_byte:
             continue
-        before = source[: match.start()].rstrip()
+        before = source[max(0, match.start() - _BLANKS) : match.start()].rstrip()
         if match[1] is None or match[2] in _CHAIN or before.endswith(b"await"):
             return None
         used = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from cellblock.execution.imports import find_imports
@@ -116,3 +118,11 @@ def test_each_is_told_at_its_place_and_the_sandbox_s_notice_with_the_first() -> 
     assert (two.path, two.hint) == ("script.js:3:3", "Write `(await w(…))`.")
     assert three is other
     assert with_unawaited([late], prepare("1", lambda _: None, "")) == [late]
+
+
+def test_a_script_made_to_be_slow_is_looked_at_no_longer_than_parsing_may_take() -> None:
+    """To find a node's parent costs as much as the tree is deep, and each call has as many nodes around it."""
+    code = f"{IMPORTS}(w) => {{{'if(a)' * 800}{{{'w();' * 200}}}}}".encode()
+    began = time.thread_time()
+    assert find_imports(code, 0.012).unawaited == ()
+    assert time.thread_time() - began < 0.5
