@@ -76,7 +76,9 @@ class Guards:
     def _is_kept_for_later(self, read: Node) -> bool:
         """Whether the value is kept under a name that is asked for: `const next = page.next; if (next) …`."""
         value, around = read, read.parent
-        while around is not None and around.type in ("parenthesized_expression", "await_expression"):
+        while around is not None and (
+            around.type in ("parenthesized_expression", "await_expression") or _is_choice(around)
+        ):
             value, around = around, around.parent
         if around is None or around.type not in ("variable_declarator", "assignment_expression"):
             return False
@@ -164,6 +166,11 @@ class Guards:
                 operator = here.child_by_field_name("operator")
                 if operator is not None and operator.type in _CHOICES:
                     stack.extend(here.named_children)
+
+
+def _is_choice(node: Node) -> bool:
+    operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
+    return operator is not None and operator.type in _CHOICES
 
 
 def _keys_in(nodes: list[Node]) -> set[bytes]:

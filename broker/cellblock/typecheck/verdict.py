@@ -57,6 +57,8 @@ _NOT_ASSIGNABLE: Final = re.compile(
 JSON_TEXT: Final = "JsonText<"
 """What the printed type of a text that holds JSON begins with."""
 
+_WRITTEN_OUT: Final = ("string & { readonly [jsonOf]:", "String & { readonly [jsonOf]:")
+
 _NOT_TO_BE_SAID: Final = (
     # Of a whole value that is passed on, and of a list that may well be long enough.
     "has no properties in common with type",
@@ -268,16 +270,16 @@ def is_of_object(complaint: Complaint) -> bool:
 
 def is_json_text(receiver: str) -> bool:
     """Whether a printed type is that of a text that holds JSON."""
-    return receiver.startswith(JSON_TEXT) or "[jsonOf]" in receiver
+    return receiver.startswith((JSON_TEXT, *_WRITTEN_OUT)) and not receiver.endswith("[]")
 
 
 def _is_known(receiver: str, declarations: str) -> bool:
     """Whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
         return True
-    if is_json_text(receiver):
-        return True
     base = receiver.removesuffix("[]")
+    if is_json_text(base.removeprefix("(").removesuffix(")")):
+        return True
     if base.startswith("{") and base != "{}":
         return True
     if base != receiver and base in ("any", "unknown"):

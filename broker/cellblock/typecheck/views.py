@@ -17,16 +17,22 @@ _JSON_TEXT: Final = "type JsonText<T> = string & { readonly [jsonOf]: T };"
 _NO_CHARACTERS: Final = (
     "type JsonText<T> = string & { readonly [jsonOf]: T; readonly [Symbol.iterator]: never };"
 )
+
+
+def _without_characters(function: str, more: str = "") -> str:
+    """An overload for such a text, after one for `never`; of `any`, which fits too, the compiler says so."""
+    return (
+        f"      {function}(value: never{more}): any[];\n      /** @deprecated */\n"
+        f"      {function}<T extends JsonText<any>>(text: T{more}): any[];\n"
+    )
+
+
 _JSON_GLOBAL: Final = "  global {\n    interface JSON {\n"
 _DEPRECATED: Final = (
     "  global {\n"
     "    interface ObjectConstructor {\n"
-    + "".join(
-        f"      /** @deprecated */\n      {name}(text: JsonText<any>): any[];\n"
-        for name in ("keys", "values", "entries")
-    )
-    + "    }\n    interface ArrayConstructor {\n"
-    "      /** @deprecated */\n      from(text: JsonText<any>, map?: any): any[];\n    }\n"
+    + "".join(_without_characters(name) for name in ("keys", "values", "entries"))
+    + f"    }}\n    interface ArrayConstructor {{\n{_without_characters('from', ', map?: any')}    }}\n"
     "    interface JSON {\n"
 )
 

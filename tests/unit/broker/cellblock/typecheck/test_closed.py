@@ -263,3 +263,25 @@ def test_a_closed_view_has_no_open_object_but_those_that_declare_nothing() -> No
     left = [line for line in views.closed(text).splitlines() if "[key: string]" in line]
     assert text.count("[key: string]: unknown") >= 10
     assert [line.split("(")[0].split()[-1] for line in left] == ["by_name", "rows", "one"]
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const v = JSON.parse('{}'); Object.keys(v); Object.values(v); Object.entries(v); Array.from(v);",
+        "const call = async (name, input) => t[name](input); Object.entries(await call('rows', {}));",
+        "const v = await t.rows({}); typeof v === 'string' ? JSON.parse(v) : Object.values(v);",
+        "const [a] = await Promise.allSettled([t.rows({}), t.get_issue({ id: 1 })]); a.reason;",
+        "const r = await t.list_issues({}); const next = r.next ?? r.cursor; if (next) next.x;",
+    ],
+)
+async def test_what_may_be_anything_is_taken_for_no_json_text(
+    closed: Closed, code: str, is_closed: bool
+) -> None:
+    assert (await closed(code, closed=is_closed)).faults == ()
+
+
+async def test_a_list_of_json_texts_is_a_list(closed: Closed) -> None:
+    [fault] = (await closed("const all = await Promise.all([1].map(() => t.rows({}))); all.titel;")).faults
+    assert "It is an array: read `titel` of its elements." in (fault.hint or "")
