@@ -68,6 +68,9 @@ _MIGRATIONS: Final[Sequence[str]] = (
 )
 """Statements that lead from each version of the file to the next; released ones never change."""
 
+_UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+"""What reading a body raises that something else has written."""
+
 _COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last_seen, body"
 _OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
 
@@ -186,7 +189,7 @@ class Store:
             ).fetchall()
         found: list[tuple[int, float, Observation]] = []
         for version, until, body in rows:
-            with contextlib.suppress(ValueError, RecursionError):
+            with contextlib.suppress(*_UNREADABLE):
                 found.append((version, until, decoded(body)))
         return found
 
@@ -361,6 +364,6 @@ def _of_row(row: tuple[Any, ...]) -> Observation | None:
     try:
         made = decoded(row[7])
         return replace(made, version=row[3], samples=row[4], first_seen=row[5], last_seen=row[6])
-    except (ValueError, TypeError, RecursionError) as error:
+    except _UNREADABLE as error:
         logger.warning("an observed schema of %s cannot be read and is forgotten: %s", row[0], error)
         return None

@@ -121,11 +121,14 @@ def test_damage_in_the_middle_is_found_at_opening(path: Path) -> None:
     assert list(path.parent.glob("*.damaged-*"))
 
 
-def test_a_row_that_cannot_be_read_is_forgotten(path: Path) -> None:
+@pytest.mark.parametrize(
+    "body", ['{"value": {"o": 1}}', '{"skipped": 1e999}', '{"fading": {"weight": 1%s}}' % ("0" * 400)]
+)
+def test_a_row_that_cannot_be_read_is_forgotten(path: Path, body: str) -> None:
     store = Store(path)
     store.merge({KEY: seen(1), ToolKey("mail", "read", "0"): seen(2)})
     with sqlite3.connect(path) as other:
-        other.execute("UPDATE observed SET body = '{\"value\": {\"o\": 1}}' WHERE server = 'mail'")
+        other.execute("UPDATE observed SET body = ? WHERE server = 'mail'", [body])
     other.close()
     assert list(store.load()) == [KEY]
     assert store.merge({ToolKey("mail", "read", "0"): seen(3)})[ToolKey("mail", "read", "0")].samples == 1
