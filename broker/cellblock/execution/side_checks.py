@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,6 +24,9 @@ from cellblock.typecheck.checker import Checked, TypeChecker
 
 MAX_KEPT: Final = 1_024
 """Scripts of which it is kept what was found; one takes some 300 bytes, and what was found."""
+
+MAX_SERVERS: Final = 100
+"""Definitions of servers that are held for them: those of one that changes are others each time."""
 
 MAX_UNDER_WAY: Final = 32
 """Checks that wait for the compiler; a script that comes then is not checked this time."""
@@ -42,7 +45,7 @@ _Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
 
 
 @dataclass(slots=True)
-class _Kept:
+class Kept:
     """What was found in a script, and against what. The servers are held, so that their ids stay theirs."""
 
     servers: tuple[ServerEntry, ...]
@@ -69,7 +72,8 @@ class SideChecks:
 
     def __init__(self, checker: TypeChecker | None) -> None:
         self.checker = checker
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[_Key, Kept] = OrderedDict()
+        self._held: Counter[int] = Counter()
         self._late: OrderedDict[str, _Late] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -86,7 +90,7 @@ class SideChecks:
 
     # ---- for the checks ------------------------------------------------------------------------------
 
-    def kept(self, key: _Key) -> _Kept | None:
+    def kept(self, key: _Key) -> Kept | None:
         """What was found the last time, if what was known then of the tools is still so."""
         held = self._kept.get(key)
         if held is None or self.checker is None:
@@ -95,17 +99,24 @@ class SideChecks:
         if held.revision != revision:
             now = ((server, tool, self.checker.output_of(server, tool)) for server, tool, _ in held.assumed)
             if any(_unlike(old, new) for (_, _, old), (_, _, new) in zip(held.assumed, now, strict=True)):
-                del self._kept[key]
+                self._drop(key)
                 return None
             held.revision = revision
         self._kept.move_to_end(key)
         return held
 
-    def keep(self, key: _Key, found: _Kept) -> None:
+    def keep(self, key: _Key, found: Kept) -> None:
         """Keeps what was found."""
+        self._drop(key)
         self._kept[key] = found
-        if len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+        self._held.update(map(id, found.servers))
+        while len(self._kept) > MAX_KEPT or (len(self._held) > MAX_SERVERS and len(self._kept) > 1):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        if (found := self._kept.pop(key, None)) is not None:
+            self._held.subtract(map(id, found.servers))
+            self._held += Counter()
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
         """Begins a check, or the wait for one, unless too many are under way."""
@@ -157,7 +168,7 @@ class SideCheck:
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         self._key: _Key = self._script, tuple(map(id, self._servers)), _KNOWN
         kept = owner.kept(self._key)
-        self._found: _Kept | None = kept
+        self._found: Kept | None = kept
         self._task: asyncio.Task[None] | None = None
         self._gave_up: Checked | None = None
         self._got: Mapping[tuple[str, str], ToolOutput] = {}
@@ -245,7 +256,7 @@ class SideCheck:
             if checked.gave_up is not None:
                 self._gave_up = checked
                 return
-            self._found = _Kept(self._servers, assumed, revision, checked)
+            self._found = Kept(self._servers, assumed, revision, checked)
             self._owner.keep(key, self._found)
 
         self._task = self._owner.spawn(work)
