@@ -21,8 +21,11 @@ RESOURCE_SUFFIX: Final = ".d.ts"
 MAX_NAMES: Final = 100
 """Function names listed for a server beyond the budget."""
 
-KEPT_TEXTS: Final = 256
-"""Entries of servers whose declarations are kept; one that reconnects has a new entry."""
+KEPT_TEXTS: Final = 8
+"""Declarations kept of one server: by what clients are granted of it, and as it was before it changed."""
+
+KEPT_SERVERS: Final = 1_024
+"""Servers whose declarations are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +64,29 @@ class _Made:
     whole_shared: str
 
 
-_made: Final[dict[int, _Made]] = {}
+_made: Final[dict[str, list[_Made]]] = {}
 
 
 def _made_of(server: ServerEntry) -> _Made | None:
     """What was made for a server with these definitions; one that has only reconnected is the same."""
-    held = _made.get(id(server))
-    if held is not None and held.server is server:
-        return held
-    for held in list(_made.values()):
-        if held.server.server_id == server.server_id and held.server == server:
-            return _keep(replace(held, server=server))
+    held = _made.get(server.server_id, [])
+    for one in held:
+        if one.server is server:
+            return one
+    for place, one in enumerate(held):
+        if one.server == server:
+            # The newer one is asked for from now on, and the other is not held.
+            held[place] = replace(one, server=server)
+            return held[place]
     return None
 
 
 def _make(server: ServerEntry) -> _Made:
     text = ServerText(server)
-    return _keep(_Made(server, text, text.whole(shared=False), text.whole(shared=True)))
-
-
-def _keep(made: _Made) -> _Made:
-    if len(_made) >= KEPT_TEXTS:
-        _made.clear()
-    _made[id(made.server)] = made
+    made = _Made(server, text, text.whole(shared=False), text.whole(shared=True))
+    if server.server_id not in _made and len(_made) >= KEPT_SERVERS:
+        del _made[next(iter(_made))]
+    _made[server.server_id] = [made, *_made.get(server.server_id, [])[: KEPT_TEXTS - 1]]
     return made
 
 

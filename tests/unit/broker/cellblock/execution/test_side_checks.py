@@ -6,7 +6,7 @@ import gc
 import weakref
 
 from cellblock.catalog.model import ServerEntry
-from cellblock.execution.side_checks import MAX_SERVERS, SideChecks, Kept
+from cellblock.execution.side_checks import MAX_SERVERS, Kept, SideChecks
 from cellblock.typecheck.checker import Checked
 
 
