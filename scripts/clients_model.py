@@ -212,7 +212,7 @@ def _anthropic(call: Event) -> tuple[Event, list[Event]]:
 
 
 def _responses(call: Event) -> tuple[Event, list[Event]]:
-    text = {"type": "output_text", "text": CLOSING, "annotations": []}
+    text: Event = {"type": "output_text", "text": CLOSING, "annotations": []}
     item: Event = {
         "type": "message",
         "id": "msg_1",
@@ -244,7 +244,7 @@ def _responses(call: Event) -> tuple[Event, list[Event]]:
         "tools": [],
         "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, **details},
     }
-    started = {**whole, "status": "in_progress", "output": [], "usage": None}
+    started: Event = {**whole, "status": "in_progress", "output": [], "usage": None}
     events: list[Event] = [
         {"type": "response.created", "response": started},
         {"type": "response.output_item.added", "output_index": 0, "item": item},
