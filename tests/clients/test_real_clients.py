@@ -28,6 +28,7 @@ AGENTS = {
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("client", AGENTS)
 def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> None:
     seen = session_of(client, tmp_path / "seen.json")
@@ -53,6 +54,6 @@ def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> No
 
 def session_of(client: str, file: Path) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "scripts" / "clients.py"), client, "--json", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text(encoding="utf-8"))[0]
