@@ -84,7 +84,11 @@ async def test_large_requests_are_refused_with_what_to_do(served: Daemon) -> Non
     for left in processes_apart(served):
         left.kill()
     code = "globalThis.__codemode_result__ = 1; /*" + "[{\\" * 250_000 + "*/"
-    _, answer = await said(served, served.request("POST", "/mcp", headers=headers, body=call(code)))
+    for _ in range(10):
+        _, answer = await said(served, served.request("POST", "/mcp", headers=headers, body=call(code)))
+        # One that was killed may still be given this, until its end is noticed.
+        if "result" in answer:
+            break
     assert answer["result"]["structuredContent"]["result"] == 1, answer
     assert len(processes_apart(served)) == 1, "the one that cut the message has parsed the script, too"
     many = call("1", limits=[0] * 1_000_000)
