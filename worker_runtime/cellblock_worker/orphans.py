@@ -21,7 +21,7 @@ from cellblock_worker.lifetime import HAS_PIDFD
 _OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
 
 
-_FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:.*\t1\n")
+_FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:\t(?:\d+\t)+1\n")
 _PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")
 _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
 
@@ -29,10 +29,9 @@ _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
 def end_orphans() -> list[int]:
     """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
 
-    A process counts when it is bubblewrap with our arguments, has not yet made a session of its own, and the leader
-    of the session it was born into, bubblewrap's first process, is gone; or when it is the first of its namespace, in a
-    root like a worker's, and its parent is not bubblewrap. A living worker never looks like that, and one that was
-    taken over cannot change any of it.
+    A process counts when it is the first of a namespace within ours, its parent is not bubblewrap, and it is
+    bubblewrap with our arguments or lives in a root like a worker's. A living worker never looks like that, and one
+    that was taken over cannot change any of it.
 
     Returns:
         The pids, for the log.
@@ -67,21 +66,6 @@ def _pids() -> list[int]:
 
 
 def _is_orphan(pid: int) -> bool:
-    return _is_half_started(pid) or _is_left_alone(pid)
-
-
-def _is_half_started(pid: int) -> bool:
-    folder = Path(f"/proc/{pid}")
-    if (folder / "comm").read_bytes() != b"bwrap\n" or folder.stat().st_uid != os.getuid():
-        return False
-    if _OURS not in (folder / "cmdline").read_bytes():
-        return False
-    session = os.getsid(pid)
-    # The kernel gives nobody a pid that is still the name of a session.
-    return session != pid and not Path(f"/proc/{session}").exists()
-
-
-def _is_left_alone(pid: int) -> bool:
     folder = Path(f"/proc/{pid}")
     status = (folder / "status").read_bytes()
     if _FIRST_OF_A_NAMESPACE.search(status) is None:
@@ -92,5 +76,7 @@ def _is_left_alone(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         if Path(f"/proc/{int(parent[1])}/comm").read_bytes() == b"bwrap\n":
             return False
+    if (folder / "comm").read_bytes() == b"bwrap\n" and _OURS in (folder / "cmdline").read_bytes():
+        return True
     points = {line.split()[4] for line in (folder / "mountinfo").read_text().splitlines()}
     return {bubblewrap.DENO_INSIDE, bubblewrap.BUNDLE_INSIDE} <= points

@@ -21,6 +21,18 @@ SETTLED_SECONDS = 1.0
 """A child of bubblewrap that is let go has become another program long before."""
 
 
+LEFT_BY_ITS_LEADER = """
+import os, subprocess, sys
+os.setsid()
+if os.fork():
+    os._exit(0)
+started = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(started.pid, flush=True)
+started.wait()
+"""
+"""Starts a program, and waits for it, in a session whose leader has ended."""
+
+
 @pytest.fixture
 def argv() -> list[str]:
     if not sys.platform.startswith("linux"):
@@ -108,6 +120,27 @@ def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]
             assert time.monotonic() < deadline
             looks += 1
         os.killpg(outer.pid, signal.SIGKILL)
+
+
+def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[str]) -> None:
+    """As under a shell that has gone, or where the leader is outside of this process's pid namespace."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEFT_BY_ITS_LEADER, *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stdin is not None and started.stdout is not None
+        started.wait(BOUND_SECONDS)
+        outer = psutil.Process(int(started.stdout.readline()))
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not (children := outer.children()):
+            assert time.monotonic() < deadline
+        assert not Path(f"/proc/{os.getsid(outer.pid)}").exists()
+        assert not {outer.pid, children[0].pid} & set(orphans.end_orphans())
+        assert outer.is_running()
+        started.stdin.close()
+        assert psutil.wait_procs([outer, *children], BOUND_SECONDS)[1] == []
 
 
 def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
