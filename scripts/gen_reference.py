@@ -21,7 +21,7 @@ import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
 import cellblock
-from cellblock import errors
+from cellblock.base import errors
 from cellblock.config import LimitSettings
 from cellblock.execution.limits import KEYS
 from cellblock.execution.response import RunResponse, Usage
@@ -204,7 +204,7 @@ def error_section() -> str:
     in_scripts = [
         (f"`{kind.error_class}`", kind.fault.value, first_sentence(kind.__doc__))
         for kind in subclasses(errors.ScriptError)
-        if issubclass(kind, errors.ScriptError) and kind.__module__ == "cellblock.errors"
+        if issubclass(kind, errors.ScriptError) and kind.__module__ == "cellblock.base.errors"
     ]
     in_python = [
         (f"`{kind.__name__}`", kind.fault.value, first_sentence(kind.__doc__))
@@ -212,7 +212,7 @@ def error_section() -> str:
         if issubclass(kind, errors.CellblockError)
         and not issubclass(kind, errors.ScriptError)
         and kind is not errors.ScriptError
-        and kind.__module__ == "cellblock.errors"
+        and kind.__module__ == "cellblock.base.errors"
     ]
     certainty = ", ".join(f"`{value.value}`" for value in errors.Certainty)
     return (

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock_worker import protocol

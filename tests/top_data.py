@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cellblock.errors import Certainty
+from cellblock.base.errors import Certainty
 from cellblock.execution.events import CallFacts, RunFacts
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse, Usage
 from cellblock.telemetry.board import Board

@@ -19,9 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cellblock.config import Settings, load_settings
-    from cellblock.daemon import Broker
-    from cellblock.errors import (
+    from cellblock.base.errors import (
         CellblockError,
         ConfigError,
         HostUnavailable,
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
         Overloaded,
         ToolCallError,
     )
+    from cellblock.config import Settings, load_settings
+    from cellblock.daemon import Broker
     from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
     from cellblock.upstream.tool_mark import tool
 
@@ -56,17 +56,17 @@ __all__ = [
 
 _WHERE: Final = {
     "Broker": "cellblock.daemon",
-    "CellblockError": "cellblock.errors",
-    "ConfigError": "cellblock.errors",
+    "CellblockError": "cellblock.base.errors",
+    "ConfigError": "cellblock.base.errors",
     "Diagnostic": "cellblock.execution.response",
-    "HostUnavailable": "cellblock.errors",
-    "InvalidRequest": "cellblock.errors",
+    "HostUnavailable": "cellblock.base.errors",
+    "InvalidRequest": "cellblock.base.errors",
     "LogEntry": "cellblock.execution.response",
     "Observer": "cellblock.execution.response",
-    "Overloaded": "cellblock.errors",
+    "Overloaded": "cellblock.base.errors",
     "RunResponse": "cellblock.execution.response",
     "Settings": "cellblock.config",
-    "ToolCallError": "cellblock.errors",
+    "ToolCallError": "cellblock.base.errors",
     "TraceEntry": "cellblock.execution.response",
     "Usage": "cellblock.execution.response",
     "load_settings": "cellblock.config",

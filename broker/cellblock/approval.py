@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from cellblock.apart.pool import Apart
+from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import LOGS, prepare_state_dir
+from cellblock.base.visible_text import is_visible
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config import Settings
-from cellblock.errors import ConfigError
-from cellblock.state_dir import LOGS, prepare_state_dir
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins import Difference, Pin, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
-from cellblock.visible_text import is_visible
 
 CONTEXT_CHARS: Final = 40
 """Of unchanged text shown on each side of a change."""

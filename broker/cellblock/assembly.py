@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config import Settings
 from cellblock.execution.events import RunEvents
 from cellblock.machine import unavailable
 from cellblock.policy.policy import Policy
-from cellblock.state_dir import LOGS, prepare_state_dir
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart

@@ -10,8 +10,8 @@ import ssl
 from pathlib import Path
 from typing import Final
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import Settings
-from cellblock.errors import ConfigError
 
 PROBE_SECONDS: Final = 2.0
 """For a daemon on this machine to say that it lives."""

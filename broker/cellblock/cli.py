@@ -25,14 +25,14 @@ from cellblock import (
     cli_run,
     cli_schemas,
 )
+from cellblock.base.errors import CellblockError, Fault
+from cellblock.base.terminal_text import harmless, json_text
 from cellblock.cli_log import logging_as_configured
 from cellblock.cli_options import default_file
 from cellblock.cli_parser import make_parser
 from cellblock.cli_run import UsageError
 from cellblock.cli_signals import Hangups, ended_by_signals
 from cellblock.cli_streams import with_streams, write_data
-from cellblock.errors import CellblockError, Fault
-from cellblock.terminal_text import harmless, json_text
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
@@ -141,7 +141,7 @@ def _with_state_dir(parsed: argparse.Namespace) -> Settings:
 
 
 def _check_state_dir(settings: Settings) -> None:
-    from cellblock.state_dir import check_state_dir
+    from cellblock.base.state_dir import check_state_dir
 
     warning = check_state_dir(settings.state_dir)
     if warning is not None:
@@ -248,9 +248,9 @@ async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @_given(_with_state_dir)
 async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
+    from cellblock.base.terminal import Painter
     from cellblock.cli_show import search_text
     from cellblock.knowledge import as_json, declare_found, find_tools, search_tools
-    from cellblock.terminal import Painter
 
     if parsed.limit < 1:
         raise UsageError("--limit must be 1 or more")
@@ -271,9 +271,9 @@ async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @_given(_with_state_dir)
 async def _inspect(parsed: argparse.Namespace, settings: Settings) -> int:
+    from cellblock.base.terminal import Painter
     from cellblock.cli_show import tool_text
     from cellblock.knowledge import as_json, inspect_tool
-    from cellblock.terminal import Painter
 
     catalog, broker = await _catalog(settings)
     found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
@@ -342,12 +342,12 @@ def _examined(parsed: argparse.Namespace) -> Checked | None:
 
 @_given(_examined)
 async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
+    from cellblock.base.terminal import Painter
     from cellblock.config import Settings
     from cellblock.daemon import Broker
     from cellblock.doctor import examine
     from cellblock.frontend.http.address import Address
     from cellblock.knowledge import as_json
-    from cellblock.terminal import Painter
 
     settings, warnings = Settings(), list[str]()
     if checked is not None:

@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_options import Commands, add_actions, add_common, add_json, add_server
 from cellblock.cli_streams import write_data
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.config import Settings

@@ -6,14 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_options import Commands, add_actions, add_common, add_json, default_file
 from cellblock.cli_streams import write_data
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
+    from cellblock.base.terminal import Painter
     from cellblock.config_check import Checked
-    from cellblock.terminal import Painter
 
 
 def add_parsers(commands: Commands) -> None:
@@ -40,9 +40,9 @@ def check(parsed: argparse.Namespace) -> bool:
     Raises:
         ConfigError: No file is named, or it cannot be read.
     """
+    from cellblock.base.terminal import Painter
     from cellblock.config_check import check_config
     from cellblock.overlay_faults import overlay_faults
-    from cellblock.terminal import Painter
 
     file = parsed.config or default_file()
     if parsed.config is None and not default_file().exists():

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cellblock import __version__
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import harmless
 from cellblock.cli_options import Commands, add_common
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import harmless
 
 if TYPE_CHECKING:
     from cellblock.cli_signals import Hangups
@@ -123,9 +123,9 @@ def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
     Raises:
         ConfigError: As `HttpFrontend`.
     """
+    from cellblock.base.state_dir import check_state_dir
     from cellblock.frontend.http.address import Address
     from cellblock.frontend.http.server import HttpFrontend, HttpOptions
-    from cellblock.state_dir import check_state_dir
 
     # Before a token is read there, or made; the broker prepares it.
     check_state_dir(settings.state_dir)

@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_options import Commands, add_json
 from cellblock.cli_streams import write_data
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
+    from cellblock.base.terminal import Painter
     from cellblock.importing.clients import Search
     from cellblock.importing.plan import Plan
-    from cellblock.terminal import Painter
 
 CLIENTS: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
 
@@ -68,10 +68,10 @@ def run(parsed: argparse.Namespace, default: Path) -> None:
     Raises:
         ConfigError: The file cannot be used, or nobody is there to be asked.
     """
+    from cellblock.base.terminal import Painter
     from cellblock.importing.clients import Places, find_servers
     from cellblock.importing.plan import make_plan
     from cellblock.importing.write import Target
-    from cellblock.terminal import Painter
 
     target = Target(Path(parsed.config) if parsed.config else default)
     project = (parsed.project or Path.cwd()).expanduser().resolve()

@@ -11,11 +11,11 @@ import webbrowser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_http import add_daemon_options
 from cellblock.cli_options import Commands, add_common, add_json
 from cellblock.cli_streams import write_data
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.frontend.connect import Daemon
@@ -59,7 +59,7 @@ async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> None:
 
 async def top(parsed: argparse.Namespace, daemon: Daemon) -> None:
     """Shows the daemon until the user has seen enough."""
-    from cellblock.terminal import Painter
+    from cellblock.base.terminal import Painter
     from cellblock.top.overview import render
     from cellblock.top.screen import watch
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import Settings
 from cellblock.config_watch import ConfigWatch
-from cellblock.errors import ConfigError
 
 if TYPE_CHECKING:
     from cellblock.cli_signals import Hangups

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from cellblock.base.errors import InvalidRequest
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_log import logging_as_configured
 from cellblock.cli_options import Commands, add_common
 from cellblock.cli_streams import write_data
-from cellblock.errors import InvalidRequest
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.config import Settings

@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.cli_options import Commands, add_actions, add_common, add_json
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
@@ -125,8 +125,8 @@ def _export(name: str | None, catalog: Catalog, outputs: OutputLookup) -> str:
 
 
 def _open(settings: Settings) -> Store:
+    from cellblock.base.state_dir import prepare_state_dir
     from cellblock.schemas.store import FILE_NAME, Store, StoreError
-    from cellblock.state_dir import prepare_state_dir
 
     path: Path = settings.state_dir / FILE_NAME
     if not path.is_file():

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cellblock.terminal import Painter
-from cellblock.visible_text import legible
+from cellblock.base.terminal import Painter
+from cellblock.base.visible_text import legible
 
 DESCRIPTION_CHARS: Final = 100
 """Of a description in a list."""

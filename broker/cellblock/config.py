@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, cast
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
+from cellblock.base.errors import ConfigError
 from cellblock.config_auth import AuthSettings, ServerAuthSettings
 from cellblock.config_file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config_file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
@@ -54,7 +55,6 @@ from cellblock.config_sections import (
     UpstreamSettings,
 )
 from cellblock.config_server import SERVER_KEYS, ServerConfig
-from cellblock.errors import ConfigError
 
 __all__ = [
     "MIB",

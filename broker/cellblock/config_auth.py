@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
+from cellblock.base.errors import ConfigError
 from cellblock.config_sections import Positive, Section
-from cellblock.errors import ConfigError
 
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
 

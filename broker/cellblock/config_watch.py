@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from cellblock.base.errors import CellblockError
 from cellblock.config import Settings
-from cellblock.errors import CellblockError
 
 CHECK_SECONDS: Final = 2.0
 """Between two looks at the file; one takes some 20 microseconds. inotify would need a library, and misses network

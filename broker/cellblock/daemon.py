@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
 from cellblock.assembly import catalog_before_start, start_executor, start_reach, tools_of
-from cellblock.callbacks import Listeners
+from cellblock.base.callbacks import Listeners
+from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
-from cellblock.errors import CellblockError, HostUnavailable
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import NOBODY, Observer, RunResponse

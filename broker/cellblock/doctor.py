@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import __version__
+from cellblock.base.errors import ConfigError, HostUnavailable
+from cellblock.base.state_dir import LOGS, check_state_dir
+from cellblock.base.terminal import Painter
 from cellblock.catalog.naming import module_paths
 from cellblock.checkups import deno_trouble, fix_of, isolation_fix, low_disk, state_dir_trouble
 from cellblock.checkups_daemon import certificate_state, daemon_state, token_trouble
 from cellblock.daemon import Broker
-from cellblock.errors import ConfigError, HostUnavailable
 from cellblock.overlay_faults import overlay_faults
-from cellblock.state_dir import LOGS, check_state_dir
-from cellblock.terminal import Painter
 from cellblock.typecheck import compiler
 from cellblock.upstream.stderr_log import upstream_log
 

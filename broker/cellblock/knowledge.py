@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import json_text
 from cellblock.catalog.discovery import Discovery, describe_server, tool_definition
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
@@ -15,8 +17,6 @@ from cellblock.catalog.search import SearchHit
 from cellblock.catalog.suggest import nearest_names
 from cellblock.catalog.typescript import declare_all, declare_server, declare_tool, declare_tools
 from cellblock.catalog.typescript.text import one_line
-from cellblock.errors import ConfigError
-from cellblock.terminal_text import json_text
 
 NAMESPACE: Final = "mcp__"
 

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
-from cellblock.errors import HostUnavailable
+from cellblock.base.errors import HostUnavailable
 
 if TYPE_CHECKING:
     import zmq

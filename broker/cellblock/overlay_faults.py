@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal_text import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config import Settings
-from cellblock.errors import ConfigError
 from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.schemas.overlay import OverlayFile, ToolOverlay, overlay_file, read_overlay
 from cellblock.schemas.store import FILE_NAME, Store, StoreError
 from cellblock.schemas.validation import InputValidator
-from cellblock.terminal_text import plain
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins import fingerprint as origin_of
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import CLEAR_TO_END_OF_LINE, milliseconds, plain
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.execution.response import LogEntry
-from cellblock.terminal import Painter
-from cellblock.terminal_text import CLEAR_TO_END_OF_LINE, milliseconds, plain
 
 REDRAW_SECONDS: Final = 0.1
 

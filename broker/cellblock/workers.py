@@ -11,14 +11,14 @@ from typing import Final
 
 import zmq
 
+from cellblock.base.errors import HostUnavailable
+from cellblock.base.socket_dir import SocketDir
+from cellblock.base.state_dir import HOST_LOG, SOCKET_NAME
 from cellblock.config import Settings
 from cellblock.config_sections import PoolSettings
-from cellblock.errors import HostUnavailable
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.pool.remote_hosts import listen_for_hosts
-from cellblock.socket_dir import SocketDir
-from cellblock.state_dir import HOST_LOG, SOCKET_NAME
 from cellblock.transport.curve_link import CurveLink
 from cellblock.transport.router import RouterLink
 from cellblock_worker import realtime

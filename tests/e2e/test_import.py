@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import load_settings
-from cellblock.errors import ConfigError
 from support import CELLBLOCK, plain_server
 
 SECRETS = (

@@ -11,7 +11,7 @@ import pytest
 
 from asking_client import Asked, always, asking, over_http, stdio
 from cellblock import Broker
-from cellblock.errors import ConfigError, InvalidRequest
+from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.policy.asking import Grantee
 from http_daemon import daemon
 from support import error_of, ledger, plain_server, settings, succeeded, within, write_config

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.state_dir import prepare_state_dir
 from cellblock.cli import main
-from cellblock.state_dir import prepare_state_dir
 from foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
 from http_daemon import TOOL, daemon
 from support import CELLBLOCK, plain_server, until, within, write_config

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from cellblock.errors import HostUnavailable
+from cellblock.base.errors import HostUnavailable
 from support import settings, succeeded, until, within
 
 

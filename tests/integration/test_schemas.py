@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, tool
-from cellblock.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.knowledge import inspect_tool, show_types
 from support import SERVERS, settings, succeeded

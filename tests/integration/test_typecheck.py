@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from cellblock import Broker, tool
-from cellblock.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest
 from cellblock.typecheck import compiler
 from support import descendants, error_of, gone, name_of, settings, succeeded, until, within, write_config
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.terminal_text import harmless
 from cellblock.config import ServerConfig
 from cellblock.config_file.secret_values import looks_secret
 from cellblock.config_file.syntax import without_comments
 from cellblock.schemas.patterns import states
 from cellblock.schemas.sample import too_deep
-from cellblock.terminal_text import harmless
 from cellblock.upstream.configured_secrets import secrets_of
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.safe_text import safe_text

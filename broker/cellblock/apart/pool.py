@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cellblock.apart.worker import Answer, Task, Worker
-from cellblock.errors import CellblockError, HostUnavailable, Overloaded
+from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
 from cellblock.pool.admission import Admission, Ticket
 from cellblock.pool.room import Room
 from cellblock_worker import cgroup

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
+from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
 from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
 
 Detail = Literal["name", "description", "full"]
 DETAILS: Final = ("name", "description", "full")

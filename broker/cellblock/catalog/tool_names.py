@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock_worker.protocol import MAX_NAME_CHARS
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_or
 
 from pydantic import BaseModel, ValidationError
 
+from cellblock.base.errors import ConfigError
 from cellblock.config_file.positions import Path, Positions, find_positions
 from cellblock.config_file.syntax import Position
-from cellblock.errors import ConfigError
 
 Severity = Literal["error", "warning"]
 

@@ -15,9 +15,9 @@ from cellblock.apart.pool import ApartFailed
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Task
+from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
 from cellblock.execution import payload
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
 from cellblock.schemas.cost import NotCheckable

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import mcp_types as types
 
 from cellblock.apart.light import is_small
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.catalog.model import ToolEntry
-from cellblock.errors import Certainty, ToolCallError
 from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, kind_of, unwrap
 from cellblock.schemas.observation import Kind

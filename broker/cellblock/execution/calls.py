@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cellblock.apart.share import Share, share_of_one
-from cellblock.callbacks import tell
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import (
+from cellblock.base.callbacks import tell
+from cellblock.base.errors import (
     Certainty,
     SchemaValidationError,
     ScriptError,
@@ -22,6 +20,8 @@ from cellblock.errors import (
     ToolCallError,
     ToolNotFound,
 )
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.suggest import nearest_names
 from cellblock.execution.answers import Answers
 from cellblock.execution.call_inputs import CallInputs, InputRules
 from cellblock.execution.call_loads import CallLoads

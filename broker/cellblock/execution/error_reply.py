@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cellblock.errors import ScriptError, shorten
+from cellblock.base.errors import ScriptError, shorten
 from cellblock.execution import payload
 
 _FORM: Final = ("certainty", "code", "fault", "limit")

@@ -11,8 +11,8 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
-from cellblock.callbacks import tell
-from cellblock.errors import Certainty
+from cellblock.base.callbacks import tell
+from cellblock.base.errors import Certainty
 from cellblock.execution.response import LogEntry, RunResponse
 
 NEVER_SENT = "never sent: the run had ended"

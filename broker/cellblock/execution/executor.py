@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from cellblock.apart.budget import ByteBudget
 from cellblock.apart.pool import Apart
 from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, Share
+from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config import CellblockSettings
-from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation

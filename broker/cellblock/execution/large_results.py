@@ -14,7 +14,7 @@ from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Task
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks
 from cellblock.execution.response import Diagnostic

@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 from cellblock.apart.light import is_light
 from cellblock.apart.pool import WALL_SECONDS, Apart
 from cellblock.apart.worker import Task
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 from cellblock.schemas.infer import decode_shape, encode_shape
 from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, Observation
 from cellblock.schemas.offers import Offer

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cellblock.base.errors import shorten
 from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import (
     DISCOVERY_EXPORTS,
@@ -20,7 +21,6 @@ from cellblock.catalog.modules import (
     fixed_modules,
 )
 from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import shorten
 from cellblock.execution.absent_modules import connected_servers, likely_module, no_module
 from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.response import Diagnostic

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple, cast
 
+from cellblock.base.errors import ScriptError
 from cellblock.catalog.discovery import Discovery, Operation
-from cellblock.errors import ScriptError
 from cellblock.execution import payload
 from cellblock.execution.error_reply import encode_error
 from cellblock_worker.protocol import Query

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.error_reply import encode_error
 from cellblock_worker.protocol import TOOK_SHARE
 

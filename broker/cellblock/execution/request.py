@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from cellblock.base.errors import InvalidRequest
 from cellblock.config import CellblockSettings, Grant, TypecheckMode
-from cellblock.errors import InvalidRequest
 from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
 

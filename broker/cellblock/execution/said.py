@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from cellblock.callbacks import tell
+from cellblock.base.callbacks import tell
 from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks

@@ -8,7 +8,7 @@ from typing import Any, cast
 import mcp_types as types
 
 from cellblock.apart.raw import RawJson
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution import payload
 from cellblock.schemas.observation import Kind
 from cellblock.schemas.sample import TooDeep, parse_document

@@ -14,9 +14,9 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.apart.raw import RawJson
+from cellblock.base.visible_text import is_visible
 from cellblock.frontend.held_runs import HeldRun, NoRoom
 from cellblock.policy.asking import Approver, Question, Verdict
-from cellblock.visible_text import is_visible
 
 logger = logging.getLogger("cellblock.frontend")
 

@@ -29,7 +29,7 @@ from mcp.shared.inbound import (
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
-from cellblock.errors import CellblockError, ConfigError
+from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.stdin import StdinLines
 from cellblock.frontend.stdout import StdoutLines

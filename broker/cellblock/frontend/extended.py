@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cellblock.base.errors import CellblockError
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
-from cellblock.errors import CellblockError
 from cellblock.frontend.service import RunService
 from cellblock.frontend.tool_name import TOOL_NAME
 from cellblock.knowledge import (

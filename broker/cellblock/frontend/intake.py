@@ -12,7 +12,7 @@ import mcp_types as types
 from cellblock.apart.light import LIGHT_BYTES, containers_in
 from cellblock.apart.pool import Apart, ApartFailed
 from cellblock.apart.worker import Task
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 from cellblock.frontend.cut import cut
 
 logger = logging.getLogger("cellblock.frontend")

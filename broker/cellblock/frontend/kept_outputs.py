@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
-from cellblock.callbacks import Listeners
+from cellblock.base.callbacks import Listeners
+from cellblock.base.errors import ConfigError
+from cellblock.base.own_folders import OwnFolder, remove_stale
+from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.config_outputs import OutputSettings
-from cellblock.errors import ConfigError
 from cellblock.frontend.disk_thread import DiskThread
 from cellblock.frontend.outputs_disk import on_disk, write_within
-from cellblock.own_folders import OwnFolder, remove_stale
-from cellblock.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock_worker.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.frontend")

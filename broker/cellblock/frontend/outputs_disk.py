@@ -16,8 +16,8 @@ import time
 from collections.abc import Generator
 from typing import Final
 
-from cellblock.own_folders import own_folder
-from cellblock.state_dir import OUTPUT_NAME
+from cellblock.base.own_folders import own_folder
+from cellblock.base.state_dir import OUTPUT_NAME
 from cellblock_worker.folders import Folder
 
 BLOCK_BYTES: Final = 4096

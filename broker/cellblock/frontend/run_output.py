@@ -12,8 +12,8 @@ import mcp_types as types
 
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import Splices
+from cellblock.base.errors import CellblockError
 from cellblock.config_outputs import OutputSettings
-from cellblock.errors import CellblockError
 from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.kept_outputs import Kept, KeptOutputs, Output, Owner

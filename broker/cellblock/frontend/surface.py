@@ -15,7 +15,7 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 
 from cellblock.apart.raw import Splices
-from cellblock.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
 from cellblock.frontend.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.frontend.extended import TOOLS, ExtendedTools

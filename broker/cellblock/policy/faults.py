@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config_policy import Grant, PolicySettings
-from cellblock.errors import InvalidRequest
 from cellblock.policy.grants import Layer
 
 

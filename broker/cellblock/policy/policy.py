@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.config_policy import CLAIMED, Grant, PolicySettings
-from cellblock.errors import ConfigError, InvalidRequest
 from cellblock.policy.faults import unknown_servers
 from cellblock.policy.grants import Grants, Layer, restricts
 

@@ -9,9 +9,9 @@ from collections import Counter
 from typing import Any, Final, Protocol
 
 from cellblock.apart.raw import RawJson
+from cellblock.base.errors import CallDenied, Fault
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.config_policy import PolicySettings
-from cellblock.errors import CallDenied, Fault
 from cellblock.policy.asking import Approver, Question, Verdict
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants

@@ -14,7 +14,7 @@ from typing import Final
 
 from zmq import ZMQError
 
-from cellblock.callbacks import tell
+from cellblock.base.callbacks import tell
 from cellblock_worker.folders import Folder
 from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.spawning import spawn

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cellblock.callbacks import tell
+from cellblock.base.callbacks import tell
+from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config import PoolSettings
-from cellblock.errors import HostUnavailable, Overloaded
 from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock.pool.lease import Lease, LeaseEvents
 from cellblock.pool.room import Room

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.errors import Overloaded
+from cellblock.base.errors import Overloaded
 
 
 class Room:

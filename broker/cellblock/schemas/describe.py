@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, cast
 
-from cellblock.errors import shorten
+from cellblock.base.errors import shorten
 
 MAX_CHARS: Final = 120
 """Longest `expected` or `received`, in characters."""

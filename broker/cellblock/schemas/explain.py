@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
-from cellblock.errors import shorten
+from cellblock.base.errors import shorten
 from cellblock.schemas import describe
 from cellblock.schemas.keywords import pointer_of
 

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import jsonschema_rs
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.schemas.json_places import offset_of
 
 EFFECTS: Final = ("read", "write", "destructive")

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from cellblock.errors import shorten
+from cellblock.base.errors import shorten
 from cellblock.schemas import describe
 from cellblock.schemas.explain import MAX_POINTER_CHARS, Violation
 from cellblock.schemas.keywords import pointer_of

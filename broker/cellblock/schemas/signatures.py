@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.schemas.annotations import Hints, Unresolved, annotated_function, names_content
 from cellblock.schemas.boxing import box_schema, describes_object
 from cellblock.schemas.pydantic_schema import input_json_schema, output_json_schema

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.apart.raw import RawJson
+from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import in_the_way
 from cellblock.config import AuditSettings
-from cellblock.errors import ConfigError
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
-from cellblock.state_dir import in_the_way
 from cellblock.telemetry.files import LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary
 from cellblock_worker.folders import Folder, InTheWay

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from cellblock.errors import ConfigError
-from cellblock.state_dir import in_the_way
+from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import in_the_way
 from cellblock_worker.folders import Folder, InTheWay
 
 QUEUE_LINES: Final = 10_000

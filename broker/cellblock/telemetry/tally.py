@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from typing import Final
 
-from cellblock.errors import Certainty
+from cellblock.base.errors import Certainty
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 
 OUTCOMES: Final = frozenset(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import TraceSettings
-from cellblock.errors import ConfigError
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.telemetry.tally import call_outcome
 

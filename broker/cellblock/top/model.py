@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import cell, plain
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import cell, plain
 from cellblock.top import overview, run_page, servers_page
 from cellblock.top.keys import Key, View, help_lines, hints
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import cell, milliseconds, plain
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import cell, milliseconds, plain
 from cellblock.top.servers_page import servers
 
 SPARKS: Final = " ▁▂▃▄▅▆▇█"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import cell, milliseconds, plain, wrapped
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import cell, milliseconds, plain, wrapped
 
 Data = Mapping[str, Any]
 

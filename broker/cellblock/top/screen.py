@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from cellblock.terminal import Painter
+from cellblock.base.terminal import Painter
 from cellblock.top.keys import Key, Keyboard
 from cellblock.top.model import Top
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import cell, columns, milliseconds, plain
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import cell, columns, milliseconds, plain
 
 Data = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from mcp import MCPError
 
-from cellblock.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.incoming import NO_ANSWER
 from cellblock.upstream.message_cap import is_too_large

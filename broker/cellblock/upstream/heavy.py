@@ -25,7 +25,7 @@ from cellblock.apart.light import is_light
 from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.worker import Task
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 from cellblock.schemas.observation import Kind
 from cellblock.upstream.heavy_forms import TOO_LARGE_START, VALUE_KEY
 from cellblock.upstream.incoming import read_message

@@ -11,7 +11,7 @@ from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import ProgressFnT
 from pydantic import TypeAdapter
 
-from cellblock.errors import ToolCallError
+from cellblock.base.errors import ToolCallError
 
 _HINT = "Call a tool that needs no user input."
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
 
-from cellblock.callbacks import tell
+from cellblock.base.callbacks import tell
 from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.requester import Requester, requester, run_clock
 

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins import Pin, Pins
 from cellblock_worker.folders import Folder, InTheWay

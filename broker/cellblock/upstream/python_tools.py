@@ -10,8 +10,8 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from cellblock.base.errors import ConfigError, SchemaValidationError
 from cellblock.catalog.suggest import nearest_names
-from cellblock.errors import ConfigError, SchemaValidationError
 from cellblock.schemas.annotations import Hints, annotated_function
 from cellblock.schemas.cache import CheckedSchema
 from cellblock.schemas.hints import corrective_hint

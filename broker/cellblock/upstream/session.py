@@ -16,9 +16,9 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from cellblock.callbacks import tell
+from cellblock.base.callbacks import tell
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config import ServerConfig, UpstreamSettings
-from cellblock.errors import Certainty, ToolCallError
 from cellblock.upstream import failures
 from cellblock.upstream.backoff import Backoff
 from cellblock.upstream.facts import ServerFacts, facts_of

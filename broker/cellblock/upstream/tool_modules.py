@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.upstream.safe_text import describe_exception
 from cellblock.upstream.tool_mark import mark_of
 

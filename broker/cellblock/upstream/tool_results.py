@@ -9,7 +9,7 @@ import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 
 from cellblock.apart.light import is_small
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.safe_text import safe_text

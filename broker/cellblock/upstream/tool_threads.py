@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from cellblock.errors import CellblockError
+from cellblock.base.errors import CellblockError
 
 
 class AllBusy(CellblockError):

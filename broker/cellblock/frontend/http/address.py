@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 
 MCP_PATH: Final = "/mcp"
 

@@ -6,7 +6,7 @@ import datetime
 import ssl
 from pathlib import Path
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 
 
 def check_certificate(cert: Path, key: Path) -> datetime.datetime:

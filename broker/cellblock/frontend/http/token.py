@@ -11,9 +11,9 @@ from typing import Final
 
 from mcp.server.auth.provider import AccessToken
 
-from cellblock.errors import ConfigError
-from cellblock.own_folders import MARK_NAME
-from cellblock.state_dir import in_the_way
+from cellblock.base.errors import ConfigError
+from cellblock.base.own_folders import MARK_NAME
+from cellblock.base.state_dir import in_the_way
 from cellblock_worker.folders import FILE, Folder, InTheWay
 
 FILE_NAME: Final = "token"

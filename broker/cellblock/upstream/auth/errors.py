@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cellblock.errors import CellblockError, Fault
+from cellblock.base.errors import CellblockError, Fault
 
 
 class LoginError(CellblockError):

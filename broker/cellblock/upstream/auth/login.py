@@ -16,8 +16,8 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrati
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
 from pydantic import AnyUrl
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import ServerConfig, Settings
-from cellblock.errors import ConfigError
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.clients import kept_client, kept_record, may_ask, port_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
+from cellblock.base.terminal import Painter
 from cellblock.cli_show import search_text, tool_text
-from cellblock.terminal import Painter
 
 HOSTILE = {
     "serverId": "files",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import (
     CellblockSettings,
     LimitRange,
@@ -20,7 +21,6 @@ from cellblock.config import (
     load_settings,
     parse_settings,
 )
-from cellblock.errors import ConfigError
 
 
 def test_defaults_without_a_file() -> None:

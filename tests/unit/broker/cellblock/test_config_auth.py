@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import Settings, parse_settings
 from cellblock.config_auth import ServerAuthSettings
-from cellblock.errors import ConfigError
 
 SERVERS = {"wiki": {"url": "https://wiki.example/mcp"}, "files": {"command": "files"}}
 CLIENT = {"client_id": "c", "issuer": "https://login.example"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import load_settings
 from cellblock.config_check import check_config
-from cellblock.errors import ConfigError
 from support import CELLBLOCK
 
 BROKEN = """{

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import HostSettings, parse_settings
-from cellblock.errors import ConfigError
 
 KEYS: dict[str, Any] = {"key": "broker.key", "allowed_keys": {"box": "ab" * 32}}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import ConfigError
 from cellblock.config import MIB, CellblockSettings, OutputSettings, parse_settings
-from cellblock.errors import ConfigError
 
 PAGE = Path(__file__).parents[4] / "docs" / "howto-big-outputs.md"
 

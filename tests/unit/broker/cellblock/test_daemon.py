@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, InvalidRequest
-from cellblock.errors import CellblockError, HostUnavailable
+from cellblock.base.errors import CellblockError, HostUnavailable
 from support import command_line, gone, settings, succeeded, within
 
 ONE = "globalThis.__codemode_result__ = 1;"

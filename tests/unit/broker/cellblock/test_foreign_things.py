@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.own_folders import OwnFolder, remove_stale
+from cellblock.base.socket_dir import SocketDir
+from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.config import AuditSettings, ServerConfig
-from cellblock.errors import CellblockError, ConfigError
 from cellblock.frontend.http.token import ensure_token
 from cellblock.frontend.outputs_disk import write_within
-from cellblock.own_folders import OwnFolder, remove_stale
 from cellblock.schemas.store import Store, StoreError
-from cellblock.socket_dir import SocketDir
-from cellblock.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.private_file import read_private, write_private

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal import Painter
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.cli_show import search_text
-from cellblock.errors import ConfigError
 from cellblock.knowledge import (
     MAX_FOUND_CHARS,
     declare_found,
@@ -20,7 +21,6 @@ from cellblock.knowledge import (
     search_tools,
     show_types,
 )
-from cellblock.terminal import Painter
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 

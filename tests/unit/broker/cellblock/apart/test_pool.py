@@ -15,7 +15,7 @@ import pytest
 from cellblock.apart import pool, worker
 from cellblock.apart.pool import Apart, ApartFailed, Bill, TookTooLong
 from cellblock.apart.worker import Task
-from cellblock.errors import HostUnavailable
+from cellblock.base.errors import HostUnavailable
 from cellblock_worker.spawning import kill, reaped, spawn
 from support import gone, until, within
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound
 from cellblock.catalog.discovery import MAX_SEARCH_LIMIT, Discovery, DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.errors import ScriptError, ServerNotFound, ToolNotFound
 
 READ = ToolEntry(
     "read-file", "read_file", "Reads a file.", {"readOnlyHint": True}, {"type": "object"}, {"type": "string"}

@@ -13,8 +13,8 @@ import pytest
 from mcp.shared.message import SessionMessage
 from pydantic_core import to_json
 
+from cellblock.base.errors import ToolCallError
 from cellblock.catalog.model import ToolEntry
-from cellblock.errors import ToolCallError
 from cellblock.execution import answers_apart, inputs_apart, large_results, looks_apart, payload
 from cellblock.execution.call_results import result_of
 from cellblock.schemas.observation import Kind

@@ -13,7 +13,7 @@ import pytest
 from pydantic_core import to_json
 
 from cellblock.apart.light import LIGHT_BYTES
-from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.response import TraceEntry

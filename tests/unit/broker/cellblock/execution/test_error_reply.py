@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.errors import (
+from cellblock.base.errors import (
     MAX_MESSAGE_CHARS,
     CallDenied,
     Certainty,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import InvalidRequest
 from cellblock.config import LimitRange, LimitSettings
-from cellblock.errors import InvalidRequest
 from cellblock.execution.limits import KEYS, Limits, resolve_limits
 
 SETTINGS = LimitSettings(

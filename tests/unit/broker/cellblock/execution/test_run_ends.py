@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest
 from cellblock.execution import due as due_module
 from cellblock.execution import run as run_module
 from cellblock_worker import protocol

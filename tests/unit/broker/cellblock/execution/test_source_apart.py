@@ -15,7 +15,7 @@ from cellblock.apart import pool
 from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
 from cellblock.apart.share import Share, share_of_one
 from cellblock.apart.worker import Answer, Task
-from cellblock.errors import HostUnavailable, Overloaded
+from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.execution import source_apart
 from cellblock.execution.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.execution.source_apart import INLINE_BYTES, analysed

@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 from mcp_types.methods import validate_server_result
 
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.unwrap import MAX_ERROR_TEXT, kind_of, unwrap
 from cellblock.upstream import lenience
 

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp_types import Implementation
 
-from cellblock.callbacks import Listeners
+from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server

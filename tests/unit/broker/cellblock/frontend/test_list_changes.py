@@ -13,7 +13,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from cellblock.callbacks import Listeners
+from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config import Settings
 from cellblock.frontend import list_changes, surface

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.base.own_folders import OwnFolder
+from cellblock.base.state_dir import OUTPUT_FILES
 from cellblock.frontend import outputs_disk
 from cellblock.frontend.outputs_disk import on_disk, write_within
-from cellblock.own_folders import OwnFolder
-from cellblock.state_dir import OUTPUT_FILES
 
 KIB = 1024
 CAP = 256 * KIB

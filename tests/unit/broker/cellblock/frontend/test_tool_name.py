@@ -12,7 +12,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from cellblock.callbacks import Listeners
+from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog
 from cellblock.config import FrontendSettings
 from cellblock.execution.response import Diagnostic, RunResponse

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config_policy import Grant, PolicySettings
-from cellblock.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.policy.grants import Grants
 from cellblock.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from cellblock.base.errors import CallDenied
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.config_policy import Grant, PolicySettings
-from cellblock.errors import CallDenied
 from cellblock.policy.asking import Question, Verdict
 from cellblock.policy.grants import Grants, Layer
 from cellblock.policy.rules import RunRules

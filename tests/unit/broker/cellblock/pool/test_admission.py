@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cellblock.errors import Overloaded
+from cellblock.base.errors import Overloaded
 from cellblock.pool.admission import STALE_ENTRIES_KEPT, Admission, Ticket
 
 PLENTY = 1000

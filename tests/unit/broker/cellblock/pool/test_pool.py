@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cellblock.errors import HostUnavailable, Overloaded
+from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.pool import pool as pool_module
 from cellblock.pool.lease import Lease
 from cellblock_worker import protocol

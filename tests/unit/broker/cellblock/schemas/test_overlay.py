@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.schemas.overlay import ToolNotes, load_overlay, new_overlay, overlay_file
 
 WHOLE = """\

@@ -18,7 +18,7 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel, Field
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.schemas.annotations import Hints
 from cellblock.schemas.signatures import PERMISSIVE_SCHEMA, OutputForm, read_input, read_output
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.telemetry import files
 from cellblock.telemetry.files import LineWriter, PrivateFile
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
+from cellblock.base.errors import ConfigError
 from cellblock.config import TraceSettings, load_settings
-from cellblock.errors import ConfigError
 from cellblock.telemetry.traces import make_exporter
 from support import settings
 

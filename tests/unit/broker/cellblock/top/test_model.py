@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import columns
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import columns
 from cellblock.top.keys import Key, View
 from cellblock.top.model import Top
 from top_data import bare, ended_run, run_id, short_run, state, whole_run

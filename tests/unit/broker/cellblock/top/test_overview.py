@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import columns
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import columns
 from cellblock.top.overview import render, runs_of
 from top_data import bare, run_id, server, short_run, state
 

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import columns
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import columns
 from cellblock.top.run_page import parts, title
 from top_data import HOSTILE, bare, run_id, whole_run
 

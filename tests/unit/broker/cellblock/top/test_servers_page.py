@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.terminal import Painter
-from cellblock.terminal_text import columns
+from cellblock.base.terminal import Painter
+from cellblock.base.terminal_text import columns
 from cellblock.top.servers_page import BAR, knowledge, servers
 from top_data import HOSTILE, bare, server, state
 

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock import tool
-from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.upstream.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.upstream.python_tools import read_tool
 from cellblock.upstream.tool_results import ResultForm

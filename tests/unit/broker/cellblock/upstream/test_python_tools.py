@@ -19,7 +19,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 from typing_extensions import TypedDict
 
-from cellblock.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.schemas.boxing import unbox
 from cellblock.schemas.signatures import PERMISSIVE_SCHEMA
 from cellblock.upstream.python_calls import PythonCalls

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, EmailStr, NameEmail, networks
 
 from cellblock import tool
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.upstream.python_tools import read_tool
 from cellblock.upstream.tool_mark import mark_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.upstream.python_tools import read_tool
 from cellblock.upstream.tool_modules import load_tools
 

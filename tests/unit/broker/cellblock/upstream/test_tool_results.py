@@ -18,7 +18,7 @@ import typing_extensions
 from pydantic import BaseModel, Field, SerializeAsAny
 
 from cellblock import tool
-from cellblock.errors import Certainty, ToolCallError
+from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.upstream.python_tools import read_tool
 
 BOUND = 20.0

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.frontend.http.address import Address
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import ConfigError
+from cellblock.base.errors import ConfigError
 from cellblock.frontend.http.token import FileToken, ensure_token, read_token
 
 

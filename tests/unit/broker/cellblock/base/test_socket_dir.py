@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import ConfigError
-from cellblock.own_folders import LOCK_NAME
-from cellblock.socket_dir import SocketDir
+from cellblock.base.errors import ConfigError
+from cellblock.base.own_folders import LOCK_NAME
+from cellblock.base.socket_dir import SocketDir
 from cellblock_worker.folders import InTheWay
 
 HOLDER = """

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from cellblock.terminal import Painter, is_coloured
+from cellblock.base.terminal import Painter, is_coloured
 
 
 class Screen(io.StringIO):

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from cellblock.errors import ConfigError
-from cellblock.own_folders import SHORTAGES, OwnFolder, remove_stale, shared_folder
-from cellblock.state_dir import RUN, SOCKET_NAME, SOCKETS, in_the_way
+from cellblock.base.errors import ConfigError
+from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale, shared_folder
+from cellblock.base.state_dir import RUN, SOCKET_NAME, SOCKETS, in_the_way
 from cellblock_worker.folders import InTheWay
 
 SOCKET_PATH_CAP: Final = 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.visible_text import is_visible, legible
+from cellblock.base.visible_text import is_visible, legible
 
 
 @pytest.mark.parametrize("character", list("a ü✓日❤🎉\u0301\u093f\u1820\U0001f3fd"))

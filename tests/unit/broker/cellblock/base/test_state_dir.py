@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.errors import ConfigError
-from cellblock.own_folders import MARK_NAME
+from cellblock.base.errors import ConfigError
+from cellblock.base.own_folders import MARK_NAME
+from cellblock.base.state_dir import check_state_dir, prepare_state_dir
 from cellblock.schemas.store import Store
-from cellblock.state_dir import check_state_dir, prepare_state_dir
 
 
 def legacy(state: Path) -> None:

@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cellblock import own_folders
-from cellblock.own_folders import LOCK_NAME, MARK_NAME, OwnFolder, own_folder, remove_stale, shared_folder
+from cellblock.base import own_folders
+from cellblock.base.own_folders import (
+    LOCK_NAME,
+    MARK_NAME,
+    OwnFolder,
+    own_folder,
+    remove_stale,
+    shared_folder,
+)
 from cellblock_worker.folders import FILE, Contents, Folder, InTheWay
 
 CONTENTS: Contents = {"[0-9]+": FILE}

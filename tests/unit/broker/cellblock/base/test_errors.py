@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from cellblock import errors
-from cellblock.catalog.modules import ERROR_CLASSES
-from cellblock.errors import (
+from cellblock.base import errors
+from cellblock.base.errors import (
     AuthenticationFailed,
     CellblockError,
     Certainty,
@@ -24,6 +23,7 @@ from cellblock.errors import (
     ToolCallError,
     ToolNotFound,
 )
+from cellblock.catalog.modules import ERROR_CLASSES
 
 KINDS = [
     kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CellblockError)

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import Final
 
-from cellblock.visible_text import legible
+from cellblock.base.visible_text import legible
 
 CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
 

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.terminal_text import cell, columns, harmless, json_text, milliseconds, plain, wrapped
+from cellblock.base.terminal_text import cell, columns, harmless, json_text, milliseconds, plain, wrapped
 
 
 @given(st.text(max_size=60), st.integers(0, 40))

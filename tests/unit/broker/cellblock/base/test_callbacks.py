@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.callbacks import Listeners, tell
+from cellblock.base.callbacks import Listeners, tell
 from cellblock.config import UpstreamSettings, parse_settings
 from cellblock.execution.response import Observer
 from cellblock.pool.pool import Pool
