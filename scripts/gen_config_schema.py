@@ -18,9 +18,9 @@ from typing import Any, Final, cast, get_args
 
 from pydantic import BaseModel
 
-from cellblock.config import CellblockSettings, ServerConfig, Settings
+from cellblock.config.file.formats import URL_KEYS
+from cellblock.config.settings import CellblockSettings, ServerConfig, Settings
 from cellblock.config_changes import LIVE
-from cellblock.config_file.formats import URL_KEYS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA_FILE: Final = ROOT / "docs" / "config.schema.json"

@@ -22,7 +22,7 @@ from tree_sitter import Language, Node, Parser
 
 import cellblock
 from cellblock.base import errors
-from cellblock.config import LimitSettings
+from cellblock.config.settings import LimitSettings
 from cellblock.execution.limits import KEYS
 from cellblock.execution.response import RunResponse, Usage
 from cellblock_worker import protocol

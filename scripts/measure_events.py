@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cellblock import Broker, tool
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 
 SCRIPT = "globalThis.__codemode_result__ = 1"
 CALLING = 'import { add } from "@codemode/servers/local"; await add({ a: 1, b: 2 }); console.log("one");'

@@ -20,7 +20,7 @@ from typing import Any
 
 from cellblock import Broker, tool
 from cellblock.catalog.model import ToolEntry
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock.schemas import learner as learning
 from cellblock.schemas.infer import shape_of
 from cellblock.schemas.infer.fits import Fits

@@ -23,7 +23,7 @@ from cellblock import Broker
 from cellblock.catalog.model import ServerEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_tool
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock.knowledge import find_server
 
 ROOT: Final = Path(__file__).parents[1]

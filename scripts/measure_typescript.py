@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from cellblock import Broker
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock.execution.imports import PARSE_BOUND_SECONDS, find_imports
 
 BODY = (

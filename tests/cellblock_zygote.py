@@ -30,7 +30,7 @@ PRELOADED = (
     "cellblock.doctor",
     "cellblock.frontend.mcp_server",
     "cellblock.frontend.http.server",
-    "cellblock.config_file.problems",
+    "cellblock.config.file.problems",
     "cellblock.catalog.typescript",
 )
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, place_of
 from servers import browser
 from support import CELLBLOCK, SERVERS, settings, within, write_config

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psutil
 
 from cellblock import Broker, RunResponse
-from cellblock.config import Settings, parse_settings
+from cellblock.config.settings import Settings, parse_settings
 
 SERVERS = Path(__file__).parent / "servers"
 CELLBLOCK = Path(sys.executable).parent / "cellblock"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Overloaded,
         ToolCallError,
     )
-    from cellblock.config import Settings, load_settings
+    from cellblock.config.settings import Settings, load_settings
     from cellblock.daemon import Broker
     from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
     from cellblock.upstream.tool_mark import tool
@@ -65,11 +65,11 @@ _WHERE: Final = {
     "Observer": "cellblock.execution.response",
     "Overloaded": "cellblock.base.errors",
     "RunResponse": "cellblock.execution.response",
-    "Settings": "cellblock.config",
+    "Settings": "cellblock.config.settings",
     "ToolCallError": "cellblock.base.errors",
     "TraceEntry": "cellblock.execution.response",
     "Usage": "cellblock.execution.response",
-    "load_settings": "cellblock.config",
+    "load_settings": "cellblock.config.settings",
     "tool": "cellblock.upstream.tool_mark",
 }
 

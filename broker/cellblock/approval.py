@@ -12,7 +12,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.visible_text import is_visible
 from cellblock.catalog.suggest import nearest_names
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore

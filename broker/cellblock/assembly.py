@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.execution.events import RunEvents
 from cellblock.machine import unavailable
 from cellblock.policy.policy import Policy

@@ -15,7 +15,7 @@ from typing import Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import check_state_dir
-from cellblock.config import ServerConfig
+from cellblock.config.settings import ServerConfig
 from cellblock_worker.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 
 PROBE_SECONDS: Final = 2.0
 """For a daemon on this machine to say that it lives."""

@@ -37,7 +37,7 @@ from cellblock.cli_streams import with_streams, write_data
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
     from cellblock.config_check import Checked
     from cellblock.daemon import Broker
     from cellblock.frontend.connect import Daemon
@@ -128,7 +128,7 @@ def _given(read: Callable[[argparse.Namespace], Given]) -> Callable[[Working[Giv
 
 def _settings(parsed: argparse.Namespace) -> Settings:
     # Not at the top: the models cost 0.1 s, which --help and a shell's completion need not wait for.
-    from cellblock.config import load_settings
+    from cellblock.config.settings import load_settings
 
     return load_settings(parsed.config).with_state_dir(parsed.state_dir)
 
@@ -343,7 +343,7 @@ def _examined(parsed: argparse.Namespace) -> Checked | None:
 @_given(_examined)
 async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
     from cellblock.base.terminal import Painter
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
     from cellblock.doctor import examine
     from cellblock.frontend.http.address import Address

@@ -12,7 +12,7 @@ from cellblock.cli_options import Commands, add_actions, add_common, add_json, a
 from cellblock.cli_streams import write_data
 
 if TYPE_CHECKING:
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
 
 DEFAULT_TIMEOUT: Final = 300
 """Seconds for a person to log in."""

@@ -12,8 +12,8 @@ from argcomplete.shell_integration import shellcode
 
 from cellblock.cli_help import all_commands
 from cellblock.cli_options import default_file
-from cellblock.config_file.formats import normal
-from cellblock.config_file.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.config.file.formats import normal
+from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 PROGRAM: Final = "cellblock"
 

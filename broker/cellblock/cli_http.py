@@ -18,7 +18,7 @@ from cellblock.cli_options import Commands, add_common
 
 if TYPE_CHECKING:
     from cellblock.cli_signals import Hangups
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
     from cellblock.frontend.connect import Daemon
     from cellblock.frontend.http.pages import Pages

@@ -116,7 +116,7 @@ def _agreed(question: str) -> bool:
 
 
 def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
-    from cellblock.config_file.problems import dotted
+    from cellblock.config.file.problems import dotted
     from cellblock.importing.plan import shown_path
 
     lines = [paint("Found", "bold")]

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
 
 
 @contextlib.asynccontextmanager

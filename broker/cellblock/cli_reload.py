@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.config_watch import ConfigWatch
 
 if TYPE_CHECKING:

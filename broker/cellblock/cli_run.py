@@ -17,7 +17,7 @@ from cellblock.cli_options import Commands, add_common
 from cellblock.cli_streams import write_data
 
 if TYPE_CHECKING:
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
 
 LIMIT_OPTIONS: Final = {

@@ -18,7 +18,7 @@ from cellblock.cli_options import Commands, add_actions, add_common, add_json
 if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
-    from cellblock.config import Settings
+    from cellblock.config.settings import Settings
     from cellblock.schemas.store import Store
 
 Catalogs = Callable[[], Awaitable["tuple[Catalog, OutputLookup]"]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic import BaseModel
 
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 
 if TYPE_CHECKING:
     from cellblock.upstream.registry import Change

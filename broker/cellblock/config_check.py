@@ -7,10 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cellblock.catalog.naming import module_paths
-from cellblock.config import SERVER_KEYS, ServerConfig, Settings, parse_source, read_settings, read_source
-from cellblock.config_file.entry_keys import entry_problems
-from cellblock.config_file.formats import SECTION_KEY, SERVERS_KEY, Normal
-from cellblock.config_file.problems import ConfigProblems, Problem, Source
+from cellblock.config.file.entry_keys import entry_problems
+from cellblock.config.file.formats import SECTION_KEY, SERVERS_KEY, Normal
+from cellblock.config.file.problems import ConfigProblems, Problem, Source
+from cellblock.config.settings import (
+    SERVER_KEYS,
+    ServerConfig,
+    Settings,
+    parse_source,
+    read_settings,
+    read_source,
+)
 from cellblock.overlay_faults import OverlayFault
 from cellblock.policy.faults import faults
 

@@ -15,12 +15,12 @@ from typing import Any, Final, cast
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import SERVER_KEYS, Settings, parse_source, read_source
-from cellblock.config_file.entry_keys import entry_problems, places_of_slipped_transports
-from cellblock.config_file.formats import PROJECTS_KEY, SECTION_KEY, normal
-from cellblock.config_file.positions import Path as KeyPath
-from cellblock.config_file.problems import ConfigProblems, Problem, Source, of_validation
-from cellblock.config_file.references import Resolver
+from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
+from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, normal
+from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.config.file.references import Resolver
+from cellblock.config.settings import SERVER_KEYS, Settings, parse_source, read_source
 
 STATE_DIR: Final = ("state_dir",)
 """Where a daemon keeps its token."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import CellblockError
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 
 CHECK_SECONDS: Final = 2.0
 """Between two looks at the file; one takes some 20 microseconds. inotify would need a library, and misses network

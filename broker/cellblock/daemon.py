@@ -21,7 +21,7 @@ from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
-from cellblock.config import Settings, TypecheckMode, load_settings
+from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.config_changes import described, taken_over
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
-from cellblock.config import SchemaSettings, Settings
+from cellblock.config.settings import SchemaSettings, Settings
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 from cellblock.schemas.infer import NOTHING, join, to_schema
 from cellblock.schemas.learner import Learner

@@ -16,7 +16,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal_text import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import nearest_names
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.schemas.overlay import OverlayFile, ToolOverlay, overlay_file, read_overlay
 from cellblock.schemas.store import FILE_NAME, Store, StoreError

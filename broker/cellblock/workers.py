@@ -14,8 +14,8 @@ import zmq
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import HOST_LOG, SOCKET_NAME
-from cellblock.config import Settings
-from cellblock.config_sections import PoolSettings
+from cellblock.config.sections import PoolSettings
+from cellblock.config.settings import Settings
 from cellblock.pool.local_host import LocalHost
 from cellblock.pool.pool import Pool
 from cellblock.pool.remote_hosts import listen_for_hosts

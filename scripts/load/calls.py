@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from load import yardsticks
 from load.fronts import RAW_SERVER, Embedded
 from load.scenarios import LOCAL, PLAIN, PLAIN_SERVER, Scenario

@@ -14,7 +14,7 @@ import anyio
 from mcp import Client, StdioServerParameters, stdio_client
 
 from cellblock import Broker
-from cellblock.config import load_settings
+from cellblock.config.settings import load_settings
 from load.plain_http import PlainClient
 from load.scenarios import Scenario, configuration
 

@@ -29,7 +29,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.cli_parser import make_parser
-from cellblock.config import CellblockSettings, parse_settings
+from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
 from documents import PAGES, Example, examples
 from support import Entry, descendants, gone, settings, succeeded, within, write_config

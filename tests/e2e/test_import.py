@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import load_settings
+from cellblock.config.settings import load_settings
 from support import CELLBLOCK, plain_server
 
 SECRETS = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from cellblock.config import LimitSettings
+from cellblock.config.settings import LimitSettings
 from cellblock.frontend.manual import manual
 from support import settings
 from test262.cases import AREAS, Case, own_cases, sample, suite_cases

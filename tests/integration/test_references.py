@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from cellblock.config import load_settings
+from cellblock.config.settings import load_settings
 from support import SERVERS, until, within
 
 CODE = """

@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.approval import approve
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from support import error_of, plain_server, sdk_server, settings, succeeded, until, within
 
 Definitions = dict[str, Any]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, HostUnavailable
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock_worker import bubblewrap, confinement, deno_process, selftest, syscall_lists
 from cellblock_worker.confinement import IsolationUnavailable
 from cellblock_worker.once import Outcome

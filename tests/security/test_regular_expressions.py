@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 
 from cellblock.base.terminal_text import harmless
-from cellblock.config import ServerConfig
-from cellblock.config_file.secret_values import looks_secret
-from cellblock.config_file.syntax import without_comments
+from cellblock.config.file.secret_values import looks_secret
+from cellblock.config.file.syntax import without_comments
+from cellblock.config.secrets.configured_secrets import secrets_of
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.secrets.safe_text import safe_text
+from cellblock.config.settings import ServerConfig
 from cellblock.schemas.patterns import states
 from cellblock.schemas.sample import too_deep
-from cellblock.upstream.configured_secrets import secrets_of
-from cellblock.upstream.redaction import Redactor
-from cellblock.upstream.safe_text import safe_text
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
 

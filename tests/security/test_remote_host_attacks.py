@@ -13,7 +13,7 @@ import zmq
 
 from cellblock import RunResponse
 from cellblock.apart.pool import Apart
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.execution.events import RunEvents
 from cellblock.execution.executor import Executor
 from cellblock.pool.pool import Pool

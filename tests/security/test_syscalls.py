@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.model import Catalog
-from cellblock.config import IsolationSettings
+from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
 from cellblock_worker import bubblewrap, confinement, syscall_lists

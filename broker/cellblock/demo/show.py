@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from cellblock import Broker, LogEntry, Observer, TraceEntry
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock.demo.team import capacity, finish_date
 
 SCRIPT = Path(__file__).parent / "plan_week.js"

@@ -15,7 +15,7 @@ from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config import LimitRange, LimitSettings
+from cellblock.config.settings import LimitRange, LimitSettings
 from cellblock.execution.response import Diagnostic
 
 MIN_MEMORY_BYTES: Final = 8 * 1024 * 1024

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config import CellblockSettings, Grant, TypecheckMode
+from cellblock.config.settings import CellblockSettings, Grant, TypecheckMode
 from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
 

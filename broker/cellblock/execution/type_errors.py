@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from cellblock.config import CellblockSettings, TypecheckMode
+from cellblock.config.settings import CellblockSettings, TypecheckMode
 from cellblock.execution.failure_hints import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity

@@ -23,7 +23,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
-from cellblock.config_outputs import OutputSettings
+from cellblock.config.outputs import OutputSettings
 from cellblock.frontend.disk_thread import DiskThread
 from cellblock.frontend.outputs_disk import on_disk, write_within
 from cellblock_worker.folders import Folder, InTheWay

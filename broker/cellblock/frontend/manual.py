@@ -13,7 +13,7 @@ from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import module_paths
-from cellblock.config import LimitSettings, SchemaRules, Settings
+from cellblock.config.settings import LimitSettings, SchemaRules, Settings
 from cellblock.execution.limits import KEYS
 from cellblock.frontend.opening import listed_within
 

@@ -13,7 +13,7 @@ import mcp_types as types
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import CellblockError
-from cellblock.config_outputs import OutputSettings
+from cellblock.config.outputs import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.kept_outputs import Kept, KeptOutputs, Output, Owner

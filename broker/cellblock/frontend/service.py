@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.execution.response import NOBODY, Observer, RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from mcp.server.context import ServerRequestContext
 
-from cellblock.config import FrontendSettings
+from cellblock.config.settings import FrontendSettings
 
 Context = ServerRequestContext[dict[str, Any], Any]
 

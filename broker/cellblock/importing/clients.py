@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cellblock.config_file.formats import PROJECTS_KEY, SERVERS_KEY, normal
-from cellblock.config_file.positions import Path as KeyPath
-from cellblock.config_file.syntax import SyntaxFault, parse
+from cellblock.config.file.formats import PROJECTS_KEY, SERVERS_KEY, normal
+from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.syntax import SyntaxFault, parse
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Of a client's file: that of Claude Code also keeps histories."""

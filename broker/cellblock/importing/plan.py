@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from cellblock.config import SERVER_KEYS, ServerConfig
-from cellblock.config_file.entry_keys import slip_hint, slips
-from cellblock.config_file.problems import dotted, of_validation
-from cellblock.config_file.references import input_variable
+from cellblock.config.file.entry_keys import slip_hint, slips
+from cellblock.config.file.problems import dotted, of_validation
+from cellblock.config.file.references import input_variable
+from cellblock.config.settings import SERVER_KEYS, ServerConfig
 from cellblock.importing.clients import TITLES, Found
 from cellblock.importing.secrets import Secrets
 

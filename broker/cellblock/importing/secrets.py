@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from cellblock.config_file.references import input_variable
-from cellblock.config_file.secret_values import looks_secret
+from cellblock.config.file.references import input_variable
+from cellblock.config.file.secret_values import looks_secret
 
 _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
 

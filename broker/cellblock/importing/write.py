@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import parse_source, read_source
-from cellblock.config_file.entry_keys import ignored_keys
-from cellblock.config_file.formats import SERVERS_KEY, normal
-from cellblock.config_file.problems import Source
+from cellblock.config.file.entry_keys import ignored_keys
+from cellblock.config.file.formats import SERVERS_KEY, normal
+from cellblock.config.file.problems import Source
+from cellblock.config.settings import parse_source, read_source
 
 
 class Target:

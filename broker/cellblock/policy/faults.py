@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.suggest import nearest_names
-from cellblock.config_policy import Grant, PolicySettings
+from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.grants import Layer
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, Withheld
-from cellblock.config_policy import Grant
+from cellblock.config.policy import Grant
 from cellblock.policy.effects import effect_of
 from cellblock.policy.patterns import any_fits, fits, may_fit_server
 from cellblock.schemas.validation import Allowance, InputValidator

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.config_policy import CLAIMED, Grant, PolicySettings
+from cellblock.config.policy import CLAIMED, Grant, PolicySettings
 from cellblock.policy.faults import unknown_servers
 from cellblock.policy.grants import Grants, Layer, restricts
 

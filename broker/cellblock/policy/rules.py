@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import CallDenied, Fault
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
-from cellblock.config_policy import PolicySettings
+from cellblock.config.policy import PolicySettings
 from cellblock.policy.asking import Approver, Question, Verdict
 from cellblock.policy.effects import effect_of
 from cellblock.policy.grants import Grants

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.config import PoolSettings
+from cellblock.config.settings import PoolSettings
 from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock.pool.lease import Lease, LeaseEvents
 from cellblock.pool.room import Room

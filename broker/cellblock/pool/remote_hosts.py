@@ -7,7 +7,7 @@ from typing import Final
 import zmq
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.pool.pool import Pool
 from cellblock.transport.curve_link import CurveLink, other_version
 from cellblock_worker import protocol

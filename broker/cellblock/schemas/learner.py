@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.config import SchemaSettings
+from cellblock.config.settings import SchemaSettings
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.schemas.infer.fits import Fits
 from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key

@@ -17,7 +17,7 @@ from typing import Any, Final
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
-from cellblock.config import AuditSettings
+from cellblock.config.settings import AuditSettings
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.telemetry.files import LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary

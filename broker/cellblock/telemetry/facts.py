@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cellblock.catalog.naming import LOCAL_SERVER
 from cellblock.catalog.outputs import OutputLookup
-from cellblock.config import PoolSettings
+from cellblock.config.settings import PoolSettings
 from cellblock.pool.pool import Pool
 from cellblock.upstream.registry import Registry
 

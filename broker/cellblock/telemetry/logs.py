@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.config import LogSettings, ServerConfig
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import LogSettings, ServerConfig
 from cellblock.execution.events import RunFacts, Watcher
 from cellblock.telemetry.files import LineSink, LineWriter, PrivateFile, StderrSink
 from cellblock.telemetry.libraries import restore, set_level
-from cellblock.upstream.redaction import Redactor
 
 LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
 

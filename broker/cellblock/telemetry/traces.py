@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import TraceSettings
+from cellblock.config.settings import TraceSettings
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.telemetry.tally import call_outcome
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.execution.events import RunEvents
 from cellblock.telemetry.libraries import tame_libraries
 

@@ -17,7 +17,7 @@ import mcp_types as types
 from cellblock.base.visible_text import is_visible
 from cellblock.catalog.model import Withheld
 from cellblock.catalog.naming import identifier
-from cellblock.config import UpstreamSettings
+from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of, stubbed_bytes
 from cellblock_worker.protocol import MAX_NAME_CHARS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mcp import Client
 
 from cellblock.catalog.model import Withheld
-from cellblock.config import UpstreamSettings
+from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.listing import Listing
 

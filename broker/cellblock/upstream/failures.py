@@ -8,10 +8,10 @@ from typing import Final, cast
 from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
+from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.heavy_forms import TOO_LARGE_START
 from cellblock.upstream.incoming import NO_ANSWER
 from cellblock.upstream.message_cap import is_too_large
-from cellblock.upstream.redaction import Redactor
 
 CONNECTION_CLOSED: Final = -32000
 CONNECTION_CLOSED_TEXT: Final = "Connection closed"

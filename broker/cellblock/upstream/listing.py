@@ -10,7 +10,7 @@ from typing import Final
 import mcp_types as types
 
 from cellblock.catalog.model import Withheld
-from cellblock.config import UpstreamSettings
+from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit, left_out, shown
 from cellblock.upstream.lenience import malformed_of
 

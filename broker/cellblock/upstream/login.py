@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cellblock.config import AuthSettings, ServerConfig
-from cellblock.upstream.redaction import Redactor
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import AuthSettings, ServerConfig
 
 if TYPE_CHECKING:
     import httpx2

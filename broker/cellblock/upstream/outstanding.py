@@ -18,7 +18,7 @@ import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
 
 from cellblock.base.callbacks import tell
-from cellblock.upstream.redaction import Redactor
+from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.requester import Requester, requester, run_clock
 
 DOUBT_SECONDS: Final = 60.0

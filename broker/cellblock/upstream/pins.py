@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
-from cellblock.config import ServerConfig
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, canonical, digest
-from cellblock.upstream.redaction import Redactor
 
 
 class Difference(Enum):

@@ -13,7 +13,7 @@ from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, export_names, module_paths
 from cellblock.catalog.tool_names import check_tool_name
-from cellblock.config import PinSettings, ServerConfig, UpstreamSettings
+from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.heavy import ResultForm, large_messages

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellblock.catalog.model import Withheld
-from cellblock.config import PinSettings, Reaction, ServerConfig
+from cellblock.config.settings import PinSettings, Reaction, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
 from cellblock.upstream.pin_store import PinError, PinStore, Stamp
 from cellblock.upstream.pins import Difference, Pins, fingerprint, first_pins

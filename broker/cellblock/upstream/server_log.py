@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.definitions import shown
-from cellblock.upstream.redaction import Redactor
 
 logger = logging.getLogger("cellblock.upstream.messages")
 

@@ -18,7 +18,8 @@ from pydantic import ValidationError
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.config import ServerConfig, UpstreamSettings
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream import failures
 from cellblock.upstream.backoff import Backoff
 from cellblock.upstream.facts import ServerFacts, facts_of
@@ -28,7 +29,6 @@ from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
 from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
-from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.state import FirstAttempt, State
 from cellblock.upstream.stderr_log import stderr_log, upstream_log

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, TextIO
 
-from cellblock.upstream.redaction import Redactor
+from cellblock.config.secrets.redaction import Redactor
 from cellblock_worker.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.upstream")

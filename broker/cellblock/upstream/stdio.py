@@ -26,7 +26,7 @@ from mcp.shared.message import SessionMessage
 
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import LIGHT_BYTES, is_light
-from cellblock.config import ServerConfig
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 from cellblock.base.errors import ConfigError
-from cellblock.upstream.safe_text import describe_exception
+from cellblock.config.secrets.safe_text import describe_exception
 from cellblock.upstream.tool_mark import mark_of
 
 Function = Callable[..., Any]

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.apart.light import is_small
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.config.secrets.safe_text import safe_text
 from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
-from cellblock.upstream.safe_text import safe_text
 
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 

@@ -15,13 +15,13 @@ from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TI
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from cellblock.config import ServerConfig
+from cellblock.config.secrets.redaction import guard_loggers
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lenience import restore, soften
 from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
-from cellblock.upstream.redaction import guard_loggers
 from cellblock.upstream.stdio import stdio_transport
 from cellblock.upstream.tls import tls_ready
 

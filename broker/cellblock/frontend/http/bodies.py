@@ -10,7 +10,7 @@ import mcp_types as types
 from starlette.types import Message, Receive
 
 from cellblock.apart.pool import Apart
-from cellblock.config_http import HttpSettings
+from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.refusal import Refused, busy
 from cellblock.frontend.intake import NotTaken, take
 from cellblock.frontend.memory import Charge

@@ -10,7 +10,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from cellblock.config_http import HttpSettings
+from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.head import MAX_HEADER_BYTES, StrictConnection
 from cellblock.frontend.http.places import Places
 

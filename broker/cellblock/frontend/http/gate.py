@@ -18,8 +18,8 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cellblock.config_http import HttpSettings
-from cellblock.config_policy import PROVEN
+from cellblock.config.http import HttpSettings
+from cellblock.config.policy import PROVEN
 from cellblock.frontend.http.address import MCP_PATH
 from cellblock.frontend.http.bodies import Bodies, giving
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange

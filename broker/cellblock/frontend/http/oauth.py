@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import jwt
 from mcp.server.auth.provider import AccessToken
 
-from cellblock.config_http import OAuthSettings
+from cellblock.config.http import OAuthSettings
 
 logger = logging.getLogger("cellblock.frontend")
 

@@ -27,7 +27,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from cellblock.apart.pool import Apart
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import ConfigError
-from cellblock.config_http import HttpSettings
+from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.address import MCP_PATH, Address
 from cellblock.frontend.http.bodies import Bodies
 from cellblock.frontend.http.certificate import check_certificate

@@ -10,7 +10,7 @@ from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from cellblock.config import ServerConfig
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.exchange import http_client
 

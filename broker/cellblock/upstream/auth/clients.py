@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcp.shared.auth import OAuthClientInformationFull
 
-from cellblock.config_auth import ServerAuthSettings
+from cellblock.config.auth import ServerAuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import LoginStore

@@ -17,7 +17,8 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import ServerConfig, Settings
+from cellblock.config.secrets.redaction import guard_loggers
+from cellblock.config.settings import ServerConfig, Settings
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.clients import kept_client, kept_record, may_ask, port_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
@@ -34,7 +35,6 @@ from cellblock.upstream.auth.redirect import RedirectListener
 from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
 from cellblock.upstream.auth.store import LoginStore
 from cellblock.upstream.login import can_log_in
-from cellblock.upstream.redaction import guard_loggers
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """For another process that is renewing the login that is to be replaced."""

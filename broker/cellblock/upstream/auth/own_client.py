@@ -13,7 +13,7 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 
-from cellblock.config_auth import ServerAuthSettings
+from cellblock.config.auth import ServerAuthSettings
 from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.exchange import MemoryStorage, check_endpoints
 

@@ -14,7 +14,7 @@ from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
 
 from cellblock.base.errors import CellblockError
-from cellblock.config_auth import AuthSettings, ServerAuthSettings
+from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
     MemoryStorage,

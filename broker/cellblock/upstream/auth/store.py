@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from cellblock.config_auth import AuthSettings
+from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
 from cellblock.upstream.auth.private_file import Stamp, locked, read_private, stamp_of, write_private

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import checkups
-from cellblock.config import ServerConfig
+from cellblock.config.settings import ServerConfig
 
 
 @pytest.mark.parametrize(

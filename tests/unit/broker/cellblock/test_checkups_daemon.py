@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import checkups_daemon as checkups
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from certificates import certificate
 
 

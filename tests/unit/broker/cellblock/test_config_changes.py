@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.config import CellblockSettings, parse_settings
+from cellblock.config.file.problems import keys_at
+from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.config_changes import LIVE, taken_over
-from cellblock.config_file.problems import keys_at
 
 
 def test_every_live_setting_is_one() -> None:

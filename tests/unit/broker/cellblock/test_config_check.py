@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import load_settings
+from cellblock.config.settings import load_settings
 from cellblock.config_check import check_config
 from support import CELLBLOCK
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.config import Settings
-from cellblock.config_file.problems import ConfigProblems
+from cellblock.config.file.problems import ConfigProblems
+from cellblock.config.settings import Settings
 from cellblock.config_needed import SERVICE, load_needed
 
 SECRETS = {"w": {"url": "https://w/mcp", "headers": {"A": "Bearer ${env:NOT_SET_ANYWHERE}"}}}

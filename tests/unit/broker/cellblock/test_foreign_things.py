@@ -18,7 +18,8 @@ from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
-from cellblock.config import AuditSettings, ServerConfig
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import AuditSettings, ServerConfig
 from cellblock.frontend.http.token import ensure_token
 from cellblock.frontend.outputs_disk import write_within
 from cellblock.schemas.store import Store, StoreError
@@ -27,7 +28,6 @@ from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.private_file import read_private, write_private
 from cellblock.upstream.pin_store import PinStore
 from cellblock.upstream.pins import Pins
-from cellblock.upstream.redaction import Redactor
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock_worker.folders import Contents, InTheWay
 from foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours

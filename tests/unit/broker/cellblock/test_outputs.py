@@ -13,7 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.typescript import declare_server
-from cellblock.config import SchemaSettings, parse_settings
+from cellblock.config.settings import SchemaSettings, parse_settings
 from cellblock.frontend.context import declarations_in_budget
 from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.callbacks import Listeners, tell
-from cellblock.config import UpstreamSettings, parse_settings
+from cellblock.config.settings import UpstreamSettings, parse_settings
 from cellblock.execution.response import Observer
 from cellblock.pool.pool import Pool
 from cellblock.upstream.session import UpstreamSession

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config import LimitRange, LimitSettings
+from cellblock.config.settings import LimitRange, LimitSettings
 from cellblock.execution.limits import KEYS, Limits, resolve_limits
 
 SETTINGS = LimitSettings(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, read_request, request_of
 
 SETTINGS = CellblockSettings(max_code_bytes=100)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.config_outputs import OutputSettings
+from cellblock.config.outputs import OutputSettings
 from cellblock.frontend import kept_outputs
 from cellblock.frontend.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
 from support import until, within

@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config import Settings
+from cellblock.config.settings import Settings
 from cellblock.frontend import list_changes, surface
 from cellblock.frontend.kept_outputs import Output, Owner, keeping
 from cellblock.frontend.mcp_server import make_server

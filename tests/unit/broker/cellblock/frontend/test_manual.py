@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config import LimitRange, LimitSettings, parse_settings
+from cellblock.config.settings import LimitRange, LimitSettings, parse_settings
 from cellblock.execution.limits import KEYS
 from cellblock.frontend.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
 

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog
-from cellblock.config import FrontendSettings
+from cellblock.config.settings import FrontendSettings
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.frontend.mcp_server import make_server
 from cellblock.frontend.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, ToolNames

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cellblock.config import parse_settings
+from cellblock.config.settings import parse_settings
 from cellblock.importing.clients import Found
 from cellblock.importing.plan import make_plan
 

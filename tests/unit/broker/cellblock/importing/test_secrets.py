@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.config_file.references import Resolver
+from cellblock.config.file.references import Resolver
 from cellblock.importing.secrets import Secrets, looks_secret
 
 

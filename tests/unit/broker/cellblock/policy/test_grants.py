@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from cellblock.base.errors import ConfigError, InvalidRequest, ServerNotFound, ToolNotFound
 from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config_policy import Grant, PolicySettings
+from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.grants import Grants
 from cellblock.policy.policy import KEPT_GRANTS, MAX_ASKED_SCHEMAS, Policy
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from cellblock.config import CellblockSettings, parse_settings
+from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
 from cellblock.policy import rules
 from cellblock.policy.policy import Policy

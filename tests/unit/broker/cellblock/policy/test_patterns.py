@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cellblock.catalog.model import ToolEntry
-from cellblock.config_policy import Grant
+from cellblock.config.policy import Grant
 from cellblock.policy.patterns import any_fits, fits, glob, may_fit_server
 
 

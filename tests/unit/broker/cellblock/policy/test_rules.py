@@ -11,7 +11,7 @@ import pytest
 
 from cellblock.base.errors import CallDenied
 from cellblock.catalog.model import ServerEntry, ToolEntry
-from cellblock.config_policy import Grant, PolicySettings
+from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.asking import Question, Verdict
 from cellblock.policy.grants import Grants, Layer
 from cellblock.policy.rules import RunRules

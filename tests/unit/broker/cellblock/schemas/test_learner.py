@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.model import Given, ToolEntry
-from cellblock.config import SchemaSettings
+from cellblock.config.settings import SchemaSettings
 from cellblock.schemas import learner as module
 from cellblock.schemas import turns
 from cellblock.schemas.fading import Forms

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cellblock.config import AuditSettings
+from cellblock.config.settings import AuditSettings
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
 from memory_host import HostedRun, World
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.config import LogSettings, ServerConfig
+from cellblock.config.settings import LogSettings, ServerConfig
 from cellblock.telemetry.logs import LogHandler, level_of, start_logging, stop_logging
 
 SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})

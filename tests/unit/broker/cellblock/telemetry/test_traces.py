@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from cellblock.config import TraceSettings
+from cellblock.config.settings import TraceSettings
 from cellblock.telemetry.traces import Tracer
 from memory_host import HostedRun, World
 

@@ -13,7 +13,7 @@ import pytest
 
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
-from cellblock.config import TraceSettings, load_settings
+from cellblock.config.settings import TraceSettings, load_settings
 from cellblock.telemetry.traces import make_exporter
 from support import settings
 

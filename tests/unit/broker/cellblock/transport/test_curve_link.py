@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zmq
 
-from cellblock.config import CellblockSettings
+from cellblock.config.settings import CellblockSettings
 from cellblock.pool.remote_hosts import refusal
 from cellblock.transport import curve_link
 from cellblock.transport.curve_link import PREFIX, CurveLink

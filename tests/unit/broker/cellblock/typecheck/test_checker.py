@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config import IsolationSettings
+from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import checker as module
 from cellblock.typecheck import compiler, faults
 from cellblock.typecheck.ambient import Declarations

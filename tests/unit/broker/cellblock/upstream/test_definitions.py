@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.catalog.model import Withheld
-from cellblock.config import UpstreamSettings
+from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
 from cellblock_worker.protocol import MAX_NAME_CHARS
 

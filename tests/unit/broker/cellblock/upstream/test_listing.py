@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.config import UpstreamSettings
+from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.listing import MAX_LEFT_OUT, Listing, list_tools
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.config import ServerConfig, UpstreamSettings
+from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins import Difference, Pins, fingerprint, first_pins
 

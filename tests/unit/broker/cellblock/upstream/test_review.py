@@ -8,7 +8,7 @@ from pathlib import Path
 import mcp_types as types
 import pytest
 
-from cellblock.config import PinSettings, Reaction, ServerConfig, UpstreamSettings
+from cellblock.config.settings import PinSettings, Reaction, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pin_store import PinStore
 from cellblock.upstream.review import Review, Reviewer

@@ -8,8 +8,8 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from cellblock.config import ServerConfig
-from cellblock.upstream.redaction import Redactor
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.server_log import BURST, MAX_CHARS, ServerLog, wanted_level
 
 NAME = "cellblock.upstream.messages"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.config import ServerConfig, UpstreamSettings
+from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.upstream.state import State
 from support import until

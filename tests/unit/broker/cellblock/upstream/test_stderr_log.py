@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cellblock.config import ServerConfig
-from cellblock.upstream.redaction import Redactor
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import ServerConfig
 from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log
 
 REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))

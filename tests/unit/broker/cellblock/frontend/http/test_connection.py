@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 
-from cellblock.config_http import HttpSettings
+from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.connection import BoundedConnection, connections_bounded_by
 from cellblock.frontend.http.places import Places
 

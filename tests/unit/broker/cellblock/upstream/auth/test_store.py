@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from cellblock.config_auth import AuthSettings
+from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.private_file import MAX_BYTES, locked, read_private, write_private
 from cellblock.upstream.auth.record import LoginRecord

@@ -1,0 +1,124 @@
+"""The keys of a server's entry: ours, those that other clients keep there, and slips of the pen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from cellblock.config.file.formats import NEAR_MISS, SERVERS_KEY, URL_KEYS, Normal
+from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.problems import Problem, nearest
+
+FOREIGN_KEYS: Final = frozenset(
+    [
+        # Claude Code and Claude Desktop
+        *("alwaysLoad", "headersHelper", "oauth", "scope", "timeout"),
+        # Cursor
+        *("auth", "envFile"),
+        # VS Code and Copilot
+        *("dev", "gallery", "sandbox", "sandboxEnabled", "tools", "version"),
+        # Cline, Roo Code, Kilo Code, Kiro, Windsurf
+        *("alwaysAllow", "autoApprove", "disabledTools", "enabledTools", "networkTimeout", "transportType"),
+        *("watchPaths",),
+        # Gemini
+        *("authProviderType", "excludeTools", "extensionName", "includeTools", "targetAudience"),
+        *("targetServiceAccount", "trust"),
+        # Codex
+        *("bearer_token_env_var", "default_tools_approval_mode", "disabled_tools", "enabled_tools"),
+        *("env_http_headers", "env_vars", "http_headers", "oauth_resource", "required", "scopes"),
+        *("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec"),
+        # Others
+        *("autoStart", "description", "enabled", "icon", "id", "isActive", "logoUrl", "longRunning", "name"),
+        *("note", "provider", "providerUrl", "registryUrl", "roots", "settings", "source", "tags", "title"),
+        *("transport",),
+    ]
+)
+"""Keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of ours."""
+
+
+IGNORED_KEY: Final = "ignored_server_keys"
+"""The setting that names further keys of other programs."""
+
+
+def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
+    """The keys of an entry that are near misses of known ones, each with the one that was probably meant."""
+    found: dict[str, str] = {}
+    for key in entry:
+        meant = None if _is_other(key, known) else _meant(key, known)
+        if meant is not None:
+            found[key] = meant
+    return found
+
+
+def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyPath]:
+    """The entries in the file that say how their server is reached, but for a slip of the pen."""
+    return {
+        made.origins[name]
+        for name, entry in made.entries().items()
+        if isinstance(entry, dict)
+        and {"command", "url"} & {*slips(cast("dict[str, Any]", entry), known).values()}
+    }
+
+
+def ignored_keys(made: Normal) -> frozenset[str]:
+    """The keys that the configuration itself says are another program's. Read before the section is validated."""
+    section = made.section
+    said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
+    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
+
+
+def slip_hint(meant: str) -> str:
+    """What to do about a slip."""
+    return f"Did you mean {meant}? Rename it, or take it out."
+
+
+def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
+    """What is wrong with the keys of the servers' entries.
+
+    Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
+    reads one names it in `cellblock.ignored_server_keys`.
+
+    Args:
+        made: The configuration.
+        known: The keys that Cellblock reads.
+    """
+    found: list[Problem] = []
+    ignored = ignored_keys(made)
+    for name, said in made.entries().items():
+        if not isinstance(said, dict):
+            continue
+        entry = cast("dict[str, Any]", said)
+        wrong = slips(entry, known)
+        for key in entry:
+            if key in ignored:
+                continue
+            path = (*made.origins.get(name, (SERVERS_KEY, name)), key)
+            if key in wrong:
+                found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
+            elif key == "envFile":
+                message, hint = "this file of variables is not read", "Put its variables under env."
+                found.append(Problem(path, message, hint, "warning", at_key=True))
+            elif not _is_other(key, known):
+                hint = (
+                    f"Keys here: {', '.join(known)}. If another program reads it, name it in "
+                    f"cellblock.{IGNORED_KEY}; notes begin with _ or //."
+                )
+                found.append(Problem(path, "unknown key", hint, at_key=True))
+    return found
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _is_other(key: str, known: Sequence[str]) -> bool:
+    """Whether there is nothing to say of a key: it is one of ours or of another client, or stands for a note."""
+    # `_args`, `//args` and `$comment` are how people write notes, and take keys out, where there are no comments.
+    return key in known or key in FOREIGN_KEYS or key in URL_KEYS or not key[:1].isalpha()
+
+
+def _meant(key: str, known: Sequence[str]) -> str | None:
+    """The known key that was probably meant: a similar one, or one of the same letters."""
+    letters = sorted(key.lower())
+    return nearest(key, known, NEAR_MISS) or next(
+        (one for one in known if sorted(one.lower()) == letters), None
+    )

@@ -1,0 +1,200 @@
+"""What is wrong with a configuration: every problem with its place, and what was probably meant."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from cellblock.base.errors import ConfigError
+from cellblock.config.file.positions import Path, Positions, find_positions
+from cellblock.config.file.syntax import Position
+
+Severity = Literal["error", "warning"]
+
+NEAR: Final = 0.6
+"""Least similarity of what is suggested, on difflib's scale of 0 to 1."""
+
+_VALUE_ERROR: Final = "Value error, "
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    `path` is where, as keys and indexes; `at_key` says that it is the key itself. `message` has no full stop, and no
+    value of the file, which may be a secret.
+    """
+
+    path: Path
+    message: str
+    hint: str
+    severity: Severity = "error"
+    at_key: bool = False
+    position: Position | None = None
+
+    @property
+    def place(self) -> str:
+        """The path as one word, safe for a terminal."""
+        return dotted(self.path)
+
+    def text(self, source: str) -> str:
+        """One line: `file:line:column: place: message.`"""
+        where = f"{source}:{self.position.line}:{self.position.column}" if self.position else source
+        place = f"{self.place}: " if self.path else ""
+        return f"{where}: {place}{self.message}."
+
+    def as_json(self) -> dict[str, Any]:
+        """The problem for machines."""
+        line, column = self.position or (None, None)
+        return {
+            "severity": self.severity,
+            "line": line,
+            "column": column,
+            "path": self.place,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+
+class ConfigProblems(ConfigError):
+    """A configuration with at least one error; `problems` has all of them, in the order of the text."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        if len(problems) == 1:
+            super().__init__(problems[0].text(source), hint=problems[0].hint)
+        else:
+            lines = [f"{source} has {len(problems)} problems."]
+            lines += [f"  {problem.text(source)} {problem.hint}" for problem in problems]
+            super().__init__(
+                "\n".join(lines) + "\n", hint="Correct them; `cellblock config check` shows what is left."
+            )
+
+
+@dataclass(slots=True)
+class Source:
+    """Where a configuration comes from; without a text, problems have no positions."""
+
+    name: str
+    text: str | None = None
+    toml: bool = False
+    _positions: Positions | None = None
+
+    def positions(self) -> Positions | None:
+        """Of everything in the text, found at the first call."""
+        if self._positions is None and self.text is not None:
+            self._positions = find_positions(self.text, toml=self.toml)
+        return self._positions
+
+    def placed(self, problems: Iterable[Problem]) -> list[Problem]:
+        """The problems with their positions, in the order of the text."""
+        positions = self.positions()
+        if positions is None:
+            return list(problems)
+        found = [
+            _at(problem, problem.position or positions.of(problem.path, key=problem.at_key))
+            for problem in problems
+        ]
+        return sorted(found, key=lambda problem: problem.position or Position(0, 0))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """A path as text; what a terminal would act on is escaped."""
+    return ".".join(
+        part if isinstance(part, str) and part.isprintable() else json.dumps(part) for part in path
+    )
+
+
+def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The problems that pydantic has found in data for a model."""
+    found: list[Problem] = []
+    for detail in error.errors(include_url=False, include_input=False):
+        path = tuple(detail["loc"])
+        kind, message = detail["type"], detail["msg"].removeprefix(_VALUE_ERROR)
+        if kind == "extra_forbidden":
+            found.append(unknown_key(path, keys_at(model, path[:-1])))
+        elif kind == "missing":
+            hint = f"Add {dotted(path[-1:])} to {dotted(path[:-1]) or 'the top level'}."
+            found.append(Problem(path, "it is needed, and absent", hint))
+        else:
+            message = message[0].lower() + message[1:] if message.startswith("Input ") else message
+            where = dotted(path) or "the top level"
+            found.append(Problem(path, message, f"Correct {where} in the configuration."))
+    return found
+
+
+def unknown_key(path: Path, known: Sequence[str], severity: Severity = "error") -> Problem:
+    """A key that says nothing here."""
+    near = nearest(str(path[-1]), known)
+    hint = (
+        f"Did you mean {near}?" if near else f"Keys here: {', '.join(known)}." if known else "Leave it out."
+    )
+    return Problem(path, "unknown key", hint, severity, at_key=True)
+
+
+def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
+    """Which known word was probably meant."""
+    import difflib
+
+    plain = {_plain(name): name for name in known}
+    near = difflib.get_close_matches(_plain(word[:64]), plain, n=1, cutoff=least)
+    return plain[near[0]] if near else None
+
+
+def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The keys that the object at a path may have; none where any may be."""
+    here: list[Any] = [model]
+    for part in path:
+        here = [below for one in here for below in _below(one, part)]
+    return [
+        field.alias or name
+        for one in here
+        if _is_model(one)
+        for name, field in cast("type[BaseModel]", one).model_fields.items()
+    ]
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _at(problem: Problem, position: Position) -> Problem:
+    return Problem(problem.path, problem.message, problem.hint, problem.severity, problem.at_key, position)
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "")
+
+
+def _below(annotation: Any, part: str | int) -> Iterator[Any]:
+    if _is_model(annotation):
+        fields = cast("type[BaseModel]", annotation).model_fields
+        for name, field in fields.items():
+            if part in (name, field.alias):
+                yield from _alternatives(field.annotation)
+        return
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (dict, Mapping):
+        yield from _alternatives(arguments[1])
+    elif origin in (list, tuple, set, frozenset) and arguments:
+        yield from _alternatives(arguments[0])
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif origin in (Union, types.UnionType):
+        for one in get_args(annotation):
+            yield from _alternatives(one)
+    else:
+        yield annotation
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

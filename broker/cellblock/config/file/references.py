@@ -1,0 +1,199 @@
+"""References in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`, and what VS Code
+and Cursor know. What they stand for is a secret from then on, wherever it is quoted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.problems import Problem
+
+MAX_FILE_BYTES: Final = 64 * 1024
+"""Of a file that a reference names; a private key has 4 KiB."""
+
+ORDINARY: Final = frozenset(
+    [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "PWD",
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "LC_ALL",
+        "TERM",
+        "TZ",
+        "TMPDIR",
+        "HOSTNAME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+        "XDG_CACHE_HOME",
+        "XDG_RUNTIME_DIR",
+    ]
+)
+"""Variables that hold no secret: a path under `${HOME}` is not to be blotted out of every error."""
+
+EDITOR_FOLDERS: Final = (".vscode", ".cursor")
+"""Folders whose parent is an editor's `${workspaceFolder}`."""
+
+_REFERENCE: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?", re.S)
+_KIND: Final = re.compile(r"[A-Za-z]+:")
+
+_KNOWN: Final = "Use ${env:NAME}, ${NAME:-default} or ${file:/path}; $${…} stands for itself."
+
+
+class _Unresolved(Exception):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.problem = (message, hint)
+
+
+@dataclass(slots=True)
+class Resolver:
+    """Puts values in place of references.
+
+    Args:
+        file: The configuration file; paths are relative to its folder. None: relative to the working directory.
+        inputs: VS Code's `inputs` by their ids.
+        environment: Variables.
+
+    `problems` are references that stand for nothing, `secrets` the values put in, `files` the files that were read,
+    and `names` what was referenced, such as `env:TOKEN`.
+    """
+
+    file: Path | None
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    problems: list[Problem] = field(default_factory=list[Problem])
+    secrets: set[str] = field(default_factory=set[str])
+    files: list[Path] = field(default_factory=list[Path])
+    names: list[str] = field(default_factory=list[str])
+
+    def resolve(self, value: Any, path: KeyPath) -> Any:
+        """JSON data with every string resolved; keys are left alone."""
+        if isinstance(value, str):
+            return self._text(value, path) if "${" in value else value
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return [self.resolve(item, (*path, index)) for index, item in enumerate(items)]
+        if isinstance(value, dict):
+            pairs = cast("dict[str, Any]", value).items()
+            return {key: self.resolve(item, (*path, key)) for key, item in pairs}
+        return value
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _text(self, text: str, path: KeyPath) -> str:
+        def put_in(found: re.Match[str]) -> str:
+            if found[1]:
+                return found[0][1:]
+            try:
+                value = self._value(found[2])
+            except _Unresolved as error:
+                self.problems.append(Problem(path, *error.problem))
+                return found[0]
+            return found[0] if value is None else value
+
+        return _REFERENCE.sub(put_in, text)
+
+    def _value(self, inner: str) -> str | None:
+        """What a reference stands for; None when it is none."""
+        if inner.startswith("file:"):
+            return self._secret(inner, self._content(inner[len("file:") :].strip()))
+        if inner.startswith("input:"):
+            return self._input(inner[len("input:") :])
+        if (own := self._of_editor(inner)) is not None:
+            return own
+        found = _VARIABLE.fullmatch(inner)
+        if found is None:
+            if _KIND.match(inner):
+                raise _Unresolved(f"${{{inner}}} is nothing that Cellblock can look up", _KNOWN)
+            return None
+        name, default = found[1], found[3]
+        value = self.environment.get(name)
+        if found[2] and not value:
+            return default
+        if value is None:
+            raise _Unresolved(
+                f"${{{inner}}}: the environment variable {name} is not set",
+                f"Set {name} where Cellblock is started, or write ${{{name}:-default}}.",
+            )
+        return value if name in ORDINARY else self._secret(f"env:{name}", value)
+
+    def _secret(self, name: str, value: str) -> str:
+        self.names.append(name)
+        if value:
+            self.secrets.add(value)
+        return value
+
+    def _content(self, name: str) -> str:
+        file = Path(name).expanduser()
+        if not file.is_absolute() and self.file is not None:
+            file = self.file.parent / file
+        try:
+            # Not a fifo or a device: those would be waited for, or have no end.
+            if file.exists() and not file.is_file():
+                raise _Unresolved(
+                    f"${{file:{name}}}: {file} is no regular file", "Name a file with the secret in it."
+                )
+            with file.open("rb") as opened:
+                data = opened.read(MAX_FILE_BYTES + 1)
+            text = data.decode("utf-8")
+        except OSError as error:
+            raise _Unresolved(
+                f"${{file:{name}}}: {file} cannot be read: {error.strerror}",
+                "Make the file, or name another.",
+            ) from None
+        except UnicodeDecodeError:
+            raise _Unresolved(f"${{file:{name}}}: {file} is no UTF-8 text", "Name a text file.") from None
+        if len(data) > MAX_FILE_BYTES:
+            raise _Unresolved(
+                f"${{file:{name}}}: {file} is over {MAX_FILE_BYTES} bytes",
+                "Name a file with the secret alone.",
+            )
+        self.files.append(file)
+        return text.removesuffix("\n").removesuffix("\r")
+
+    def _input(self, wanted: str) -> str:
+        name = input_variable(wanted)
+        value = self.environment.get(name)
+        if value is not None:
+            return self._secret(f"env:{name}", value)
+        said: Any = self.inputs.get(wanted)
+        default = cast("dict[str, Any]", said).get("default") if isinstance(said, dict) else None
+        if isinstance(default, str):
+            return default
+        raise _Unresolved(
+            f"${{input:{wanted}}} is asked for by an editor, and Cellblock has nobody to ask",
+            f"Set the environment variable {name} where Cellblock is started.",
+        )
+
+    def _of_editor(self, inner: str) -> str | None:
+        if inner == "userHome":
+            return str(Path.home())
+        if inner in ("pathSeparator", "/"):
+            return os.sep
+        if inner not in ("workspaceFolder", "workspaceFolderBasename"):
+            return None
+        folder = self.file.absolute().parent if self.file else None
+        if folder is not None and folder.name in EDITOR_FOLDERS:
+            folder = folder.parent
+        elif self.file is None or self.file.name != ".mcp.json":
+            folder = None
+        if folder is None:
+            raise _Unresolved(f"${{{inner}}}: this file belongs to no workspace", "Write the folder itself.")
+        return str(folder) if inner == "workspaceFolder" else folder.name
+
+
+def input_variable(wanted: str) -> str:
+    """The environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
+    return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"

@@ -1,0 +1,104 @@
+"""Settings of what can be seen of a daemon: logs, audit, metrics, traces, dashboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cellblock.config.sections import MIB, Positive, Section
+
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+MIN_FILE_BYTES = 4096
+
+
+class LogSettings(Section):
+    """What the daemon says of itself, on stderr or in a file. Secrets of the configuration are taken out."""
+
+    format: Literal["text", "json"] = "text"
+    """`json`: one object a line, for a collector."""
+
+    level: LogLevel = "error"
+    """`info` has one line for each run. The environment's CELLBLOCK_LOG goes first."""
+
+    file: Path | None = None
+    """Instead of stderr; made with mode 0600."""
+
+    max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
+    """Of the file, before it is put aside and a new one begun."""
+
+    keep: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Files put aside; the oldest is removed."""
+
+
+class AuditSettings(Section):
+    """`audit.jsonl` in the state directory: who ran what when, and which tools were called. One JSON object a line."""
+
+    enabled: bool | None = None
+    """Absent: with `serve --http`, which others may use; not where the broker has one user."""
+
+    inputs: bool = False
+    """Whether scripts and the inputs of tool calls are in it."""
+
+    outputs: bool = False
+    """Whether results and the outputs of tool calls are in it."""
+
+    max_value_bytes: Positive = 16 * 1024
+    """Of one script, input or output, in UTF-8 bytes; what is longer is cut, and marked as cut."""
+
+    max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
+    """Of the file, before it is put aside and a new one begun."""
+
+    keep: Annotated[int, Field(ge=1, le=1000)] = 9
+    """Files put aside; the oldest is removed: 100 MiB in all, about 400,000 lines."""
+
+
+class MetricsSettings(Section):
+    """`/metrics` of `serve --http`, in the text format of Prometheus."""
+
+    enabled: bool = True
+    """Whether there is such a page."""
+
+    token: bool = True
+    """Whether it asks for the bearer token, as everything else does. Without it, whoever reaches the address reads the
+    names of servers and tools, and how often they are called."""
+
+    max_tools: Positive = 1_000
+    """Tools that have numbers of their own; those called first. The others are counted together as `other`."""
+
+
+class TraceSettings(Section):
+    """OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install 'cellblock[otel]'`."""
+
+    endpoint: HttpUrl | None = None
+    """Of a collector, OTLP over HTTP with its whole path, such as `http://127.0.0.1:4318/v1/traces`; no traces when
+    absent."""
+
+    headers: dict[str, str] = Field(default_factory=dict[str, str])
+    """Sent along, such as an API key."""
+
+    service_name: Annotated[str, Field(min_length=1, max_length=200)] = "cellblock"
+    """The `service.name` of every span."""
+
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of runs that are traced, where the client has not decided that already."""
+
+    export_timeout_ms: Positive = 5_000
+    """Longest that one export may take, and longest that a stopping daemon waits for the last one."""
+
+
+class DashboardSettings(Section):
+    """The page of `serve --http`, and what `cellblock top` shows."""
+
+    enabled: bool | None = None
+    """Absent: unless `http.oauth` is set, since everybody who may run scripts sees the runs of all."""
+
+    recent_runs: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Runs that are remembered after their end, in memory."""
+
+    logs: bool = True
+    """Whether console output of scripts is kept with them and shown."""

@@ -1,0 +1,93 @@
+"""One entry of `mcpServers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic.config import JsonDict
+
+from cellblock.config.sections import HttpUrl
+
+_NO_NUL: Final[JsonDict] = {"pattern": "^[^\\u0000]*$"}
+"""For editors, what `_without_nul` checks."""
+
+_T = TypeVar("_T", str, Path)
+
+
+def _without_nul(text: _T) -> _T:
+    # The value may be a secret: it is not quoted.
+    if "\0" in str(text):
+        raise ValueError("a NUL character is in it, which no program can be given")
+    return text
+
+
+def _named(program: str) -> str:
+    if not program:
+        raise ValueError("it is empty, and names no program")
+    return _without_nul(program)
+
+
+def _with_names(variables: dict[str, str]) -> dict[str, str]:
+    if any("=" in name or "\0" in name for name in variables):
+        raise ValueError("a variable's name has `=` or a NUL character in it")
+    return variables
+
+
+_Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO_NUL)]
+"""What a program is given: C strings end at a NUL character."""
+
+_Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
+
+
+class ServerConfig(BaseModel):
+    """One entry of `mcpServers`: a command to start, or a URL to connect to."""
+
+    # Clients put keys of their own beside the standard ones; `entry_problems` knows them.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    command: _Program | None = None
+    """The program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
+
+    args: list[_Word] = []
+    """Its arguments."""
+
+    env: Annotated[dict[str, _Word], AfterValidator(_with_names)] = {}
+    """Its environment variables, beside a few that every program needs, such as PATH and HOME."""
+
+    cwd: Annotated[Path, AfterValidator(_without_nul)] | None = None
+    """The folder it is started in; Cellblock's own when absent."""
+
+    url: HttpUrl | None = None
+    """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
+
+    headers: dict[str, str] = {}
+    """HTTP headers of every request."""
+
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
+    """How a `url` is spoken to: streamable HTTP unless it says `sse`."""
+
+    disabled: bool = False
+    """Whether the server is left out."""
+
+    _referenced: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def referenced(self) -> frozenset[str]:
+        """Values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
+        return self._referenced
+
+    def hold(self, referenced: frozenset[str]) -> None:
+        """Notes those values; for who reads the configuration."""
+        self._referenced = referenced
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> ServerConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("exactly one of `command` and `url` is needed")
+        return self
+
+
+SERVER_KEYS: Final = tuple(field.alias or name for name, field in ServerConfig.model_fields.items())
+"""The keys of a server's entry that Cellblock reads."""

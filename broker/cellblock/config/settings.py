@@ -1,0 +1,352 @@
+"""Settings: a whole configuration, and how its file is read.
+
+A configuration is the `mcpServers` JSON that MCP clients use, with Cellblock's own settings under a top-level
+`"cellblock"` key, or the same as TOML.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from cellblock.base.errors import ConfigError
+from cellblock.config.auth import AuthSettings, ServerAuthSettings
+from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
+from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
+from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.config.file.references import Resolver
+from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
+from cellblock.config.http import HttpSettings
+from cellblock.config.isolation import Isolation, IsolationSettings
+from cellblock.config.observe import (
+    AuditSettings,
+    DashboardSettings,
+    LogSettings,
+    MetricsSettings,
+    TraceSettings,
+)
+from cellblock.config.outputs import OutputSettings
+from cellblock.config.policy import Grant, PolicySettings
+from cellblock.config.schemas import (
+    SchemaRules,
+    SchemaSettings,
+    ServerSchemaSettings,
+    ToolSchemaSettings,
+    Unwrap,
+)
+from cellblock.config.sections import (
+    MIB,
+    FrontendSettings,
+    HostSettings,
+    LimitRange,
+    LimitSettings,
+    PinSettings,
+    PoolSettings,
+    Positive,
+    Profile,
+    Reaction,
+    Section,
+    UpstreamSettings,
+)
+from cellblock.config.server import SERVER_KEYS, ServerConfig
+
+__all__ = [
+    "MIB",
+    "SERVER_KEYS",
+    "AuditSettings",
+    "AuthSettings",
+    "CellblockSettings",
+    "DashboardSettings",
+    "FrontendSettings",
+    "Grant",
+    "HostSettings",
+    "HttpSettings",
+    "IsolationSettings",
+    "LimitRange",
+    "LimitSettings",
+    "LogSettings",
+    "MetricsSettings",
+    "OutputSettings",
+    "PinSettings",
+    "PolicySettings",
+    "PoolSettings",
+    "Positive",
+    "Profile",
+    "Reaction",
+    "SchemaRules",
+    "SchemaSettings",
+    "ServerAuthSettings",
+    "ServerConfig",
+    "ServerSchemaSettings",
+    "Settings",
+    "ToolSchemaSettings",
+    "TraceSettings",
+    "TypecheckMode",
+    "Unwrap",
+    "UpstreamSettings",
+    "load_settings",
+    "parse_settings",
+    "parse_source",
+    "read_settings",
+    "read_source",
+]
+
+TypecheckMode = Literal["off", "after", "before"]
+
+
+class CellblockSettings(Section):
+    """The `"cellblock"` section of a configuration."""
+
+    limits: LimitSettings = LimitSettings()
+    pool: PoolSettings = PoolSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    auth: AuthSettings = AuthSettings()
+    pins: PinSettings = PinSettings()
+    frontend: FrontendSettings = FrontendSettings()
+    http: HttpSettings = HttpSettings()
+    outputs: OutputSettings = OutputSettings()
+    hosts: HostSettings = HostSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
+    dashboard: DashboardSettings = DashboardSettings()
+    schemas: SchemaSettings = SchemaSettings()
+    isolation: Isolation = IsolationSettings()
+
+    policy: PolicySettings = PolicySettings()
+    typecheck: TypecheckMode = "after"
+    """When a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
+    `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
+
+    typecheck_timeout_ms: Positive = 500
+    """Longest that the response of a script that failed waits for a type check, in milliseconds; `before` also waits
+    for the compiler's start."""
+
+    typecheck_hold_ms: Annotated[int, Field(ge=0)] = 30
+    """Longest that the response of a script that succeeded waits for a type check, in milliseconds. What is found later
+    comes with the same client's next response; `cellblock run`, which has none, waits for `typecheck_timeout_ms`."""
+
+    max_code_bytes: Positive = MIB
+    """Largest script, in UTF-8 bytes."""
+
+    max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
+    """Largest tool input, tool result or script result, in bytes of JSON. Inputs of one run that wait for answers are
+    decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
+
+    state_dir: Path | None = None
+    """Where logs and stores live; the platform's state directory when absent."""
+
+    ignored_server_keys: list[str] = Field(default_factory=list[str])
+    """Keys in the entries of servers that another program reads, beside those that are known to be another client's."""
+
+    tools: list[str] = Field(default_factory=list[str])
+    """What becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or single
+    functions (`package.module:function`)."""
+
+    @model_validator(mode="after")
+    def _one_run_can_be_kept(self) -> CellblockSettings:
+        outputs = self.outputs
+        needed = outputs.needed_bytes(self.max_message_bytes, self.limits.max_log_bytes.maximum)
+        if outputs.inline_bytes is not None and outputs.client_bytes < needed:
+            raise ValueError(
+                f"outputs.client_bytes {outputs.client_bytes} is too small for the outputs of one run: with this "
+                f"max_message_bytes and limits.max_log_bytes it must be at least {needed}"
+            )
+        return self
+
+
+class Settings(BaseModel):
+    """A whole configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: dict[str, ServerConfig] = Field(default_factory=dict[str, ServerConfig], alias="mcpServers")
+    """The MCP servers, by names of your choice."""
+
+    cellblock: CellblockSettings = CellblockSettings()
+    """Cellblock's own settings."""
+
+    _files: tuple[Path, ...] = PrivateAttr(default=())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that references such as `${file:/path}` have named."""
+        return self._files
+
+    def hold(self, files: Sequence[Path]) -> None:
+        """Notes those files; for who reads the configuration."""
+        self._files = tuple(files)
+
+    @model_validator(mode="after")
+    def _exceptions_of_known_servers(self) -> Settings:
+        for name in self.cellblock.pins.servers:
+            if name not in self.servers:
+                raise ValueError(f"cellblock.pins.servers names {name!r}, which is not in mcpServers")
+        for name in self.cellblock.upstream.servers:
+            if name not in self.servers:
+                raise ValueError(f"cellblock.upstream.servers names {name!r}, which is not in mcpServers")
+        for name in self.cellblock.auth.servers:
+            if name not in self.servers or self.servers[name].url is None:
+                raise ValueError(
+                    f"cellblock.auth.servers names {name!r}, which is no server with a url in mcpServers"
+                )
+        unknown = [
+            name for name in self.cellblock.schemas.servers if name not in self.servers and name != "local"
+        ]
+        if unknown:
+            known = ", ".join([*self.servers, "local"])
+            raise ValueError(f"cellblock.schemas.servers.{unknown[0]}: no such server; there are {known}")
+        return self
+
+    @property
+    def state_dir(self) -> Path:
+        """Where everything that outlives a run is kept."""
+        # Absolute: worker hosts are told of it, and do not run in this process's folder.
+        return (self.cellblock.state_dir or Path(platformdirs.user_state_dir("cellblock"))).absolute()
+
+    @property
+    def overlay_dir(self) -> Path:
+        """Where the user's overlay files are."""
+        return self.cellblock.schemas.overlays or self.state_dir / "overlays"
+
+    def with_state_dir(self, path: Path | None) -> Settings:
+        """The same settings with another state directory, or unchanged for None."""
+        return self if path is None else self._with(state_dir=path)
+
+    def for_service(self) -> Settings:
+        """The same settings with an audit log, unless they say otherwise: others use the daemon."""
+        if self.cellblock.audit.enabled is not None:
+            return self
+        return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
+
+    def with_profile(self, profile: Profile | None) -> Settings:
+        """The same settings with another front-end profile, or unchanged for None."""
+        if profile is None:
+            return self
+        return self._with(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
+
+    def _with(self, **changed: Any) -> Settings:
+        return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
+
+
+def load_settings(path: str | os.PathLike[str] | None) -> Settings:
+    """Reads a configuration file; None gives the defaults without servers.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        ConfigProblems: It is not valid, or says something that cannot be used; with all places, as file:line:column.
+    """
+    if path is None:
+        return Settings()
+    source = read_source(path)
+    return _settings(parse_source(source), source)
+
+
+def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration") -> Settings:
+    """Makes Settings from a parsed configuration.
+
+    Keys of clients beside `mcpServers` and `cellblock` are left alone.
+
+    Raises:
+        ConfigProblems: Something in it cannot be used; the message names every place.
+    """
+    return _settings(raw, Source(source))
+
+
+def read_source(path: str | os.PathLike[str]) -> Source:
+    """The text of a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    file = Path(path)
+    try:
+        # Some editors on Windows begin a file with a byte order mark.
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"Cannot read the configuration {file}: {error}.", hint="Check --config.") from None
+    return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
+
+
+def parse_source(source: Source) -> dict[str, Any]:
+    """The object that a configuration's text says.
+
+    Raises:
+        ConfigProblems: It is not valid, or no object.
+    """
+    try:
+        raw: object = parse(source.text or "", toml=source.toml)
+    except SyntaxFault as error:
+        fault = Problem(
+            (), f"not valid {'TOML' if source.toml else 'JSON'}: {error.message}", "Correct the file there."
+        )
+        raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
+    if not isinstance(raw, dict):
+        fault = Problem((), "the file holds no object", 'Start with {"mcpServers": {…}}.')
+        raise ConfigProblems(source.name, source.placed([fault]))
+    return cast("dict[str, Any]", raw)
+
+
+def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
+    """Settings (None when there are problems), all problems with their positions, and the file in our own format."""
+    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
+    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+    resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
+    plain, secrets = _resolved(made, resolver)
+    problems = made.problems + [_in_file(problem, made) for problem in resolver.problems]
+    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(plain)
+    except ValidationError as error:
+        said = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        found = (_in_file(problem, made) for problem in of_validation(error, Settings))
+        # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
+        problems += [problem for problem in found if problem.path not in said]
+    if settings is None or problems:
+        return None, source.placed(problems), made
+    for name, values in secrets.items():
+        settings.servers[name].hold(values)
+    settings.hold([*resolver.files])
+    return settings, [], made
+
+
+def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
+    """The configuration with references resolved, and the secrets that each server was given by them."""
+    plain = made.as_settings()
+    secrets: dict[str, frozenset[str]] = {}
+    if SECTION_KEY in plain:
+        plain[SECTION_KEY] = resolver.resolve(plain[SECTION_KEY], (SECTION_KEY,))
+    servers = plain.get(SERVERS_KEY)
+    if not isinstance(servers, dict):
+        return plain, secrets
+    resolved: dict[str, Any] = {}
+    for name, entry in cast("dict[str, Any]", servers).items():
+        resolved[name] = entry
+        if isinstance(entry, dict) and cast("dict[str, Any]", entry).get("disabled") is not True:
+            before, resolver.secrets = resolver.secrets, set()
+            # What other clients keep there is not ours to look up.
+            ours = {key: value for key, value in cast("dict[str, Any]", entry).items() if key in SERVER_KEYS}
+            resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
+            secrets[name] = frozenset(resolver.secrets)
+            resolver.secrets |= before
+    plain[SERVERS_KEY] = resolved
+    return plain, secrets
+
+
+def _in_file(problem: Problem, made: Normal) -> Problem:
+    return replace(problem, path=made.path_in_file(problem.path))
+
+
+def _settings(raw: Mapping[str, Any], source: Source) -> Settings:
+    settings, problems, _ = read_settings(raw, source)
+    if settings is None:
+        raise ConfigProblems(source.name, problems)
+    return settings
