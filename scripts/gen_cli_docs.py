@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from cellblock.cli_help import EXAMPLES, EXIT_CODES, all_commands, exit_codes
-from cellblock.cli_parser import make_parser
+from cellblock.cli.help import EXAMPLES, EXIT_CODES, all_commands, exit_codes
+from cellblock.cli.parser import make_parser
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 

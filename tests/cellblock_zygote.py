@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PRELOADED = (
-    "cellblock.cli",
+    "cellblock.cli.main",
     "cellblock.daemon",
-    "cellblock.doctor",
+    "cellblock.cli.doctor",
     "cellblock.frontend.mcp_server",
     "cellblock.frontend.http.server",
     "cellblock.config.file.problems",
@@ -121,7 +121,7 @@ def attend(caller: socket.socket) -> None:
         sys.argv = ["cellblock", *arguments]
         code = 70
         try:
-            from cellblock.cli import main
+            from cellblock.cli.main import main
 
             code = main()
         except SystemExit as ended:

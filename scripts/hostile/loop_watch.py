@@ -69,7 +69,7 @@ def main() -> int:
         return run_forever(self)
 
     asyncio.BaseEventLoop.run_forever = watched
-    from cellblock.cli import main as cellblock
+    from cellblock.cli.main import main as cellblock
 
     sys.argv[1:] = sys.argv[2:]
     return cellblock()

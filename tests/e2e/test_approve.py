@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli import main
+from cellblock.cli.main import main
 from support import CELLBLOCK, plain_server, write_config
 
 Command = Callable[..., "Outcome"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock import __version__
-from cellblock.cli import main
+from cellblock.cli.main import main
 from support import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60

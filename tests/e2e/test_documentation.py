@@ -28,7 +28,7 @@ import httpx2
 import pytest
 
 from cellblock import Broker
-from cellblock.cli_parser import make_parser
+from cellblock.cli.parser import make_parser
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
 from documents import PAGES, Example, examples
@@ -44,7 +44,7 @@ NOT_RUN = {
 }
 """By language: why its blocks are not run."""
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 PLACEHOLDER = re.compile(r"<[a-z ]+>")
 
 

@@ -28,7 +28,7 @@ from support import CELLBLOCK, Entry, descendants, gone, ledger, plain_server, u
 pytestmark = pytest.mark.servers
 
 INSPECTOR = NODE_SERVERS / "inspector" / "clients" / "launcher" / "build" / "index.js"
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 OFTEN = {"progress_interval_ms": 100}
 CONNECTIONS = [(front, era) for front in ("stdio", "http") for era in ("legacy", "modern")]
 

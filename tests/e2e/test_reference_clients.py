@@ -48,7 +48,7 @@ CLIENTS = (
 CONNECTIONS = [(front, package, era) for front in ("stdio", "http") for package, era in CLIENTS]
 CLIENT_SCRIPT = Path(__file__).with_name("reference_client.mjs")
 
-TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]}
+TRACKER: Entry = {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}
 OFTEN = {"progress_interval_ms": 100}
 
 CODE = """

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cellblock.base.state_dir import prepare_state_dir
-from cellblock.cli import main
+from cellblock.cli.main import main
 from foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
 from http_daemon import TOOL, daemon
 from support import CELLBLOCK, plain_server, until, within, write_config

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.cli import main
+from cellblock.cli.main import main
 from support import plain_server, write_config
 
 OVERLAY = """\

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.approval import approve
+from cellblock.cli.approval import approve
 from cellblock.config.settings import Settings
 from support import error_of, plain_server, sdk_server, settings, succeeded, until, within
 

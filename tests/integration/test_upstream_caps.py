@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from cellblock.doctor import examine
+from cellblock.cli.doctor import examine
 from support import SERVERS, error_of, plain_server, settings, succeeded, until, within
 
 CAP = 100_000

@@ -63,7 +63,7 @@ def config(folder: Path, **more: Any) -> Any:
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [TEXT_TOOLS]}))
     servers = {
-        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]},
+        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]},
         "plain": plain_server("--definitions", definitions),
     }
     return settings(

@@ -43,7 +43,7 @@ KEYS: Final = (
 )
 """What is typed into `cellblock top`: seconds before, the key, and what the screen then shows."""
 
-PLAN: Final = (ROOT / "broker/cellblock/demo/plan_week.js").read_text(encoding="utf-8")
+PLAN: Final = (ROOT / "broker/cellblock/cli/demo/plan_week.js").read_text(encoding="utf-8")
 
 SCRIPTS: Final = (
     PLAN,
@@ -61,12 +61,12 @@ SCRIPTS: Final = (
 async def under_load(folder: Path) -> AsyncGenerator[Daemon]:
     """A daemon with servers that are well and one that is not, and clients that keep it busy."""
     servers = {
-        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.demo.tracker"]},
+        "tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]},
         "wiki": {"command": sys.executable, "args": ["-c", "raise SystemExit('no such licence key')"]},
     }
     options: dict[str, Any] = {
         "servers": servers,
-        "tools": ["cellblock.demo.team"],
+        "tools": ["cellblock.cli.demo.team"],
         "pool": {"capacity": 8},
         # A run that is opened is remembered for as long as the pictures take.
         "dashboard": {"recent_runs": 1000},

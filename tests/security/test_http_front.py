@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.cli import main
+from cellblock.cli.main import main
 from http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
 from support import until, within
 

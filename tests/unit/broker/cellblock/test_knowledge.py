@@ -10,7 +10,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.cli_show import search_text
+from cellblock.cli.show import search_text
 from cellblock.knowledge import (
     MAX_FOUND_CHARS,
     declare_found,

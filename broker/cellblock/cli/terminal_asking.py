@@ -1,0 +1,88 @@
+"""Whether a call may be made, asked of the person at the terminal where `cellblock run` was typed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import IO, TYPE_CHECKING, Final
+
+from cellblock.policy.asking import Approver, Question, Verdict
+
+if TYPE_CHECKING:
+    from cellblock.cli.progress import Progress
+
+PROMPT: Final = "Allow it? [y/N] "
+
+MAX_LINE_BYTES: Final = 4096
+"""A terminal gives no longer line."""
+
+ANSWERS: Final = {
+    "y": Verdict.ACCEPTED,
+    "yes": Verdict.ACCEPTED,
+    "n": Verdict.DECLINED,
+    "no": Verdict.DECLINED,
+}
+"""Nothing typed is no; anything else is asked again."""
+
+
+def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Approver | None:
+    """Asks there; None where nobody sits.
+
+    Args:
+        stdin: Where answers are typed.
+        stderr: Where questions are written.
+        progress: What is drawn there meanwhile.
+    """
+    try:
+        if not (stdin.isatty() and stderr.isatty()):
+            return None
+        descriptor = stdin.fileno()
+    except (OSError, ValueError):
+        return None
+
+    async def ask(question: Question) -> Verdict:
+        from cellblock.frontend.approvals import question_text
+
+        with progress.held() if progress is not None else contextlib.nullcontext():
+            _forget_typed(descriptor)
+            stderr.write(question_text(question) + "\n")
+            line = b""
+            try:
+                while True:
+                    stderr.write(PROMPT)
+                    stderr.flush()
+                    line = await _line(descriptor)
+                    said = line.decode("utf-8", "replace").strip().lower() or "n"
+                    verdict = ANSWERS.get(said) if line else Verdict.CANCELLED
+                    if verdict is not None:
+                        return verdict
+            finally:
+                if not line.endswith(b"\n"):
+                    stderr.write("\n")
+
+    return ask
+
+
+async def _line(descriptor: int) -> bytes:
+    """The next line that is typed; empty at the end of the input."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+    try:
+        return os.read(descriptor, MAX_LINE_BYTES)
+    except OSError:
+        # The terminal has gone.
+        return b""
+
+
+def _forget_typed(descriptor: int) -> None:
+    """What was typed before the question was there is no answer to it."""
+    import termios
+
+    with contextlib.suppress(termios.error):
+        termios.tcflush(descriptor, termios.TCIFLUSH)

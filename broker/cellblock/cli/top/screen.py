@@ -1,0 +1,187 @@
+"""`cellblock top` on a terminal: the other screen, keys as they are pressed, and a daemon asked again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from cellblock.base.terminal import Painter
+from cellblock.cli.top.keys import Key, Keyboard
+from cellblock.cli.top.model import Top
+
+REFRESH_SECONDS: Final = 1.0
+
+ESCAPE_SECONDS: Final = 0.05
+"""For the rest of what a key sends after its Esc; then it was the key Esc."""
+
+SILENCE_SECONDS: Final = 3.0
+"""For so long an answer may take without a word about it."""
+
+MAX_READ_BYTES: Final = 1024
+
+ALTERNATE_SCREEN, MAIN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+FRAME, FRAME_END = "\x1b[?2026h", "\x1b[?2026l"
+"""What is between them is shown at once, by terminals that know how to; the others take no notice."""
+
+Data = Mapping[str, Any]
+Ask = Callable[[], Awaitable[Data]]
+AskRun = Callable[[str], Awaitable[Data | None]]
+
+
+async def watch(ask: Ask, ask_run: AskRun) -> None:
+    """Shows the screen until somebody quits; draws it anew after each key, each answer, and a change of its size.
+
+    Args:
+        ask: Gives what `/dashboard/state` does.
+        ask_run: Gives what `/dashboard/runs/ID` does; None for a run that is no longer remembered.
+
+    Raises:
+        CellblockError: The daemon cannot be asked; the terminal is then as it was.
+    """
+    top = Top(await ask())
+    paint = Painter(sys.stdout)
+    changed, wanted = asyncio.Event(), asyncio.Event()
+    with _Screen() as screen, _listening(top, screen, changed, wanted):
+        asking = asyncio.create_task(_keep_asking(top, ask, ask_run, changed, wanted))
+        asking.add_done_callback(lambda _: changed.set())
+        try:
+            while not top.done and not asking.done():
+                changed.clear()
+                silent = time.monotonic() - top.asked if top.asked is not None else 0.0
+                top.silent_seconds = silent if silent >= SILENCE_SECONDS else None
+                _draw(top, paint)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_SECONDS):
+                        await changed.wait()
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+    if not asking.cancelled():
+        asking.result()
+
+
+async def _keep_asking(
+    top: Top, ask: Ask, ask_run: AskRun, changed: asyncio.Event, wanted: asyncio.Event
+) -> None:
+    """Never ends by itself."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REFRESH_SECONDS):
+                await wanted.wait()
+        wanted.clear()
+        top.asked = time.monotonic()
+        run_id = top.run_id
+        if run_id is not None and not top.forgotten and not (top.paused and top.run):
+            top.heard_run(run_id, await ask_run(run_id))
+            changed.set()
+        if not top.paused:
+            top.heard(await ask())
+            changed.set()
+        top.asked = None
+
+
+@contextlib.contextmanager
+def _listening(top: Top, screen: _Screen, changed: asyncio.Event, wanted: asyncio.Event) -> Generator[None]:
+    """Keys and signals change what is shown while the block runs."""
+    loop = asyncio.get_running_loop()
+    descriptor, keyboard = sys.stdin.fileno(), Keyboard()
+    timer: asyncio.TimerHandle | None = None
+
+    def press(keys: list[Key]) -> None:
+        before = top.run_id, top.paused
+        for key in keys:
+            if not top.done:
+                top.press(key)
+        changed.set()
+        if (top.run_id, top.paused) != before:
+            wanted.set()
+
+    def on_input() -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        try:
+            data = os.read(descriptor, MAX_READ_BYTES)
+        except OSError:
+            data = b""
+        press(keyboard.typed(data) if data else [Key.QUIT])
+        timer = (
+            loop.call_later(ESCAPE_SECONDS, lambda: press(keyboard.nothing_came()))
+            if keyboard.waiting
+            else None
+        )
+
+    def stop() -> None:
+        screen.leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        screen.enter()
+        changed.set()
+
+    handlers = {
+        signal.SIGWINCH: changed.set,
+        signal.SIGINT: lambda: press([Key.QUIT]),
+        signal.SIGTERM: lambda: press([Key.QUIT]),
+        signal.SIGTSTP: stop,
+    }
+    loop.add_reader(descriptor, on_input)
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+        loop.remove_reader(descriptor)
+        if timer is not None:
+            timer.cancel()
+
+
+def _draw(top: Top, paint: Painter) -> None:
+    # Not the environment's COLUMNS: that stays when the window's size changes.
+    size = os.get_terminal_size(sys.stdout.fileno())
+    columns, height = size.columns or 80, size.lines or 24
+    lines = top.lines(columns, height, paint)
+    # A line is cleared before it is written: after a full one, its last column would go.
+    body = "\r\n".join(f"{CLEAR_LINE}{line}" for line in lines)
+    below = f"\r\n{CLEAR_BELOW}" if len(lines) < height else ""
+    sys.stdout.write(f"{FRAME}{HOME}{body}{below}{FRAME_END}")
+    sys.stdout.flush()
+
+
+class _Screen:
+    """The alternate screen, and keys one by one without an echo; everything is put back at the end."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] = []
+
+    def __enter__(self) -> _Screen:
+        self.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def enter(self) -> None:
+        """Takes the terminal."""
+        self._before = termios.tcgetattr(sys.stdin.fileno())
+        tty.setcbreak(sys.stdin.fileno())
+        sys.stdout.write(ALTERNATE_SCREEN)
+        sys.stdout.flush()
+
+    def leave(self) -> None:
+        """Gives it back as it was."""
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+        sys.stdout.write(MAIN_SCREEN)
+        sys.stdout.flush()

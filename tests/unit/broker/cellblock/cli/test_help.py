@@ -1,0 +1,60 @@
+"""Help: every command has examples that its parser takes, and says its exit codes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cellblock.cli.help import EXAMPLES, EXIT_CODES, all_commands, exit_codes
+from cellblock.cli.parser import make_parser
+
+COMMANDS = dict(all_commands(make_parser()))
+
+
+def test_every_command_has_examples_and_no_other_has() -> None:
+    assert set(EXAMPLES) == set(COMMANDS)
+    assert all(EXAMPLES.values())
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
+def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
+    text = COMMANDS[path].format_help()
+    assert COMMANDS[path].description and COMMANDS[path].description.endswith(".")
+    for line, meaning in EXAMPLES[path]:
+        assert f"  {line}\n      {meaning}\n" in text
+    for code, meaning in exit_codes(path).items():
+        assert re.search(rf"^  {code} +{re.escape(meaning)}$", text, re.M)
+    for action in COMMANDS[path]._actions:
+        assert action.help or action.choices or not action.option_strings, (path, action)
+
+
+LINES = [line for examples in EXAMPLES.values() for line, _ in examples]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
+    words = shlex.split(line.partition(" | ")[0])
+    if words[0] == "claude":
+        words = words[words.index("--") + 1 :]
+    words = words[: next((index for index, word in enumerate(words) if word in (">", "<")), None)]
+    assert words[0] == "cellblock"
+    parsed = make_parser().parse_args(words[1:])
+    assert parsed.command == words[1]
+
+
+def test_the_page_is_current() -> None:
+    script = Path(__file__).parents[4] / "scripts" / "gen_cli_docs.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_exit_codes_are_those_of_the_program() -> None:
+    from cellblock.cli import main as cli
+
+    assert {cli.EXIT_OK, cli.EXIT_SCRIPT_ERROR, cli.EXIT_USAGE, cli.EXIT_UNAVAILABLE} <= set(EXIT_CODES)
+    assert exit_codes("run")[1] == "the script ended with an error diagnostic"

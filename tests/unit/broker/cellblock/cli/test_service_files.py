@@ -1,0 +1,117 @@
+"""The systemd unit and the launchd plist."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shutil
+import subprocess
+from configparser import ConfigParser
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cellblock.cli.service_files import ServiceCommand, launchd_plist, systemd_unit
+
+COMMAND = ServiceCommand(
+    http="[::1]:7433",
+    config=Path('/home/a b/100% "x"/$HOME.json'),
+    state_dir=Path("/home/a b/state"),
+    drain_seconds=30,
+    path='/usr/bin:/home/a b/50%/"x"/$y\\z',
+)
+
+
+IN_REALTIME = replace(COMMAND, realtime=True)
+
+
+def test_the_unit_starts_the_daemon_in_a_cgroup_of_its_own() -> None:
+    parser = ConfigParser(interpolation=None, strict=False, comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(systemd_unit(COMMAND))
+    service = parser["Service"]
+    assert service["Delegate"] == "yes"
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) > 30
+    start = service["ExecStart"]
+    assert Path(start.split(" ")[0]).is_file()
+    assert " serve --http [::1]:7433 " in start
+    assert r'"/home/a b/100%% \"x\"/$$HOME.json"' in start
+    assert service["Environment"] == r'"PATH=/usr/bin:/home/a b/50%%/\"x\"/$y\\z"'
+    assert service["EnvironmentFile"].startswith("-%h/")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd on this machine")
+def test_systemd_understands_it(tmp_path: Path) -> None:
+    assert verified(systemd_unit(COMMAND), tmp_path) == ""
+    assert verified(systemd_unit(IN_REALTIME), tmp_path) == ""
+    # It is looked at: what is wrong would be said.
+    wrong = systemd_unit(COMMAND).replace("OOMPolicy=", "OOMPolcy=").replace("KillMode=mixed", "KillMode=x")
+    said = verified(wrong, tmp_path)
+    assert "OOMPolcy" in said and "kill mode" in said
+
+
+def verified(text: str, folder: Path) -> str:
+    """What systemd says of a unit; nothing when it is right."""
+    unit = folder / "cellblock.service"
+    unit.write_text(text)
+    # Without a runtime directory of the user it looks at nothing.
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--user", "--man=no", str(unit)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.stdout + done.stderr
+
+
+def test_real_time_priority_is_possible_where_it_is_asked_for_and_nowhere_else() -> None:
+    assert "\nRestrictRealtime=yes\n" in systemd_unit(COMMAND) and "LimitRTPRIO" not in systemd_unit(COMMAND)
+    assert "\nLimitRTPRIO=2\n" in systemd_unit(IN_REALTIME)
+    assert "RestrictRealtime" not in systemd_unit(IN_REALTIME)
+
+
+LAUNCHD_KEYS: dict[str, type] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "EnvironmentVariables": dict,
+    "RunAtLoad": bool,
+    "KeepAlive": dict,
+    "ThrottleInterval": int,
+    "ExitTimeOut": int,
+    "ProcessType": str,
+    "Umask": int,
+    "StandardOutPath": str,
+    "StandardErrorPath": str,
+}
+"""Of launchd.plist(5), with their types: those that are used. launchd passes over a key that it does not know."""
+
+
+def test_launchd_knows_every_key() -> None:
+    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    assert {key: type(value) for key, value in agent.items()} == LAUNCHD_KEYS
+    assert agent["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
+    assert set(agent["KeepAlive"]) <= {"SuccessfulExit", "Crashed", "PathState", "OtherJobEnabled"}
+    assert agent["Umask"] == 0o077
+    assert agent["EnvironmentVariables"] == {"PATH": COMMAND.path}
+    # Not in a folder that only the first start would make.
+    assert agent["StandardOutPath"] == str(Path.home() / "Library/Logs/cellblock.log")
+
+
+def test_the_plist_is_one() -> None:
+    agent = plistlib.loads(launchd_plist(COMMAND).encode())
+    assert agent["ProgramArguments"] == COMMAND.arguments
+    assert agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert agent["ExitTimeOut"] > 30
+    assert "bootstrap" in launchd_plist(COMMAND)
+
+
+def test_without_a_configuration_none_is_named() -> None:
+    command = ServiceCommand(
+        http="127.0.0.1:1", config=None, state_dir=Path("/s"), drain_seconds=0, path="/bin"
+    )
+    assert "--config" not in command.arguments
+    assert command.arguments[-5:] == ["serve", "--http", "127.0.0.1:1", "--state-dir", "/s"]

@@ -1,0 +1,42 @@
+"""A command line that is not taken says what would be."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock.cli.parser import make_parser
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        make_parser().parse_args(words)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    return said.err
+
+
+def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys)
+    assert "cellblock demo\n      see it work" in said and "run one script" in said
+    said = refused(capsys, "schemas")
+    assert "cellblock schemas export" in said and "diff" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["serv"], "Did you mean `cellblock serve`?"),
+        (["docter"], "Did you mean `cellblock doctor`?"),
+        (["auth", "logn"], "Did you mean `cellblock auth login`?"),
+        (["xyzzy"], "There are: run, serve,"),
+        (["auth", "xyzzy"], "There are: login, status, logout."),
+    ],
+)
+def test_a_slip_of_the_pen(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, *words)
+    assert told in said and said.count("\n") == 1
+
+
+def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "usage: cellblock run" in refused(capsys, "run")
+    assert "--typecheck: invalid choice" in refused(capsys, "run", "x.js", "--typecheck", "no")
