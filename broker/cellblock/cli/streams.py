@@ -1,6 +1,6 @@
 """The standard streams of a command: closed ones, failing ones, and in which encoding what is written.
 
-A command whose output is lost says so by its exit code: 1 means what `cli_help` says of it, and nothing else.
+A command whose output is lost says so by its exit code: 1 means what `help` says of it, and nothing else.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_a_broken_state_dir_is_an_error_where_it_is_wanted(
     with pytest.raises(ConfigProblems, match=r"c\.json:1:\d+: cellblock\.state_dir"):
         load_needed(file)
     settings, (warning,) = load_needed(file, state_dir=tmp_path)
-    assert settings.state_dir == tmp_path and "cellblock.base.state_dir" in warning
+    assert settings.state_dir == tmp_path and "cellblock.state_dir" in warning
     assert len(load_needed(file, has_token_file=True)[1]) == 1
 
 
