@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from cellblock.apart.share import Share, share_of_one
-from cellblock.execution.imports import TooComplex
-from cellblock.execution.source import encoded, prepare
-from cellblock.execution.source_apart import INLINE_BYTES, analysed
+from cellblock.script.imports import TooComplex
+from cellblock.script.source import encoded, prepare
+from cellblock.script.source_apart import INLINE_BYTES, analysed
 
 TARGET_MS: Final = 50.0
 SIZES: Final = (100, 1_000, 4_000, INLINE_BYTES - 64, INLINE_BYTES + 64, 1024 * 1024 - 64)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cellblock import Broker
 from cellblock.config.settings import parse_settings
-from cellblock.execution.imports import PARSE_BOUND_SECONDS, find_imports
+from cellblock.script.imports import PARSE_BOUND_SECONDS, find_imports
 
 BODY = (
     "const double = (x{0}){0} => x * 2;\nglobalThis.__codemode_result__ = [1, 2].map((x{0}) => double(x));\n"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker
-from cellblock.execution.source_apart import INLINE_BYTES
+from cellblock.script.source_apart import INLINE_BYTES
 from support import error_of, plain_server, settings, succeeded, within
 
 

@@ -158,7 +158,7 @@ function isCallable(value: unknown): value is () => unknown {
 }
 
 /**
- * What stands in every `import(…)` of the script (see the broker's `execution/source.py`): an object that the
+ * What stands in every `import(…)` of the script (see the broker's `script/source.py`): an object that the
  * engine turns into a string when it would turn the specifier itself, and that makes the import reject where the
  * specifier would have.
  */

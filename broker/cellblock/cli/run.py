@@ -139,7 +139,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
 
 def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
     """The response with places in the file that was run: editors and terminals find them by its name."""
-    from cellblock.execution.source import SCRIPT_NAME
+    from cellblock.script.source import SCRIPT_NAME
 
     if script != STDIN:
         for found in response["diagnostics"]:

@@ -19,14 +19,11 @@ from cellblock.config.settings import CellblockSettings
 from cellblock.execution.calls import ResultObserver, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
-from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
 from cellblock.execution.request import RunRequest, read_request
 from cellblock.execution.response import NOBODY, Diagnostic, Observer, RunResponse
 from cellblock.execution.run import Run
 from cellblock.execution.side_checks import SideChecks
-from cellblock.execution.source import encoded, specifiers
-from cellblock.execution.source_apart import analysed
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.grants import Grants
@@ -35,6 +32,9 @@ from cellblock.policy.rules import RunRules
 from cellblock.pool.admission import DEFAULT_CLIENT
 from cellblock.pool.pool import Pool
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.source import encoded, specifiers
+from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
 
 REFRESH_BOUND_SECONDS: Final = 5.0

@@ -18,7 +18,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import Script
+from cellblock.script.source import Script
 
 READ_RESULT: Final = Task(
     work="cellblock.execution.large_results:read",

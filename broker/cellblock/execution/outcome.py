@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from cellblock.execution.calls import CallCounts
-from cellblock.execution.conventions import RESULT_NAME
 from cellblock.execution.limits import Limits
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import Script
+from cellblock.script.conventions import RESULT_NAME
+from cellblock.script.source import Script
 from cellblock_worker import protocol
 
 

@@ -22,9 +22,9 @@ from cellblock.catalog.modules import (
 )
 from cellblock.catalog.suggest import nearest_names
 from cellblock.execution.absent_modules import connected_servers, likely_module, no_module
-from cellblock.execution.imports import Imports, TooComplex
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import SCRIPT_NAME, Script, prepare
+from cellblock.script.imports import Imports, TooComplex
+from cellblock.script.source import SCRIPT_NAME, Script, prepare
 
 MAX_IMPORT_ERRORS: Final = 20
 """Diagnostics of imports that cannot be satisfied; they end up in a model's context."""

@@ -10,7 +10,7 @@ from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks
 from cellblock.execution.response import Diagnostic, LogEntry
-from cellblock.execution.source import Script
+from cellblock.script.source import Script
 from cellblock_worker import protocol
 from cellblock_worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker_states import MAX_NOTICES

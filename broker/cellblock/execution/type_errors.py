@@ -11,7 +11,7 @@ from cellblock.execution.failure_hints import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
 from cellblock.execution.side_checks import SideCheck
-from cellblock.execution.source import SCRIPT_NAME
+from cellblock.script.source import SCRIPT_NAME
 from cellblock.typecheck.checker import Checked, TypeChecker, TypeFault
 from cellblock.typecheck.compiler import FIX
 

@@ -28,7 +28,7 @@ CONVENTIONS: Final = (
     "- In place of the assignment, which wins: a top-level return, `export default` of a value or a function, or a "
     "function alone, which is called."
 )
-"""How else a script may give its result (see `execution/conventions.py`)."""
+"""How else a script may give its result (see `script/conventions.py`)."""
 
 _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 

@@ -12,7 +12,7 @@ import tree_sitter_javascript
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
-from cellblock.script_lines import CompilerPlaces, units
+from cellblock.script.lines import CompilerPlaces, units
 from cellblock.typecheck.guards import Guards
 from cellblock.typecheck.imported import imported_names
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tree_sitter import Node
 
-from cellblock.script_lines import CompilerPlaces
+from cellblock.script.lines import CompilerPlaces
 from cellblock.typecheck.comparisons import COMPARISON, foreign_value
 from cellblock.typecheck.parsed import ParsedScript
 from cellblock.typecheck.printed_types import is_union

@@ -18,7 +18,7 @@ from cellblock.execution.failure import (
     places_in_stacks,
 )
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import prepare
+from cellblock.script.source import prepare
 from cellblock_worker import protocol
 from script_places import path_of
 

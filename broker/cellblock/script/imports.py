@@ -16,10 +16,10 @@ import tree_sitter_javascript
 import tree_sitter_typescript
 from tree_sitter import Language, Node, Parser
 
-from cellblock.execution.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
-from cellblock.execution.nesting import TOO_DEEP, too_deep
-from cellblock.execution.type_blanking import blank_types
-from cellblock.execution.unawaited import Unawaited, unawaited_calls
+from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
+from cellblock.script.nesting import TOO_DEEP, too_deep
+from cellblock.script.type_blanking import blank_types
+from cellblock.script.unawaited import Unawaited, unawaited_calls
 
 MAX_IMPORTS: Final = 1_000
 """Imports of one script, static and dynamic; each costs the broker some work on its only thread."""

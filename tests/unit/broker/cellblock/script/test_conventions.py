@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from cellblock.execution.conventions import ASSIGN, Entry
-from cellblock.execution.imports import find_imports
-from cellblock.execution.source import Script, prepare
+from cellblock.script.conventions import ASSIGN, Entry
+from cellblock.script.imports import find_imports
+from cellblock.script.source import Script, prepare
 
 IMPORT = 'import * as a from "@codemode/servers/a";\n'
 URL = "data:text/javascript;base64,AAAA"

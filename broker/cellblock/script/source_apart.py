@@ -13,11 +13,11 @@ from typing import Any, Final
 from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Answer, Task
-from cellblock.execution import imports
-from cellblock.execution.conventions import Entry
-from cellblock.execution.imports import Imports, Span, TooComplex, TooSlow, find_imports
-from cellblock.execution.unawaited import Unawaited
 from cellblock.pool.room import Room
+from cellblock.script import imports
+from cellblock.script.conventions import Entry
+from cellblock.script.imports import Imports, Span, TooComplex, TooSlow, find_imports
+from cellblock.script.unawaited import Unawaited
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text
@@ -27,7 +27,7 @@ INLINE_SECONDS: Final = 0.012
 """CPU time after which text made to be slow goes to a process too."""
 
 PARSE: Final = Task(
-    work="cellblock.execution.source_apart:parse",
+    work="cellblock.script.source_apart:parse",
     subject="This script",
     cpu_seconds=5,
     # 1 MiB of source takes 200 MiB at the worst that was seen.

@@ -16,7 +16,7 @@ from typing import Final
 
 from tree_sitter import Node
 
-from cellblock.execution.unused_imports import ImportedNames, NotErasable
+from cellblock.script.unused_imports import ImportedNames, NotErasable
 
 _LINE_END: Final = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
 _TO_SPACE: Final = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))

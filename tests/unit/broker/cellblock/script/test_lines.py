@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock import script_lines
-from cellblock.script_lines import CompilerPlaces, parsed_place, place, with_plain_ends
+from cellblock.script import lines as script_lines
+from cellblock.script.lines import CompilerPlaces, parsed_place, place, with_plain_ends
 from script_places import ENDS, counted, fillers, spaces, starts
 
 RUNNER = """

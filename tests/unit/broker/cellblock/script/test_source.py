@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.execution import imports, source
-from cellblock.execution.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex
-from cellblock.execution.source import Script, prepare
+from cellblock.script import imports, source
+from cellblock.script.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex
+from cellblock.script.source import Script, prepare
 from script_places import counted, fillers, path_of, starts
 
 URL = "data:text/javascript;base64,AAAA"

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from cellblock.execution.imports import find_imports
 from cellblock.execution.outcome import with_unawaited
 from cellblock.execution.response import Diagnostic
-from cellblock.execution.source import prepare
-from cellblock.execution.unawaited import MAX_TOLD, Unawaited
+from cellblock.script.imports import find_imports
+from cellblock.script.source import prepare
+from cellblock.script.unawaited import MAX_TOLD, Unawaited
 
 IMPORTS = """import * as f from "@codemode/servers/files"; import { read, write as w } from "@codemode/servers/x";
 """

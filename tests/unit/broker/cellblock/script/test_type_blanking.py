@@ -13,8 +13,8 @@ from typing import Any
 import deno
 import pytest
 
-from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
-from cellblock.execution.type_blanking import blank
+from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
+from cellblock.script.type_blanking import blank
 from typescript_corpus import CORPUS
 
 RUNNER = """

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cellblock.execution.imports import TooComplex, find_imports
-from cellblock.execution.nesting import MAX_COST, MAX_LEVELS
+from cellblock.script.imports import TooComplex, find_imports
+from cellblock.script.nesting import MAX_COST, MAX_LEVELS
 
 BOUND = 20.0
 """Far more than these texts take."""

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from cellblock import script_lines
-from cellblock.execution import imports
-from cellblock.execution.conventions import Entry
-from cellblock.execution.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
-from cellblock.execution.unawaited import Unawaited
+from cellblock.script import imports
+from cellblock.script import lines as script_lines
+from cellblock.script.conventions import Entry
+from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, Span, find_imports
+from cellblock.script.unawaited import Unawaited
 
 SCRIPT_NAME: Final = "script.js"
 
