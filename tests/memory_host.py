@@ -18,8 +18,8 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.pool.pool import Pool
-from cellblock.transport.memory import MemoryLink
+from cellblock.workers.link.memory import MemoryLink
+from cellblock.workers.pool.pool import Pool
 from cellblock_worker import protocol
 from cellblock_worker.frames import pack_header
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cellblock.outputs import KnownOutputs
     from cellblock.schemas.learner import Learner
     from cellblock.upstream.registry import Registry
-    from cellblock.workers import Workers
+    from cellblock.workers.start import Workers
 
 FIRST: Final = (
     "cellblock.upstream.registry",
@@ -96,7 +96,7 @@ async def start_reach(
     from cellblock.upstream.pin_store import PINS_DIR, PinStore
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.review import Reviewer
-    from cellblock.workers import start_workers
+    from cellblock.workers.start import start_workers
 
     section = settings.cellblock
     state_dir = settings.state_dir

@@ -29,7 +29,7 @@ from cellblock.execution.response import NOBODY, Observer, RunResponse
 from cellblock.machine import check_descriptors, unavailable
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
-from cellblock.pool.admission import DEFAULT_CLIENT
+from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cellblock.schemas.learner import Learner
     from cellblock.telemetry.facts import BrokerFacts
     from cellblock.upstream.registry import Registry
-    from cellblock.workers import Workers
+    from cellblock.workers.start import Workers
     from cellblock_worker import protocol
 
 logger = logging.getLogger("cellblock")

@@ -16,9 +16,9 @@ from cellblock.apart.pool import Apart
 from cellblock.config.settings import CellblockSettings
 from cellblock.execution.events import RunEvents
 from cellblock.execution.executor import Executor
-from cellblock.pool.pool import Pool
-from cellblock.pool.remote_hosts import refusal
-from cellblock.transport.curve_link import PREFIX, CurveLink
+from cellblock.workers.link.curve_link import PREFIX, CurveLink
+from cellblock.workers.pool.pool import Pool
+from cellblock.workers.pool.remote_hosts import refusal
 from cellblock_worker import protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import pack_header, unpack_header

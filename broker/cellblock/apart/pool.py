@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from cellblock.apart.worker import Answer, Task, Worker
 from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
-from cellblock.pool.admission import Admission, Ticket
-from cellblock.pool.room import Room
+from cellblock.workers.pool.admission import Admission, Ticket
+from cellblock.workers.pool.room import Room
 from cellblock_worker import cgroup
 from cellblock_worker.cgroup_workers import TASKS_PER_WORKER, Killed
 

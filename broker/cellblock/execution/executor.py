@@ -29,13 +29,13 @@ from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.grants import Grants
 from cellblock.policy.policy import Policy
 from cellblock.policy.rules import RunRules
-from cellblock.pool.admission import DEFAULT_CLIENT
-from cellblock.pool.pool import Pool
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.workers.pool.admission import DEFAULT_CLIENT
+from cellblock.workers.pool.pool import Pool
 
 REFRESH_BOUND_SECONDS: Final = 5.0
 """How long a run waits for a tool list that was announced as changed; then it takes the one that is known."""

@@ -36,9 +36,9 @@ from cellblock.execution.run_clock import RunClock
 from cellblock.execution.said import Said
 from cellblock.execution.states import Event, State, advance
 from cellblock.policy.rules import RunRules
-from cellblock.pool.lease import Lease
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.requester import PAUSE_MS, requester, run_clock
+from cellblock.workers.pool.lease import Lease
 from cellblock_worker import protocol
 
 logger = logging.getLogger("cellblock.execution")

@@ -12,7 +12,7 @@ from cellblock.config.settings import Settings
 from cellblock.execution.response import NOBODY, Observer, RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
-from cellblock.pool.admission import DEFAULT_CLIENT
+from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 
 class RunService(Protocol):

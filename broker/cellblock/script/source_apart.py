@@ -13,11 +13,11 @@ from typing import Any, Final
 from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Answer, Task
-from cellblock.pool.room import Room
 from cellblock.script import imports
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import Imports, Span, TooComplex, TooSlow, find_imports
 from cellblock.script.unawaited import Unawaited
+from cellblock.workers.pool.room import Room
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text

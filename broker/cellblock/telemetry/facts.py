@@ -8,8 +8,8 @@ from typing import Any, Final
 from cellblock.catalog.naming import LOCAL_SERVER
 from cellblock.catalog.outputs import OutputLookup
 from cellblock.config.settings import PoolSettings
-from cellblock.pool.pool import Pool
 from cellblock.upstream.registry import Registry
+from cellblock.workers.pool.pool import Pool
 
 MAX_REASON_CHARS: Final = 300
 

@@ -12,8 +12,8 @@ import pytest
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.config.settings import UpstreamSettings, parse_settings
 from cellblock.execution.response import Observer
-from cellblock.pool.pool import Pool
 from cellblock.upstream.session import UpstreamSession
+from cellblock.workers.pool.pool import Pool
 from memory_host import BOUND, HostedRun, World, codes, hold
 from support import until, within
 

@@ -16,11 +16,11 @@ from cellblock.apart.pool import AT_ONCE, RESERVED, Apart
 from cellblock.apart.share import Share, share_of_one
 from cellblock.apart.worker import Answer, Task
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.pool.admission import Admission
-from cellblock.pool.room import Room
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed
+from cellblock.workers.pool.admission import Admission
+from cellblock.workers.pool.room import Room
 from memory_host import World, codes, succeed, turns
 from support import gone, until, within
 

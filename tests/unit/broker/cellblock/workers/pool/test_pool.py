@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from cellblock.base.errors import HostUnavailable, Overloaded
-from cellblock.pool import pool as pool_module
-from cellblock.pool.lease import Lease
+from cellblock.workers.pool import pool as pool_module
+from cellblock.workers.pool.lease import Lease
 from cellblock_worker import protocol
 from memory_host import BOUND, World, hold, turns
 

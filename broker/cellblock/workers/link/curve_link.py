@@ -15,9 +15,9 @@ from typing import Final
 
 import zmq
 
-from cellblock.transport.link import LinkEvents
-from cellblock.transport.router import read_parts
-from cellblock.transport.zap import KeyGuard
+from cellblock.workers.link.link import LinkEvents
+from cellblock.workers.link.router import read_parts
+from cellblock.workers.link.zap import KeyGuard
 from cellblock_worker import protocol
 from cellblock_worker.curve import prepare_listener
 from cellblock_worker.frames import FrameError, pack_header, unpack_header

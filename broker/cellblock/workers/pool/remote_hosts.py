@@ -8,8 +8,8 @@ import zmq
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.settings import CellblockSettings
-from cellblock.pool.pool import Pool
-from cellblock.transport.curve_link import CurveLink, other_version
+from cellblock.workers.link.curve_link import CurveLink, other_version
+from cellblock.workers.pool.pool import Pool
 from cellblock_worker import protocol
 from cellblock_worker.endpoints import EndpointError
 from cellblock_worker.keys import KeyFileError, read_key_file

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.pool import local_host
-from cellblock.pool.local_host import RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS, LocalHost, restart_pause
+from cellblock.workers.pool import local_host
+from cellblock.workers.pool.local_host import (
+    RESTART_FIRST_SECONDS,
+    RESTART_MAX_SECONDS,
+    LocalHost,
+    restart_pause,
+)
 from cellblock_worker.host import HostConfig
 from support import until
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cellblock.base.errors import Overloaded
-from cellblock.pool.admission import STALE_ENTRIES_KEPT, Admission, Ticket
+from cellblock.workers.pool.admission import STALE_ENTRIES_KEPT, Admission, Ticket
 
 PLENTY = 1000
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from cellblock_worker import protocol
 
 if TYPE_CHECKING:
-    from cellblock.pool.pool import Pool
+    from cellblock.workers.pool.pool import Pool
 
 
 class LeaseEvents(Protocol):

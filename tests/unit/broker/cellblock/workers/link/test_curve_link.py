@@ -12,9 +12,9 @@ import pytest
 import zmq
 
 from cellblock.config.settings import CellblockSettings
-from cellblock.pool.remote_hosts import refusal
-from cellblock.transport import curve_link
-from cellblock.transport.curve_link import PREFIX, CurveLink
+from cellblock.workers.link import curve_link
+from cellblock.workers.link.curve_link import PREFIX, CurveLink
+from cellblock.workers.pool.remote_hosts import refusal
 from cellblock_worker import curve, protocol
 from cellblock_worker.curve import DialKeys, prepare_dialler
 from cellblock_worker.frames import pack_header, unpack_header

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from cellblock.transport.link import LinkEvents
+from cellblock.workers.link.link import LinkEvents
 from cellblock_worker import protocol
 from cellblock_worker.frames import FrameError, pack_header, unpack_header
 

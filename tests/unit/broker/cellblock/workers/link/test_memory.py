@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.transport.memory import MemoryLink
+from cellblock.workers.link.memory import MemoryLink
 from cellblock_worker import protocol
 from cellblock_worker.frames import pack_header
 from memory_host import turns

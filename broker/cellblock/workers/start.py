@@ -16,11 +16,11 @@ from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import HOST_LOG, SOCKET_NAME
 from cellblock.config.sections import PoolSettings
 from cellblock.config.settings import Settings
-from cellblock.pool.local_host import LocalHost
-from cellblock.pool.pool import Pool
-from cellblock.pool.remote_hosts import listen_for_hosts
-from cellblock.transport.curve_link import CurveLink
-from cellblock.transport.router import RouterLink
+from cellblock.workers.link.curve_link import CurveLink
+from cellblock.workers.link.router import RouterLink
+from cellblock.workers.pool.local_host import LocalHost
+from cellblock.workers.pool.pool import Pool
+from cellblock.workers.pool.remote_hosts import listen_for_hosts
 from cellblock_worker import realtime
 from cellblock_worker.host import HostConfig
 from cellblock_worker.warm_target import MAX_WARM_SHARE, boots_at_once

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from cellblock.pool.room import Room
+from cellblock.workers.pool.room import Room
 
 DEFAULT_CLIENT: Final = "default"
 """The client of everyone who gives no name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from cellblock.transport.link import LinkEvents
+from cellblock.workers.link.link import LinkEvents
 from cellblock_worker import protocol
 from cellblock_worker.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.loop_socket import LoopSocket

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
-from cellblock.pool.admission import DEFAULT_CLIENT, Admission, Ticket
-from cellblock.pool.lease import Lease, LeaseEvents
-from cellblock.pool.room import Room
-from cellblock.transport.link import HostLink
+from cellblock.workers.link.link import HostLink
+from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Ticket
+from cellblock.workers.pool.lease import Lease, LeaseEvents
+from cellblock.workers.pool.room import Room
 from cellblock_worker import protocol
 
 logger = logging.getLogger("cellblock.pool")
