@@ -33,7 +33,7 @@ FIRST: Final = (
     "cellblock.upstream.registry",
     "cellblock.outputs",
     "cellblock.execution.looks_apart",
-    "cellblock.workers",
+    "cellblock.workers.start",
 )
 SECOND: Final = ("cellblock.typecheck.checker", "cellblock.execution.executor")
 """The modules of each step that import most of the others."""
