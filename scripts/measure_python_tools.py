@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from cellblock.upstream.python_calls import PythonCalls
-from cellblock.upstream.python_tools import read_tool
+from cellblock.python_tools.python_calls import PythonCalls
+from cellblock.python_tools.python_tools import read_tool
 
 ROUNDS = 300
 REGISTRATIONS = 40

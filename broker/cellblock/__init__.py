@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cellblock.config.settings import Settings, load_settings
     from cellblock.daemon import Broker
     from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
-    from cellblock.upstream.tool_mark import tool
+    from cellblock.python_tools.tool_mark import tool
 
 __version__ = "0.1.0"
 
@@ -70,7 +70,7 @@ _WHERE: Final = {
     "TraceEntry": "cellblock.execution.response",
     "Usage": "cellblock.execution.response",
     "load_settings": "cellblock.config.settings",
-    "tool": "cellblock.upstream.tool_mark",
+    "tool": "cellblock.python_tools.tool_mark",
 }
 
 

@@ -55,7 +55,7 @@ def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Ca
     paths = settings.cellblock.tools
     if not paths and not given:
         return []
-    from cellblock.upstream.tool_modules import load_tools
+    from cellblock.python_tools.tool_modules import load_tools
 
     return load_tools(paths, given)
 

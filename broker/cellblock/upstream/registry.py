@@ -14,12 +14,12 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, export_names, module_paths
 from cellblock.catalog.tool_names import check_tool_name
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
+from cellblock.python_tools.python_calls import PythonCalls
+from cellblock.python_tools.python_tools import PythonTool, read_tool
 from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.login import Login, no_logins
-from cellblock.upstream.python_calls import PythonCalls
-from cellblock.upstream.python_tools import PythonTool, read_tool
 from cellblock.upstream.review import Review, Reviewer
 from cellblock.upstream.session import UpstreamSession
 from cellblock.upstream.state import State

@@ -9,7 +9,7 @@ import pytest
 from cellblock import Broker
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.tool_names import check_tool_name
-from cellblock.upstream.tool_mark import tool
+from cellblock.python_tools.tool_mark import tool
 from cellblock_worker.protocol import MAX_NAME_CHARS
 from support import settings
 

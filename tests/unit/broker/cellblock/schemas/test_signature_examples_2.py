@@ -17,9 +17,9 @@ import pytest
 from pydantic import BaseModel, EmailStr, Field
 
 from cellblock import tool
-from cellblock.schemas.pruning import prune_titles
-from cellblock.upstream.python_calls import PythonCalls
-from cellblock.upstream.python_tools import read_tool
+from cellblock.python_tools.pruning import prune_titles
+from cellblock.python_tools.python_calls import PythonCalls
+from cellblock.python_tools.python_tools import read_tool
 from tool_schemas import gives, made, output
 
 # ---- Unsupported Types and Fallback --------------------------------------------------------------------

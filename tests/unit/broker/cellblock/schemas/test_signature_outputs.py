@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
-from cellblock.schemas.annotations import Hints
-from cellblock.schemas.signatures import OutputForm, read_output
+from cellblock.python_tools.annotations import Hints
+from cellblock.python_tools.signatures import OutputForm, read_output
 
 
 def output_of(annotation: Any) -> OutputForm:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.upstream.python_calls import PythonCalls
-from cellblock.upstream.python_tools import read_tool
+from cellblock.python_tools.python_calls import PythonCalls
+from cellblock.python_tools.python_tools import read_tool
 from support import within
 
 BOUND = 20.0

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from cellblock.schemas.pruning import inline_definitions, prune_titles
+from cellblock.python_tools.pruning import inline_definitions, prune_titles
 
 _Field = core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, EmailStr, NameEmail, networks
 
 from cellblock import tool
 from cellblock.base.errors import ConfigError
-from cellblock.upstream.python_tools import read_tool
-from cellblock.upstream.tool_mark import mark_of
+from cellblock.python_tools.python_tools import read_tool
+from cellblock.python_tools.tool_mark import mark_of
 
 BOUND = 20.0
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, SerializeAsAny
 
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.upstream.python_tools import read_tool
+from cellblock.python_tools.python_tools import read_tool
 
 BOUND = 20.0
 

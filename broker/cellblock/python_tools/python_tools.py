@@ -12,13 +12,13 @@ from pydantic_core import to_json
 
 from cellblock.base.errors import ConfigError, SchemaValidationError
 from cellblock.catalog.suggest import nearest_names
-from cellblock.schemas.annotations import Hints, annotated_function
+from cellblock.python_tools.annotations import Hints, annotated_function
+from cellblock.python_tools.pydantic_errors import pydantic_violation
+from cellblock.python_tools.signatures import InputForm, read_input, read_output
+from cellblock.python_tools.tool_mark import ToolMark, mark_of
+from cellblock.python_tools.tool_results import ResultForm
 from cellblock.schemas.cache import CheckedSchema
 from cellblock.schemas.hints import corrective_hint
-from cellblock.schemas.pydantic_errors import pydantic_violation
-from cellblock.schemas.signatures import InputForm, read_input, read_output
-from cellblock.upstream.tool_mark import ToolMark, mark_of
-from cellblock.upstream.tool_results import ResultForm
 
 _Keywords = dict[str, Any]
 

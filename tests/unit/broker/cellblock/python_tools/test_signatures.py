@@ -19,8 +19,8 @@ import typing_extensions
 from pydantic import BaseModel, Field
 
 from cellblock.base.errors import ConfigError
-from cellblock.schemas.annotations import Hints
-from cellblock.schemas.signatures import PERMISSIVE_SCHEMA, OutputForm, read_input, read_output
+from cellblock.python_tools.annotations import Hints
+from cellblock.python_tools.signatures import PERMISSIVE_SCHEMA, OutputForm, read_input, read_output
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)

@@ -14,8 +14,8 @@ from cellblock.apart.light import containers_in, is_small
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty, ScriptError, ToolCallError
 from cellblock.config.secrets.safe_text import describe_exception, safe_traceback
-from cellblock.upstream.python_tools import PythonTool
-from cellblock.upstream.tool_threads import AllBusy, StillRunning, ToolThreads
+from cellblock.python_tools.python_tools import PythonTool
+from cellblock.python_tools.tool_threads import AllBusy, StillRunning, ToolThreads
 
 logger = logging.getLogger("cellblock.upstream")
 

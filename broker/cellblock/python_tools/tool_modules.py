@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.secrets.safe_text import describe_exception
-from cellblock.upstream.tool_mark import mark_of
+from cellblock.python_tools.tool_mark import mark_of
 
 Function = Callable[..., Any]
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cellblock import tool
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
-from cellblock.upstream.python_calls import LONG_STEP_SECONDS, PythonCalls
-from cellblock.upstream.python_tools import read_tool
-from cellblock.upstream.tool_results import ResultForm
+from cellblock.python_tools.python_calls import LONG_STEP_SECONDS, PythonCalls
+from cellblock.python_tools.python_tools import read_tool
+from cellblock.python_tools.tool_results import ResultForm
 from support import until, within
 
 BOUND = 20.0

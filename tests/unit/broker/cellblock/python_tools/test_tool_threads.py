@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cellblock.upstream.tool_threads import AllBusy, StillRunning, ToolThreads
+from cellblock.python_tools.tool_threads import AllBusy, StillRunning, ToolThreads
 from support import until, within
 
 BOUND = 20.0

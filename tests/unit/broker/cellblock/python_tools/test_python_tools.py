@@ -20,11 +20,11 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 from typing_extensions import TypedDict
 
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
+from cellblock.python_tools.python_calls import PythonCalls
+from cellblock.python_tools.python_tools import read_tool
+from cellblock.python_tools.signatures import PERMISSIVE_SCHEMA
+from cellblock.python_tools.tool_mark import MARK, tool
 from cellblock.schemas.boxing import unbox
-from cellblock.schemas.signatures import PERMISSIVE_SCHEMA
-from cellblock.upstream.python_calls import PythonCalls
-from cellblock.upstream.python_tools import read_tool
-from cellblock.upstream.tool_mark import MARK, tool
 
 BOUND = 10.0
 TIME = "2026-01-31T12:00:00Z"

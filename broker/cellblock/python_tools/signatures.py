@@ -21,9 +21,9 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12
 
 from cellblock.base.errors import ConfigError
-from cellblock.schemas.annotations import Hints, Unresolved, annotated_function, names_content
+from cellblock.python_tools.annotations import Hints, Unresolved, annotated_function, names_content
+from cellblock.python_tools.pydantic_schema import input_json_schema, output_json_schema
 from cellblock.schemas.boxing import box_schema, describes_object
-from cellblock.schemas.pydantic_schema import input_json_schema, output_json_schema
 
 logger = logging.getLogger("cellblock.schemas")
 

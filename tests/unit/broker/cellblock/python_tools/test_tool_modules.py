@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.upstream.python_tools import read_tool
-from cellblock.upstream.tool_modules import load_tools
+from cellblock.python_tools.python_tools import read_tool
+from cellblock.python_tools.tool_modules import load_tools
 
 Write = Callable[[str], str]
 
