@@ -7,7 +7,7 @@ import socket
 import stat
 from pathlib import Path
 
-from cellblock.upstream.pin_store import PinStore
+from cellblock.upstream.pins.pin_store import PinStore
 
 KINDS = (
     "file",

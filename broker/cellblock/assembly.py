@@ -93,9 +93,9 @@ async def start_reach(
     from cellblock.schemas.store import FILE_NAME
     from cellblock.telemetry.watchers import start_watchers
     from cellblock.upstream.login import kept_logins
-    from cellblock.upstream.pin_store import PINS_DIR, PinStore
+    from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
+    from cellblock.upstream.pins.review import Reviewer
     from cellblock.upstream.registry import Registry
-    from cellblock.upstream.review import Reviewer
     from cellblock.workers.start import start_workers
 
     section = settings.cellblock

@@ -15,8 +15,8 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
-from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
-from cellblock.upstream.pins import Difference, Pin, Pins, fingerprint, first_pins
+from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins.pins import Difference, Pin, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
 
 CONTEXT_CHARS: Final = 40

@@ -21,8 +21,8 @@ from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.schemas.overlay import OverlayFile, ToolOverlay, overlay_file, read_overlay
 from cellblock.schemas.store import FILE_NAME, Store, StoreError
 from cellblock.schemas.validation import InputValidator
-from cellblock.upstream.pin_store import PINS_DIR, PinError, PinStore
-from cellblock.upstream.pins import fingerprint as origin_of
+from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
+from cellblock.upstream.pins.pins import fingerprint as origin_of
 
 LOCAL: Final = "local"
 """The server of Python tools: only a running broker knows them."""

@@ -20,7 +20,7 @@ from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.login import Login, no_logins
-from cellblock.upstream.review import Review, Reviewer
+from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.session import UpstreamSession
 from cellblock.upstream.state import State
 

@@ -26,8 +26,8 @@ from cellblock.schemas.store import Store, StoreError
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.private_file import read_private, write_private
-from cellblock.upstream.pin_store import PinStore
-from cellblock.upstream.pins import Pins
+from cellblock.upstream.pins.pin_store import PinStore
+from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock_worker.folders import Contents, InTheWay
 from foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours

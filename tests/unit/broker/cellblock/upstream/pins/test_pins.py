@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
-from cellblock.upstream.pins import Difference, Pins, fingerprint, first_pins
+from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 
 ORIGIN = "sha256:one"
 

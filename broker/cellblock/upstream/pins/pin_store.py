@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from cellblock.base.errors import CellblockError
 from cellblock.upstream.definitions import canonical, digest
-from cellblock.upstream.pins import Pin, Pins
+from cellblock.upstream.pins.pins import Pin, Pins
 from cellblock_worker.folders import Folder, InTheWay
 
 PINS_DIR: Final = "pins"

@@ -10,8 +10,8 @@ import pytest
 
 from cellblock.config.settings import PinSettings, Reaction, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
-from cellblock.upstream.pin_store import PinStore
-from cellblock.upstream.review import Review, Reviewer
+from cellblock.upstream.pins.pin_store import PinStore
+from cellblock.upstream.pins.review import Review, Reviewer
 
 CONFIG = ServerConfig(command="x")
 

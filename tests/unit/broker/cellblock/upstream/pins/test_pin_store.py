@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.upstream.definitions import canonical, digest
-from cellblock.upstream.pin_store import PinError, PinStore
-from cellblock.upstream.pins import Pin, Pins
+from cellblock.upstream.pins.pin_store import PinError, PinStore
+from cellblock.upstream.pins.pins import Pin, Pins
 
 
 def pins(description: str = "d") -> Pins:

@@ -1,0 +1,1 @@
+"""Pins remember the tool definitions that a person approved, and hold back those that changed. Start at `pins`."""
