@@ -21,10 +21,10 @@ from typing import Any
 from cellblock import Broker, tool
 from cellblock.catalog.model import ToolEntry
 from cellblock.config.settings import parse_settings
-from cellblock.schemas import learner as learning
-from cellblock.schemas.infer import shape_of
-from cellblock.schemas.infer.fits import Fits
-from cellblock.schemas.learner import Learner
+from cellblock.learning import learner as learning
+from cellblock.learning.infer import shape_of
+from cellblock.learning.infer.fits import Fits
+from cellblock.learning.learner import Learner
 
 RUNS = 60
 REPEATS = 200

@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cellblock.schemas.infer import shape_of
-from cellblock.schemas.observation import Observation, ToolKey
-from cellblock.schemas.store import Store
+from cellblock.learning.infer import shape_of
+from cellblock.learning.observation import Observation, ToolKey
+from cellblock.learning.store import Store
 
 KEY = ToolKey("server", "tool", "f" * 16)
 LONGEST_LIFE_SECONDS = 0.05

@@ -24,14 +24,14 @@ from cellblock.policy.policy import Policy
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.execution.executor import Executor
-    from cellblock.outputs import KnownOutputs
-    from cellblock.schemas.learner import Learner
+    from cellblock.learning.learner import Learner
+    from cellblock.learning.outputs import KnownOutputs
     from cellblock.upstream.registry import Registry
     from cellblock.workers.start import Workers
 
 FIRST: Final = (
     "cellblock.upstream.registry",
-    "cellblock.outputs",
+    "cellblock.learning.outputs",
     "cellblock.execution.looks_apart",
     "cellblock.workers.start",
 )
@@ -88,9 +88,9 @@ async def start_reach(
 
     from cellblock.apart.pool import Apart
     from cellblock.execution.looks_apart import LargeLooks
-    from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
-    from cellblock.schemas.learner import Learner
-    from cellblock.schemas.store import FILE_NAME
+    from cellblock.learning.learner import Learner
+    from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
+    from cellblock.learning.store import FILE_NAME
     from cellblock.telemetry.watchers import start_watchers
     from cellblock.upstream.login import kept_logins
     from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore

@@ -34,8 +34,8 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.execution.executor import Executor
-    from cellblock.outputs import KnownOutputs
-    from cellblock.schemas.learner import Learner
+    from cellblock.learning.learner import Learner
+    from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.facts import BrokerFacts
     from cellblock.upstream.registry import Registry
     from cellblock.workers.start import Workers

@@ -83,7 +83,7 @@ async def test_a_member_that_no_result_had_is_refused_before_any_call(
 
 
 async def test_what_is_forgotten_is_no_longer_checked(tmp_path: Path) -> None:
-    from cellblock.schemas.store import FILE_NAME, Store
+    from cellblock.learning.store import FILE_NAME, Store
 
     config = settings(tmp_path, {"plain": plain_server()}, typecheck_timeout_ms=WARM_MS)
     wrong = script(STRUCTURED, "String(task.title)")

@@ -27,8 +27,8 @@ from cellblock.config.secrets.configured_secrets import secrets_of
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.secrets.safe_text import safe_text
 from cellblock.config.settings import ServerConfig
+from cellblock.learning.sample import too_deep
 from cellblock.schemas.patterns import states
-from cellblock.schemas.sample import too_deep
 
 ROOTS = {"cellblock": "broker/cellblock", "cellblock_worker": "worker_runtime/cellblock_worker"}
 

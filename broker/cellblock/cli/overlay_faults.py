@@ -17,9 +17,9 @@ from cellblock.base.terminal_text import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config.settings import Settings
-from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, fingerprint
-from cellblock.schemas.overlay import OverlayFile, ToolOverlay, overlay_file, read_overlay
-from cellblock.schemas.store import FILE_NAME, Store, StoreError
+from cellblock.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
+from cellblock.learning.overlay import OverlayFile, ToolOverlay, overlay_file, read_overlay
+from cellblock.learning.store import FILE_NAME, Store, StoreError
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins.pins import fingerprint as origin_of

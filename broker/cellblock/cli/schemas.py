@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cellblock.catalog.model import Catalog
     from cellblock.catalog.outputs import OutputLookup
     from cellblock.config.settings import Settings
-    from cellblock.schemas.store import Store
+    from cellblock.learning.store import Store
 
 Catalogs = Callable[[], Awaitable["tuple[Catalog, OutputLookup]"]]
 
@@ -80,7 +80,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs
 
 def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outputs: OutputLookup) -> str:
     from cellblock.knowledge import find_server
-    from cellblock.schemas.overlay import ToolNotes, new_overlay, overlay_file
+    from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
     from cellblock_worker.folders import Folder, InTheWay
 
     server = find_server(catalog, parsed.server)
@@ -126,7 +126,7 @@ def _export(name: str | None, catalog: Catalog, outputs: OutputLookup) -> str:
 
 def _open(settings: Settings) -> Store:
     from cellblock.base.state_dir import prepare_state_dir
-    from cellblock.schemas.store import FILE_NAME, Store, StoreError
+    from cellblock.learning.store import FILE_NAME, Store, StoreError
 
     path: Path = settings.state_dir / FILE_NAME
     if not path.is_file():
@@ -140,7 +140,7 @@ def _open(settings: Settings) -> Store:
 
 def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
     from cellblock.cli.overlay_faults import overlay_faults
-    from cellblock.schemas.store import StoreError
+    from cellblock.learning.store import StoreError
 
     store = _open(settings)
     try:
@@ -180,7 +180,7 @@ def _diff(parsed: argparse.Namespace, settings: Settings) -> str:
 
 
 def _clear(parsed: argparse.Namespace, settings: Settings) -> str:
-    from cellblock.schemas.store import StoreError
+    from cellblock.learning.store import StoreError
 
     store = _open(settings)
     try:

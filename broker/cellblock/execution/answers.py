@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.schemas.observation import Kind
+from cellblock.learning.observation import Kind
 
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
 """Of answers that one run keeps until its end, to look for fields in them; they are not copied."""

@@ -12,8 +12,8 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.catalog.model import ToolEntry
 from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, kind_of, unwrap
-from cellblock.schemas.observation import Kind
-from cellblock.schemas.sample import UNREAD
+from cellblock.learning.observation import Kind
+from cellblock.learning.sample import UNREAD
 from cellblock.upstream.heavy import heavy_value
 
 

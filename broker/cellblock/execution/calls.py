@@ -29,9 +29,9 @@ from cellblock.execution.call_results import result_of
 from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts, RunWatch
 from cellblock.execution.response import TraceEntry
+from cellblock.learning.observation import Kind
 from cellblock.policy.rules import NO_CLOCK, Clock
 from cellblock.schemas.cache import ValidatorCache
-from cellblock.schemas.observation import Kind
 
 logger = logging.getLogger("cellblock.execution")
 

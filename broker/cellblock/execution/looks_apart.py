@@ -15,10 +15,10 @@ from cellblock.apart.light import is_light
 from cellblock.apart.pool import WALL_SECONDS, Apart
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
-from cellblock.schemas.infer import decode_shape, encode_shape
-from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, Observation
-from cellblock.schemas.offers import Offer
-from cellblock.schemas.sample import MAX_SAMPLE_BYTES, UNREAD, check_given, observe
+from cellblock.learning.infer import decode_shape, encode_shape
+from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
+from cellblock.learning.offers import Offer
+from cellblock.learning.sample import MAX_SAMPLE_BYTES, UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.heavy import key_of
 

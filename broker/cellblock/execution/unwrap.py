@@ -10,8 +10,8 @@ import mcp_types as types
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution import payload
-from cellblock.schemas.observation import Kind
-from cellblock.schemas.sample import TooDeep, parse_document
+from cellblock.learning.observation import Kind
+from cellblock.learning.sample import TooDeep, parse_document
 from cellblock.upstream.lenience import as_sent, kept_of
 
 MAX_ERROR_TEXT = 2_000

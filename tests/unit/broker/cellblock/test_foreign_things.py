@@ -22,7 +22,7 @@ from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import AuditSettings, ServerConfig
 from cellblock.frontend.http.token import ensure_token
 from cellblock.frontend.outputs_disk import write_within
-from cellblock.schemas.store import Store, StoreError
+from cellblock.learning.store import Store, StoreError
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
 from cellblock.upstream.auth.private_file import read_private, write_private

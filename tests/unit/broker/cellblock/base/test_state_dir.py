@@ -11,7 +11,7 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import check_state_dir, prepare_state_dir
-from cellblock.schemas.store import Store
+from cellblock.learning.store import Store
 
 
 def legacy(state: Path) -> None:

@@ -17,8 +17,8 @@ from cellblock.base.errors import ToolCallError
 from cellblock.catalog.model import ToolEntry
 from cellblock.execution import answers_apart, inputs_apart, large_results, looks_apart, payload
 from cellblock.execution.call_results import result_of
-from cellblock.schemas.observation import Kind
-from cellblock.schemas.sample import UNREAD, check_given, observe
+from cellblock.learning.observation import Kind
+from cellblock.learning.sample import UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.heavy_forms import VALUE_KEY
 from cellblock.upstream.incoming import read_message

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from cellblock.catalog.typescript import TypeText, schema_to_type
-from cellblock.schemas.infer import NOTHING, bounded, join, shape_of, to_schema
+from cellblock.learning.infer import NOTHING, bounded, join, shape_of, to_schema
 
 TOOLS = 150
 KEYS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.schemas.infer import (
+from cellblock.learning.infer import (
     ANYTHING,
     NOTHING,
     bounded,
@@ -17,7 +17,7 @@ from cellblock.schemas.infer import (
     shape_of,
     to_schema,
 )
-from cellblock.schemas.infer.shape import MAX_DEPTH, MAX_NAMES, MAX_SHAPES, MAX_VARIANTS
+from cellblock.learning.infer.shape import MAX_DEPTH, MAX_NAMES, MAX_SHAPES, MAX_VARIANTS
 
 
 def schema(*samples: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import jsonschema_rs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.schemas.infer import (
+from cellblock.learning.infer import (
     ANYTHING,
     NOTHING,
     bounded,
@@ -21,7 +21,7 @@ from cellblock.schemas.infer import (
     shape_of,
     to_schema,
 )
-from cellblock.schemas.infer.fits import Fits
+from cellblock.learning.infer.fits import Fits
 
 KEYS = st.sampled_from(
     [

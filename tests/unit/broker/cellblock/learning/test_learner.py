@@ -15,13 +15,13 @@ import pytest
 
 from cellblock.catalog.model import Given, ToolEntry
 from cellblock.config.settings import SchemaSettings
-from cellblock.schemas import learner as module
-from cellblock.schemas import turns
-from cellblock.schemas.fading import Forms
-from cellblock.schemas.infer import NOTHING, shape_of, to_schema
-from cellblock.schemas.learner import FITS_FROM_BYTES, Learner
-from cellblock.schemas.observation import Kind, Observation
-from cellblock.schemas.sample import (
+from cellblock.learning import learner as module
+from cellblock.learning import turns
+from cellblock.learning.fading import Forms
+from cellblock.learning.infer import NOTHING, shape_of, to_schema
+from cellblock.learning.learner import FITS_FROM_BYTES, Learner
+from cellblock.learning.observation import Kind, Observation
+from cellblock.learning.sample import (
     MAX_DOCUMENT_DEPTH,
     MAX_SAMPLE_BYTES,
     UNREAD,
@@ -29,7 +29,7 @@ from cellblock.schemas.sample import (
     observe,
     parse_document,
 )
-from cellblock.schemas.store import Store
+from cellblock.learning.store import Store
 from support import until
 
 BOUND = 30.0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from cellblock.schemas.infer.shape import NOTHING, TAGS, Fields, Objects, Shape
+from cellblock.learning.infer.shape import NOTHING, TAGS, Fields, Objects, Shape
 
 _DATE: Final = r"[0-9]{4}-(?:0[0-9]|1[0-2])-(?:[0-2][0-9]|3[01])"
 _HOURS: Final = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"

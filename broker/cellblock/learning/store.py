@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock.base.state_dir import DATABASE, DATABASE_ENDINGS
-from cellblock.schemas.fading import NOT_FADING
-from cellblock.schemas.observation import Observation, ToolKey
-from cellblock.schemas.record import decoded, encoded
+from cellblock.learning.fading import NOT_FADING
+from cellblock.learning.observation import Observation, ToolKey
+from cellblock.learning.record import decoded, encoded
 from cellblock_worker.folders import FILE, Folder
 
 logger = logging.getLogger("cellblock.schemas")

@@ -9,9 +9,9 @@ import json
 import math
 from typing import Any, cast
 
-from cellblock.schemas.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
-from cellblock.schemas.infer import decode_shape, encode_shape
-from cellblock.schemas.observation import NOT_GIVEN, GivenCheck, Observation
+from cellblock.learning.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
+from cellblock.learning.infer import decode_shape, encode_shape
+from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
 
 
 def encoded(seen: Observation) -> str:

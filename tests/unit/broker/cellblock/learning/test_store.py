@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.schemas.infer import shape_of, to_schema
-from cellblock.schemas.observation import Observation, ToolKey, fingerprint, tool_key
-from cellblock.schemas.store import MAX_DEFINITIONS, MAX_VERSIONS, Store, StoreError
+from cellblock.learning.infer import shape_of, to_schema
+from cellblock.learning.observation import Observation, ToolKey, fingerprint, tool_key
+from cellblock.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, Store, StoreError
 
 KILLS = 20
 KEY = ToolKey("files", "read", "0" * 16)

@@ -6,7 +6,7 @@ true of all of them.
 
 from __future__ import annotations
 
-from cellblock.schemas.infer.shape import (
+from cellblock.learning.infer.shape import (
     ANYTHING,
     MAX_NAMES,
     MAX_SHAPES,

@@ -15,10 +15,10 @@ from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEn
 from cellblock.catalog.typescript import declare_server
 from cellblock.config.settings import SchemaSettings, parse_settings
 from cellblock.frontend.context import declarations_in_budget
-from cellblock.outputs import KnownOutputs, ToolRefiner, load_overlays
+from cellblock.learning.learner import Learner
+from cellblock.learning.observation import Kind
+from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
-from cellblock.schemas.learner import Learner
-from cellblock.schemas.observation import Kind
 
 BOUND = 30.0
 ROWS = [{"id": 1, "name": "a"}, {"id": 2, "name": "b", "due": None}]

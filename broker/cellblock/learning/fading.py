@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cellblock.schemas.infer import NOTHING, Shape, bounded, changes, join, refreshed
+from cellblock.learning.infer import NOTHING, Shape, bounded, changes, join, refreshed
 
 PATIENCE: Final = 50
 """Results after which what none of them shows has faded, where something new was among them."""

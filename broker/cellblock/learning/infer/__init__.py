@@ -8,13 +8,13 @@ No value is kept; only names of properties, kinds, formats, and the short tags t
 
 from __future__ import annotations
 
-from cellblock.schemas.infer.changes import changes
-from cellblock.schemas.infer.codec import decode_shape, encode_shape
-from cellblock.schemas.infer.merge import bounded, join
-from cellblock.schemas.infer.observe import shape_of
-from cellblock.schemas.infer.refresh import refreshed
-from cellblock.schemas.infer.render import to_schema
-from cellblock.schemas.infer.shape import ANYTHING, NOTHING, Shape
+from cellblock.learning.infer.changes import changes
+from cellblock.learning.infer.codec import decode_shape, encode_shape
+from cellblock.learning.infer.merge import bounded, join
+from cellblock.learning.infer.observe import shape_of
+from cellblock.learning.infer.refresh import refreshed
+from cellblock.learning.infer.render import to_schema
+from cellblock.learning.infer.shape import ANYTHING, NOTHING, Shape
 
 __all__ = [
     "ANYTHING",

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, cast
 
-from cellblock.schemas.fading import NOT_FADING, Fading, Forms
-from cellblock.schemas.infer import NOTHING, Shape
+from cellblock.learning.fading import NOT_FADING, Fading, Forms
+from cellblock.learning.infer import NOTHING, Shape
 
 Kind = Literal["value", "json", "text", "result"]
 """What a script got: structured content or a Python value; a text that is a JSON object or array; another text; the

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cellblock.schemas.fading import MAX_NEWS, MAX_PATIENCE, PATIENCE, STEADY, WEEK_SECONDS, Forms
-from cellblock.schemas.infer import shape_of, to_schema
-from cellblock.schemas.infer.shape import MAX_SHAPES
-from cellblock.schemas.observation import Observation, ToolKey
-from cellblock.schemas.record import decoded, encoded
-from cellblock.schemas.store import Store
+from cellblock.learning.fading import MAX_NEWS, MAX_PATIENCE, PATIENCE, STEADY, WEEK_SECONDS, Forms
+from cellblock.learning.infer import shape_of, to_schema
+from cellblock.learning.infer.shape import MAX_SHAPES
+from cellblock.learning.observation import Observation, ToolKey
+from cellblock.learning.record import decoded, encoded
+from cellblock.learning.store import Store
 
 A: dict[str, Any] = {"title": "x", "due": None, "rows": [{"n": 1}]}
 B: dict[str, Any] = {"name": "x", "id": 1, "rows": []}

@@ -10,10 +10,10 @@ from typing import Any, Final, NoReturn
 
 from pydantic_core import from_json
 
-from cellblock.schemas.infer import NOTHING, Shape, shape_of
-from cellblock.schemas.infer.fits import Fits
-from cellblock.schemas.infer.shape import NAME
-from cellblock.schemas.observation import MAX_DISAGREEMENT_CHARS, GivenCheck, Kind, Observation, fingerprint
+from cellblock.learning.infer import NOTHING, Shape, shape_of
+from cellblock.learning.infer.fits import Fits
+from cellblock.learning.infer.shape import NAME
+from cellblock.learning.observation import MAX_DISAGREEMENT_CHARS, GivenCheck, Kind, Observation, fingerprint
 from cellblock.schemas.validation import InputValidator
 
 MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024

@@ -16,11 +16,11 @@ from cellblock.base.errors import ConfigError
 from cellblock.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import SchemaSettings, Settings
+from cellblock.learning.infer import NOTHING, join, to_schema
+from cellblock.learning.learner import Learner
+from cellblock.learning.observation import Observation, fingerprint
+from cellblock.learning.overlay import ToolOverlay, load_overlay, overlay_file
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
-from cellblock.schemas.infer import NOTHING, join, to_schema
-from cellblock.schemas.learner import Learner
-from cellblock.schemas.observation import Observation, fingerprint
-from cellblock.schemas.overlay import ToolOverlay, load_overlay, overlay_file
 
 MAX_CHANGES: Final = 5
 """Differences from older results that a note names."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cellblock.schemas.infer import ANYTHING, NOTHING, shape_of
-from cellblock.schemas.infer.fits import Fits
-from cellblock.schemas.infer.shape import MAX_NAMES
+from cellblock.learning.infer import ANYTHING, NOTHING, shape_of
+from cellblock.learning.infer.fits import Fits
+from cellblock.learning.infer.shape import MAX_NAMES
 
 KNOWN: list[dict[str, Any]] = [
     {"id": 1, "at": "2026-11-01T10:00:00Z", "tags": [], "owner": {"mail": "a@b.de"}, "score": 0.5},

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cellblock.schemas.infer.merge import collapsed, join, join_fields
-from cellblock.schemas.infer.shape import NOTHING, Fields, Objects, Shape
+from cellblock.learning.infer.merge import collapsed, join, join_fields
+from cellblock.learning.infer.shape import NOTHING, Fields, Objects, Shape
 
 _MAP_NAMES: Final = 4
 """Names that an object has at least before they can count as data."""

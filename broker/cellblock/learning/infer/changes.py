@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cellblock.schemas.infer.merge import collapsed
-from cellblock.schemas.infer.shape import Shape
+from cellblock.learning.infer.merge import collapsed
+from cellblock.learning.infer.shape import Shape
 
 MAX_CHANGES: Final = 20
 """Sentences about one change; a log line is read by people."""

@@ -7,8 +7,8 @@ members of a union that a tag tells apart. So does what costs a script little: n
 
 from __future__ import annotations
 
-from cellblock.schemas.infer.merge import collapsed
-from cellblock.schemas.infer.shape import NOTHING, Fields, Objects, Property, Shape
+from cellblock.learning.infer.merge import collapsed
+from cellblock.learning.infer.shape import NOTHING, Fields, Objects, Property, Shape
 
 
 def refreshed(old: Shape, recent: Shape) -> Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cellblock.schemas.infer.shape import (
+from cellblock.learning.infer.shape import (
     ANYTHING,
     MAX_DEPTH,
     MAX_NAMES,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.schemas.overlay import ToolNotes, load_overlay, new_overlay, overlay_file
+from cellblock.learning.overlay import ToolNotes, load_overlay, new_overlay, overlay_file
 
 WHOLE = """\
 # A comment.

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.config.settings import SchemaSettings
+from cellblock.learning.infer.fits import Fits
+from cellblock.learning.observation import Kind, Observation, ToolKey, fingerprint, tool_key
+from cellblock.learning.offers import LooksApart, Offer, Pace, ToolDefinition
+from cellblock.learning.sample import UNREAD, check_given, observe
+from cellblock.learning.store import MAX_TOOLS, Store, StoreError
+from cellblock.learning.turns import Turns
 from cellblock.schemas.cache import ValidatorCache
-from cellblock.schemas.infer.fits import Fits
-from cellblock.schemas.observation import Kind, Observation, ToolKey, fingerprint, tool_key
-from cellblock.schemas.offers import LooksApart, Offer, Pace, ToolDefinition
-from cellblock.schemas.sample import UNREAD, check_given, observe
-from cellblock.schemas.store import MAX_TOOLS, Store, StoreError
-from cellblock.schemas.turns import Turns
 
 logger = logging.getLogger("cellblock.schemas")
 

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import jsonschema_rs
 
 from cellblock.base.errors import ConfigError
-from cellblock.schemas.json_places import offset_of
+from cellblock.learning.json_places import offset_of
 
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples")

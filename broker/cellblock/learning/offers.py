@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cellblock.schemas.observation import Kind, Observation
-from cellblock.schemas.sample import UNREAD
+from cellblock.learning.observation import Kind, Observation
+from cellblock.learning.sample import UNREAD
 
 
 class ToolDefinition(Protocol):

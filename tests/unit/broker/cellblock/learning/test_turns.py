@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from cellblock.schemas import turns as module
-from cellblock.schemas.turns import Turns
+from cellblock.learning import turns as module
+from cellblock.learning.turns import Turns
 
 BOUND = 30.0
 

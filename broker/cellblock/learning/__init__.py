@@ -1,0 +1,5 @@
+"""Learning observes what tools answer and keeps the shapes of it, merged and fading, as JSON Schemas.
+
+In: results of tool calls, overlays. Out: output schemas, each marked as given or observed.
+It may import `schemas`, `catalog`, `config` and `base`. Start at `learner`; `infer` makes shapes, `store` keeps them.
+"""
