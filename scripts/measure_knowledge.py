@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import Broker
+from cellblock.catalog.lookup import find_server
 from cellblock.catalog.model import ServerEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_tool
 from cellblock.config.settings import parse_settings
-from cellblock.knowledge import find_server
 
 ROOT: Final = Path(__file__).parents[1]
 TESTS: Final = ROOT / "tests"

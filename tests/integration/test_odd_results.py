@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock import Broker
-from cellblock.knowledge import inspect_tool
+from cellblock.catalog.lookup import inspect_tool
 from support import plain_server, settings, succeeded
 
 REVISIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

@@ -10,8 +10,8 @@ import pytest
 
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
+from cellblock.catalog.lookup import inspect_tool, show_types
 from cellblock.frontend.context import declarations_in_budget
-from cellblock.knowledge import inspect_tool, show_types
 from support import SERVERS, settings, succeeded
 
 CONTRACT = {"contract": {"command": sys.executable, "args": ["-I", str(SERVERS / "contract_server.py")]}}

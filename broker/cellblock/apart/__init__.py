@@ -1,0 +1,4 @@
+"""Apart does work on others' bytes in processes of their own, so that nobody's bytes hold the broker's loop.
+
+In: a function's name and bytes. Out: bytes, and a bill. It may import `workers`, `config` and `base`. Start at `pool`.
+"""

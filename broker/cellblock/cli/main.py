@@ -224,7 +224,7 @@ async def _catalog(settings: Settings) -> tuple[Catalog, Broker]:
 
 @_given(_with_state_dir)
 async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
-    from cellblock.knowledge import as_json, show_types
+    from cellblock.catalog.lookup import as_json, show_types
 
     catalog, broker = await _catalog(settings)
     if parsed.json:
@@ -241,8 +241,8 @@ async def _types(parsed: argparse.Namespace, settings: Settings) -> int:
 @_given(_with_state_dir)
 async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.base.terminal import Painter
+    from cellblock.catalog.lookup import as_json, declare_found, find_tools, search_tools
     from cellblock.cli.show import search_text
-    from cellblock.knowledge import as_json, declare_found, find_tools, search_tools
 
     if parsed.limit < 1:
         raise UsageError("--limit must be 1 or more")
@@ -264,8 +264,8 @@ async def _search(parsed: argparse.Namespace, settings: Settings) -> int:
 @_given(_with_state_dir)
 async def _inspect(parsed: argparse.Namespace, settings: Settings) -> int:
     from cellblock.base.terminal import Painter
+    from cellblock.catalog.lookup import as_json, inspect_tool
     from cellblock.cli.show import tool_text
-    from cellblock.knowledge import as_json, inspect_tool
 
     catalog, broker = await _catalog(settings)
     found = inspect_tool(catalog, parsed.tool, broker.output_of, broker.observed_of)
@@ -335,11 +335,11 @@ def _examined(parsed: argparse.Namespace) -> Checked | None:
 @_given(_examined)
 async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
     from cellblock.base.terminal import Painter
+    from cellblock.catalog.lookup import as_json
     from cellblock.cli.doctor import examine
     from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
     from cellblock.frontend.http.address import Address
-    from cellblock.knowledge import as_json
 
     settings, warnings = Settings(), list[str]()
     if checked is not None:

@@ -79,7 +79,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs
 
 
 def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outputs: OutputLookup) -> str:
-    from cellblock.knowledge import find_server
+    from cellblock.catalog.lookup import find_server
     from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
     from cellblock_worker.folders import Folder, InTheWay
 
@@ -111,7 +111,7 @@ def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outp
 
 
 def _export(name: str | None, catalog: Catalog, outputs: OutputLookup) -> str:
-    from cellblock.knowledge import find_server
+    from cellblock.catalog.lookup import find_server
 
     servers = list(catalog.servers.values()) if name is None else [find_server(catalog, name)]
     exported: dict[str, dict[str, Any]] = {}

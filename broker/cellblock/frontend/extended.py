@@ -14,10 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import CellblockError
 from cellblock.catalog.discovery import DiscoveryCache
-from cellblock.catalog.model import Catalog
-from cellblock.frontend.service import RunService
-from cellblock.frontend.tool_name import TOOL_NAME
-from cellblock.knowledge import (
+from cellblock.catalog.lookup import (
     NoSuchTool,
     as_json,
     declare_found,
@@ -25,6 +22,9 @@ from cellblock.knowledge import (
     inspect_tool,
     list_servers,
 )
+from cellblock.catalog.model import Catalog
+from cellblock.frontend.service import RunService
+from cellblock.frontend.tool_name import TOOL_NAME
 
 SEARCH: Final = "search_tools"
 INSPECT: Final = "inspect_tool"

@@ -8,10 +8,7 @@ import pytest
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
-from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
-from cellblock.catalog.outputs import ToolOutput
-from cellblock.cli.show import search_text
-from cellblock.knowledge import (
+from cellblock.catalog.lookup import (
     MAX_FOUND_CHARS,
     declare_found,
     find_server,
@@ -21,6 +18,9 @@ from cellblock.knowledge import (
     search_tools,
     show_types,
 )
+from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
+from cellblock.catalog.outputs import ToolOutput
+from cellblock.cli.show import search_text
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 
