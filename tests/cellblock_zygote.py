@@ -28,7 +28,7 @@ PRELOADED = (
     "cellblock.cli.main",
     "cellblock.daemon",
     "cellblock.cli.doctor",
-    "cellblock.frontend.mcp_server",
+    "cellblock.frontend.mcp.mcp_server",
     "cellblock.frontend.http.server",
     "cellblock.config.file.problems",
     "cellblock.catalog.typescript",

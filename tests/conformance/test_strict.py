@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, MCPError
 
 from cellblock import Broker
-from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import make_server
 from conformance.world import broker_with, run
 from support import within
 

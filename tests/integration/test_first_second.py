@@ -14,7 +14,7 @@ from mcp import Client
 
 from asking_client import stdio
 from cellblock import Broker
-from cellblock.frontend.opening import STARTING
+from cellblock.frontend.mcp.opening import STARTING
 from support import error_of, plain_server, settings, succeeded, until, within, write_config
 
 ONE = "globalThis.__codemode_result__ = 1;"

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.upstream.requester import requester
 from support import SERVERS, settings, succeeded, until, within
 

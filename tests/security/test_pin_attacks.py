@@ -9,7 +9,7 @@ from typing import Any
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import make_server
 from support import ledger, plain_server, settings, succeeded, until, within
 
 Definition = dict[str, Any]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cellblock.cli.signals import Hangups
     from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
-    from cellblock.frontend.connect import Daemon
     from cellblock.frontend.http.pages import Pages
     from cellblock.frontend.http.server import HttpFrontend
+    from cellblock.frontend.stdio.connect import Daemon
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Where `serve --http` listens and `connect` looks when nothing else is said."""
@@ -235,7 +235,7 @@ def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
 
 async def connect(daemon: Daemon) -> None:
     """Relays until the client closes standard input."""
-    from cellblock.frontend.connect import relay_stdio
+    from cellblock.frontend.stdio.connect import relay_stdio
 
     await relay_stdio(daemon)
 
@@ -247,7 +247,7 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
     from cellblock.cli.config_needed import load_needed
-    from cellblock.frontend.connect import Daemon
+    from cellblock.frontend.stdio.connect import Daemon
 
     settings, warnings = load_needed(
         parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from cellblock.cli.config_check import Checked
     from cellblock.config.settings import Settings
     from cellblock.daemon import Broker
-    from cellblock.frontend.connect import Daemon
     from cellblock.frontend.http.server import HttpFrontend
+    from cellblock.frontend.stdio.connect import Daemon
 
 Command: TypeAlias = Callable[[argparse.Namespace], "Coroutine[Any, Any, int] | int"]
 """Reads what it is given, and does its work or says what is to run in a loop; either gives the exit code."""
@@ -177,7 +177,7 @@ async def _serve_stdio(
 ) -> int:
     from cellblock.cli.reload import following
     from cellblock.daemon import Broker
-    from cellblock.frontend.stdio import StdioFront
+    from cellblock.frontend.stdio.server import StdioFront
 
     broker = Broker(settings)
     async with logging_as_configured(settings), StdioFront(broker, version=__version__) as front:

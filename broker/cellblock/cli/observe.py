@@ -18,7 +18,7 @@ from cellblock.cli.options import Commands, add_common, add_json
 from cellblock.cli.streams import write_data
 
 if TYPE_CHECKING:
-    from cellblock.frontend.connect import Daemon
+    from cellblock.frontend.stdio.connect import Daemon
 
 
 def add_parsers(commands: Commands) -> None:
@@ -88,7 +88,7 @@ async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) 
     """What the daemon answers; with `absent`, None for what it has not."""
     import httpx2
 
-    from cellblock.frontend.connect import DaemonUnavailable
+    from cellblock.frontend.stdio.connect import DaemonUnavailable
 
     async with daemon.client() as client:
         try:

@@ -42,7 +42,7 @@ def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Appr
         return None
 
     async def ask(question: Question) -> Verdict:
-        from cellblock.frontend.approvals import question_text
+        from cellblock.frontend.mcp.approvals import question_text
 
         with progress.held() if progress is not None else contextlib.nullcontext():
             _forget_typed(descriptor)

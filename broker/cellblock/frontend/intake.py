@@ -13,7 +13,7 @@ from cellblock.apart.light import LIGHT_BYTES, containers_in
 from cellblock.apart.pool import Apart, ApartFailed
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
-from cellblock.frontend.cut import cut
+from cellblock.frontend.mcp.cut import cut
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -31,7 +31,7 @@ COPIES: Final = 3
 """Of a message's text, in the web server, the SDK and the run."""
 
 CUT: Final = Task(
-    work="cellblock.frontend.cut:cut_apart",
+    work="cellblock.frontend.mcp.cut:cut_apart",
     subject="This message",
     cpu_seconds=5,
     # 8 MiB of empty arrays take 250 MiB.

@@ -40,10 +40,10 @@ from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.sessions import Sessions
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.http.token import FileToken, ensure_token
-from cellblock.frontend.kept_outputs import KeptOutputs, keeping
-from cellblock.frontend.list_changes import LISTEN
-from cellblock.frontend.mcp_server import make_server
+from cellblock.frontend.mcp.list_changes import LISTEN
+from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.frontend.memory import Memory
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")

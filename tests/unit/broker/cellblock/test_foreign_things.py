@@ -21,7 +21,7 @@ from cellblock.base.state_dir import OUTPUT_FILES, SOCKETS, prepare_state_dir
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import AuditSettings, ServerConfig
 from cellblock.frontend.http.token import ensure_token
-from cellblock.frontend.outputs_disk import write_within
+from cellblock.frontend.outputs.outputs_disk import write_within
 from cellblock.learning.store import Store, StoreError
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile

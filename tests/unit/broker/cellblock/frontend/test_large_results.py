@@ -19,8 +19,8 @@ from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
 from cellblock.frontend import spliced
 from cellblock.frontend.http.spliced import SplicingManager
-from cellblock.frontend.kept_outputs import KeptOutputs, Owner
-from cellblock.frontend.run_output import tool_result
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
+from cellblock.frontend.outputs.run_output import tool_result
 from support import within
 
 VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}

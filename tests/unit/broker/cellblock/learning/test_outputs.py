@@ -14,7 +14,7 @@ from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry
 from cellblock.catalog.typescript import declare_server
 from cellblock.config.settings import SchemaSettings, parse_settings
-from cellblock.frontend.context import declarations_in_budget
+from cellblock.frontend.mcp.context import declarations_in_budget
 from cellblock.learning.learner import Learner
 from cellblock.learning.observation import Kind
 from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays

@@ -1,0 +1,84 @@
+"""What one client is shown: the servers and tools that it is granted, in every place where any are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+
+from cellblock.catalog.model import Catalog
+from cellblock.frontend.mcp.manual import instructions, manual
+from cellblock.frontend.mcp.opening import opening
+from cellblock.frontend.mcp.tool_name import client_name
+from cellblock.frontend.mcp.use import UseLog
+from cellblock.frontend.service import RunService
+from cellblock.policy.policy import claimed_name
+
+if TYPE_CHECKING:
+    from cellblock.frontend.mcp.context import Declared
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+GREETINGS: Final = ("initialize", "server/discover")
+"""The methods whose results have the instructions."""
+
+
+def stdio_principal(context: Context) -> str:
+    """What a client at our own pipes says that it is called; nothing proves it."""
+    return claimed_name(client_name(context))
+
+
+class Granted:
+    """The catalogs of each client.
+
+    Args:
+        service: The broker.
+        principal_of: Whom a request is for.
+        uses: What clients have used.
+    """
+
+    def __init__(self, service: RunService, principal_of: Callable[[Context], str], uses: UseLog) -> None:
+        self._service = service
+        self._uses = uses
+        self._principal_of = principal_of
+
+    def catalog(self, context: Context) -> Catalog:
+        """What the client of a request may import now."""
+        return self._narrowed(context, self._service.catalog)
+
+    def known_catalog(self, context: Context) -> Catalog:
+        """The same with servers that are out of reach at the moment: stable text for agents."""
+        return self._narrowed(context, self._service.known_catalog)
+
+    def known_catalog_of(self, principal: str) -> Catalog:
+        """`known_catalog` of whoever `principal_of` calls so."""
+        return self._narrowed_for(principal, self._service.known_catalog)
+
+    def description(self, catalog: Catalog, principal: str) -> Declared:
+        """Of `codemode.run`, for a client that is shown a catalog."""
+        # Not at the top: a client is greeted without it.
+        from cellblock.frontend.mcp.context import Declared, declarations_in_budget
+
+        section = self._service.settings.cellblock
+        declared = declarations_in_budget(
+            catalog, section.frontend.declaration_chars, self._uses.ranked(principal)
+        )
+        # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
+        named = None if self._service.policy.grants_of(principal) is None else catalog
+        details = manual(section.limits, self._service.settings, named)
+        return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
+
+    async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware: the instructions name only what the client is granted."""
+        result = await call_next(ctx)
+        if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
+            return {**result, "instructions": instructions(self.known_catalog(ctx), self._service.settings)}
+        return result
+
+    def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:
+        return self._narrowed_for(self._principal_of(context), catalog)
+
+    def _narrowed_for(self, principal: str, catalog: Catalog) -> Catalog:
+        grants = self._service.policy.grants_of(principal)
+        return catalog if grants is None else grants.narrowed(catalog)

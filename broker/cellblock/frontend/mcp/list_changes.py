@@ -1,0 +1,242 @@
+"""Tells clients that what they were shown has changed: in sessions of the older revisions by notifications, since
+2026-07-28 on the streams that clients ask for (`subscriptions/listen`).
+
+What a client is shown is compared as text, so a server that only reconnects, or tools that it may not call, tell it
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+
+from cellblock.catalog.model import Catalog
+from cellblock.frontend.mcp.context import made_beside, resource_uri, text_of
+from cellblock.frontend.mcp.granted import Granted
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
+from cellblock.frontend.outputs.kept_resources import output_uri
+from cellblock.frontend.service import RunService
+
+logger = logging.getLogger("cellblock.frontend")
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+LISTEN: Final = "subscriptions/listen"
+
+GATHER_SECONDS: Final = 0.25
+"""From a change to looking at it: the servers of a configuration come one after the other."""
+
+PAUSE_SECONDS: Final = 2.0
+"""Between two looks: a server that changes its tools all the time does not have every client list them all the time."""
+
+TELL_SECONDS: Final = 5.0
+"""For a client to take a notification; one that does not read is not waited for."""
+
+MAX_STREAMS: Final = 256
+"""Streams that are open at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a client is shown: the description of its tool, and its resources by URI; `starting` are the servers in it
+    that were still starting."""
+
+    description: str
+    resources: Mapping[str, str]
+    starting: frozenset[str] = field(default=frozenset(), compare=False)
+
+
+@dataclass(eq=False, slots=True)
+class _Audience:
+    owner: Owner
+    shown: Shown
+    tell: Callable[[Shown, Shown], Awaitable[None]]
+
+
+class ListChanges:
+    """Of one front-end: everyone who is to be told.
+
+    Args:
+        service: The broker.
+        granted: What each client is shown.
+        owner_of: Names the client of a request, and on whose behalf it is.
+        kept: Outputs, which are resources of their owners; None where none are kept.
+    """
+
+    def __init__(
+        self,
+        service: RunService,
+        granted: Granted,
+        owner_of: Callable[[Context], Owner],
+        kept: KeptOutputs | None,
+    ) -> None:
+        self._service = service
+        self._granted = granted
+        self._owner_of = owner_of
+        self._kept = kept
+        self._audiences: set[_Audience] = set()
+        self._streams: set[ListenHandler] = set()
+        self._telling: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+        self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
+
+    def listed(self, context: Context, catalog: Catalog) -> None:
+        """The client of a request is shown the list of tools with this catalog, which may be a while old.
+
+        What has started since it came is no news to it then.
+        """
+        owner = self._owner_of(context)
+        shown = self._shown(owner, catalog)
+        is_old = self._note_if_old(owner, catalog)
+        for audience in self._audiences:
+            if audience.owner == owner and (audience.shown.starting or is_old):
+                audience.shown = replace(
+                    audience.shown, description=shown.description, starting=shown.starting
+                )
+
+    @contextlib.asynccontextmanager
+    async def followed(self) -> AsyncGenerator[None]:
+        """While inside, changes are noticed."""
+        unwatch = [self._service.watch_catalog(self._note)]
+        if self._kept is not None:
+            unwatch.append(self._kept.watch(self._note))
+        try:
+            yield
+        finally:
+            for undo in unwatch:
+                undo()
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._telling:
+                task.cancel()
+
+    async def greeted(self, context: Context, _params: types.NotificationParams) -> None:
+        """Handles `notifications/initialized`: a session of an older revision is told until it ends."""
+        session = context.session
+
+        async def tell(before: Shown, after: Shown) -> None:
+            if before.description != after.description:
+                await session.send_tool_list_changed()
+            if before.resources.keys() != after.resources.keys():
+                await session.send_resource_list_changed()
+
+        audience = await self._join(context, tell)
+        # The SDK has cleanup belong there, and shows it to handlers in no other way yet.
+        ending = session._connection.exit_stack  # pyright: ignore[reportPrivateUsage]
+        ending.callback(self._audiences.discard, audience)
+
+    async def listen(
+        self, context: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Handles `subscriptions/listen`: the client is told until it hangs up, or `close`.
+
+        Raises:
+            MCPError: Too many listen already.
+        """
+        bus = InMemorySubscriptionBus()
+
+        async def tell(before: Shown, after: Shown) -> None:
+            if before.description != after.description:
+                await bus.publish(ToolsListChanged())
+            if before.resources.keys() != after.resources.keys():
+                await bus.publish(ResourcesListChanged())
+            for uri, text in after.resources.items():
+                if before.resources.get(uri, text) != text:
+                    await bus.publish(ResourceUpdated(uri))
+
+        stream = ListenHandler(bus)
+        audience = await self._join(context, tell)
+        try:
+            if len(self._streams) >= MAX_STREAMS:
+                raise MCPError(types.INTERNAL_ERROR, f"{MAX_STREAMS} streams of changes are open already.")
+            self._streams.add(stream)
+            return await stream(context, params)
+        finally:
+            self._streams.discard(stream)
+            self._audiences.discard(audience)
+
+    def close(self) -> None:
+        """Ends all streams; each says that it was meant to end."""
+        for stream in self._streams:
+            stream.close()
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    async def _join(self, context: Context, tell: Callable[[Shown, Shown], Awaitable[None]]) -> _Audience:
+        owner = self._owner_of(context)
+        catalog = self._granted.known_catalog_of(owner.principal)
+        await made_beside(catalog)
+        audience = _Audience(owner, self._shown(owner, catalog), tell)
+        self._audiences.add(audience)
+        self._note_if_old(owner, catalog)
+        return audience
+
+    def _note_if_old(self, owner: Owner, catalog: Catalog) -> bool:
+        """What has changed since a client's catalog was taken may have been looked at before it was shown."""
+        is_old = self._granted.known_catalog_of(owner.principal) is not catalog
+        if is_old:
+            self._note()
+        return is_old
+
+    def _note(self) -> None:
+        self._known.clear()
+        if self._timer is None and self._audiences:
+            loop = asyncio.get_running_loop()
+            due = max(loop.time() + GATHER_SECONDS, self._not_before)
+            self._timer = loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._not_before = asyncio.get_running_loop().time() + PAUSE_SECONDS
+        self._do(self._compare())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _compare(self) -> None:
+        for principal in {audience.owner.principal for audience in self._audiences}:
+            await made_beside(self._granted.known_catalog_of(principal))
+        for audience in list(self._audiences):
+            catalog = self._granted.known_catalog_of(audience.owner.principal)
+            before, audience.shown = audience.shown, self._shown(audience.owner, catalog)
+            # That a server has started is no change, if it has what it was shown with.
+            if self._shown(audience.owner, catalog, before.starting) != before:
+                self._do(_told(audience, before))
+
+    def _shown(self, owner: Owner, catalog: Catalog, as_starting: frozenset[str] = frozenset()) -> Shown:
+        key = id(catalog), owner.principal, as_starting
+        held = self._known.get(key)
+        if held is None:
+            given, catalog = catalog, catalog.as_starting(as_starting) if as_starting else catalog
+            declared = {
+                resource_uri(server.server_id): text_of(server) for server in catalog.servers.values()
+            }
+            description = self._granted.description(catalog, owner.principal).text
+            shown = Shown(description, declared, catalog.starting)
+            held = self._known[key] = given, shown
+        shown = held[1]
+        outputs = self._kept.of(owner) if self._kept is not None else ()
+        if not outputs:
+            return shown
+        return replace(shown, resources={**shown.resources, **{output_uri(one): "" for one in outputs}})
+
+
+async def _told(audience: _Audience, before: Shown) -> None:
+    try:
+        async with asyncio.timeout(TELL_SECONDS):
+            await audience.tell(before, audience.shown)
+    except Exception as error:  # noqa: BLE001 - one client that cannot be told is its own loss
+        logger.info("a client cannot be told of a change: %s", type(error).__name__)

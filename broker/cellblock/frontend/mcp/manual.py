@@ -1,0 +1,179 @@
+"""The agent's manual: one text, made from the code's own tables (Code Mode specification: documented to the agent).
+
+It stands in the description of the one tool, behind its opening (see `opening`) and before the declarations. The
+server's instructions say when to use the tool, and repeat nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from cellblock.catalog.model import Catalog
+from cellblock.catalog.naming import module_paths
+from cellblock.config.settings import LimitSettings, SchemaRules, Settings
+from cellblock.execution.limits import KEYS
+from cellblock.frontend.mcp.opening import listed_within
+
+UNWRAPPING: Final = (
+    "structuredContent, if the result has it",
+    "else the string of a single text block",
+    "else the full MCP result (images and audio are in its content as base64 strings)",
+)
+"""What a tool function returns (section 5.3.2), in the order in which the rules are tried."""
+
+CONVENTIONS: Final = (
+    "- In place of the assignment, which wins: a top-level return, `export default` of a value or a function, or a "
+    "function alone, which is called."
+)
+"""How else a script may give its result (see `script/conventions.py`)."""
+
+_UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, dict[str, str]]:
+    # Not at the top: a client is greeted without it.
+    from cellblock_worker.confinement import BUNDLE_DIR
+
+    return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
+
+
+def manual(limits: LimitSettings, settings: Settings | None = None, granted: Catalog | None = None) -> str:
+    """How a script is written and what it may do; the same text for the same configuration.
+
+    Args:
+        limits: Of a run.
+        settings: Where results may be given otherwise than by default; None: nowhere.
+        granted: The only servers and tools that may be named; None: all.
+    """
+    return "\n".join(
+        [
+            "- Top-level await works.",
+            *([] if settings is not None and settings.cellblock.frontend.strict else [CONVENTIONS]),
+            f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
+            *(deviations(settings, granted) if settings is not None else ()),
+            '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
+            '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
+            'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
+            "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
+            *(_kept(settings) if settings is not None else ()),
+            f"- {_limits(limits)}",
+            "- requestedCapabilities: ids of servers.",
+            f"- {_globals()}",
+        ]
+    )
+
+
+def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
+    """A line for each way in which results are given otherwise than by default (section 5.3.2.5), and by whom."""
+    lines: list[str] = []
+    parsed = _where(settings, granted, lambda rules: rules.unwrap == "json")
+    if parsed:
+        lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
+    unboxed = _where(settings, granted, lambda rules: rules.unbox)
+    if unboxed:
+        lines.append(
+            f'- A value that a declared schema wraps, as in {{"result": value}}, comes bare from {unboxed}.'
+        )
+    return lines
+
+
+def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
+    """The servers for which something holds, `server.tool` for single tools, and the exceptions."""
+    rules = settings.cellblock.schemas
+    names = [name for name, server in settings.servers.items() if not server.disabled]
+    paths = module_paths([*names, "local"])
+    everywhere = holds(rules.of("", ""))
+    places: list[str] = []
+    exceptions: list[str] = []
+    for name, path in paths.items():
+        if granted is not None and path not in granted.servers:
+            continue
+        # No tool has an empty name: these are the rules of the server.
+        of_server = holds(rules.of(name, ""))
+        if of_server != everywhere:
+            (places if of_server else exceptions).append(path)
+        own = rules.servers.get(name)
+        for tool in own.tools if own is not None else ():
+            if granted is not None and all(tool != known.tool_name for known in granted.servers[path].tools):
+                continue
+            if holds(rules.of(name, tool)) != of_server:
+                (exceptions if of_server else places).append(f"{path}.{tool}")
+    text = ", ".join(["all servers", *places] if everywhere else places)
+    return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
+
+
+def _kept(settings: Settings) -> list[str]:
+    inline = settings.cellblock.outputs.inline_bytes
+    if inline is None:
+        return []
+    return [
+        f"- Of a result and logs over {inline} bytes you get a preview; the whole is an MCP resource for a while "
+        "(`outputs` in the response), read in pages."
+    ]
+
+
+def _limits(limits: LimitSettings) -> str:
+    shown: list[str] = []
+    for key, (name, _) in KEYS.items():
+        allowed = getattr(limits, name)
+        unit = next(text for ending, text in _UNITS.items() if key.endswith(ending))
+        shown.append(f"{key} {allowed.default} (at most {allowed.maximum}) {unit}")
+    return f"limits, with defaults: {', '.join(shown)}. Other keys are ignored."
+
+
+def _globals() -> str:
+    deviations = _tables()["deviations"]
+    absent = sorted(name for name, text in deviations.items() if text.startswith("absent"))
+    others = "; ".join(
+        f"{name}: {text}" for name, text in deviations.items() if not text.startswith("absent")
+    )
+    return (
+        "Standard built-ins, URL, TextEncoder, setTimeout, crypto.randomUUID, structuredClone and the like are there. "
+        f"Absent: network, files, process, require, Node and Deno, {', '.join(absent)}. {others}."
+    )
+
+
+EXTENDED_HINT: Final = (
+    "search_tools gives functions' TypeScript declarations as known now, inspect_tool one tool's schemas, "
+    "list_servers the servers. Where no output is declared, one run of a tool is enough: then its type is known."
+)
+"""Of the `extended` profile."""
+
+
+INSTRUCTIONS_CHARS: Final = 1_000
+"""Characters of the instructions: they are in a model's context whether it needs them or not."""
+
+WHEN: Final = (
+    "Behind this server's tool for scripts are MCP servers. Use it for whatever they can do, above all for several "
+    "calls, for loops and joins over what calls return, and for results that are larger than what you need of them: a "
+    "script works on them where they are. Its description says how, and what each server has."
+)
+
+
+def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
+    """The server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at most.
+
+    Args:
+        catalog: The servers that may be named.
+        settings: For the profile; None: the default one.
+    """
+    extended = settings is not None and settings.cellblock.frontend.profile == "extended"
+    lines = [WHEN, *([EXTENDED_HINT] if extended else [])]
+    if catalog.servers:
+        counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
+        lines.append(
+            f"Servers: {listed_within(counts, (INSTRUCTIONS_CHARS - len(' '.join(lines))) * 2 // 3)}."
+        )
+    starting = [one for one in catalog.unavailable if one in catalog.starting]
+    if starting:
+        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nServers, starting now: .")
+        lines.append(f"Servers, starting now: {listed_within(starting, left // 2)}.")
+    lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
+    if lost:
+        left = INSTRUCTIONS_CHARS - len("\n".join(lines)) - len("\nNot connected: .")
+        lines.append(f"Not connected: {listed_within(lost, left)}.")
+    return "\n".join(lines)

@@ -1,0 +1,202 @@
+"""The MCP server that clients talk to.
+
+It greets them by itself; every other request waits until the broker runs, and is answered by the `Surface` that is
+opened then: importing that takes as long as greeting a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+
+from cellblock.apart.raw import Splices
+from cellblock.frontend.mcp.granted import Granted, stdio_principal
+from cellblock.frontend.mcp.manual import instructions
+from cellblock.frontend.mcp.tool_name import ToolNames
+from cellblock.frontend.mcp.use import UseLog
+from cellblock.frontend.service import RunService
+from cellblock.frontend.stdio.stdin import CLIENT
+
+if TYPE_CHECKING:
+    from cellblock.frontend.mcp.surface import Surface
+    from cellblock.frontend.outputs.kept_outputs import KeptOutputs
+
+Context = ServerRequestContext[dict[str, Any]]
+
+_CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
+
+
+LOOKING_UP: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "tools/list": (types.PaginatedRequestParams, "list_tools"),
+    "resources/list": (types.PaginatedRequestParams, "list_resources"),
+    "resources/templates/list": (types.PaginatedRequestParams, "templates"),
+    "resources/read": (types.ReadResourceRequestParams, "read_resource"),
+}
+LONG: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+    "tools/call": (types.CallToolRequestParams, "call_tool"),
+    "subscriptions/listen": (types.SubscriptionsListenRequestParams, "listen"),
+    "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
+}
+"""Methods, with the methods of the surface that answer them."""
+
+
+class FrontServer(Server[dict[str, Any]]):
+    """An MCP server in front of a broker.
+
+    Args:
+        service: The broker, which need not run yet.
+        version: Of Cellblock.
+        client_of: Names the client that a request comes from, as for `Surface`.
+        principal_of: Says whom a request is for, as for `Surface`.
+    """
+
+    def __init__(
+        self,
+        service: RunService,
+        *,
+        version: str,
+        client_of: Callable[[Context], str] = lambda _: CLIENT,
+        principal_of: Callable[[Context], str] = stdio_principal,
+    ) -> None:
+        super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
+        self.splices: Splices | None = None
+        """Has the large results for whoever writes responses; None where nobody puts them in."""
+        self._service, self._client_of, self._principal_of = service, client_of, principal_of
+        self._uses = UseLog(service.settings.state_dir)
+        self._granted = Granted(service, principal_of, self._uses)
+        self._surface: Surface | None = None
+        self._opened = asyncio.Event()
+        self._answering = 0
+        self._idle = asyncio.Event()
+        for method, (params, name) in LOOKING_UP.items():
+            self.add_request_handler(method, params, self._looking_up(name))
+        for method, (params, name) in LONG.items():
+            self.add_request_handler(method, params, self._at_surface(name))
+        initialized = self._at_surface("greeted")
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+        self._renew_greeting()
+        if service.settings.cellblock.traces.endpoint is not None:
+            from cellblock.frontend.mcp.trace_context import with_trace_context
+
+            self.middleware.append(with_trace_context)
+
+    def open(self, kept: KeptOutputs | None) -> None:
+        """The broker runs: what waits is answered, and what comes.
+
+        Args:
+            kept: Where outputs go that are too large for a response; None: responses are whole.
+        """
+        from cellblock.frontend.mcp.surface import INPUT_SCHEMA, Surface
+
+        self._surface = Surface(
+            self._service,
+            self._granted,
+            self._uses,
+            client_of=self._client_of,
+            principal_of=self._principal_of,
+            splices=lambda: self.splices,
+            kept=kept,
+        )
+        # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
+        names = ToolNames(self._service.settings.cellblock.frontend).taken
+        self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
+        self._opened.set()
+
+    def end_streams(self) -> None:
+        """Ends the streams of changes, which would never end by themselves."""
+        if self._surface is not None:
+            self._surface.changes.close()
+
+    async def opened(self) -> None:
+        """Waits until it is open."""
+        await self._opened.wait()
+
+    async def quiet(self) -> None:
+        """Waits until it is open, and no request waits for what is only looked up: those come before the end of stdin,
+        and are answered at once when nothing is starting."""
+        await self._opened.wait()
+        while self._answering:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK's, which has a parameter for that and, over HTTP, never gives it."""
+        return super().create_initialization_options(
+            notification_options or _CHANGES, experimental_capabilities, extensions
+        )
+
+    # ---- inside ------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _following(self, _: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
+        """The lifespan: the greeting and the clients follow changes of the catalog."""
+        self._renew_greeting()
+        unwatch = self._service.watch_catalog(self._renew_greeting)
+        changes = asyncio.create_task(self._follow_changes(), name="list changes")
+        try:
+            yield {}
+        finally:
+            unwatch()
+            changes.cancel()
+            await asyncio.wait([changes])
+
+    def _at_surface(self, method: str) -> Any:
+        """A handler that hands on to a method of the surface, when there is one."""
+
+        async def handle(context: Context, params: Any) -> Any:
+            if self._surface is None:
+                await self._opened.wait()
+            return await getattr(self._surface, method)(context, params)
+
+        return handle
+
+    def _looking_up(self, method: str) -> Any:
+        """The same, of a request that `quiet` waits for."""
+        handler = self._at_surface(method)
+
+        async def handle(context: Context, params: Any) -> Any:
+            self._answering += 1
+            try:
+                return await handler(context, params)
+            finally:
+                self._answering -= 1
+                self._idle.set()
+
+        return handle
+
+    async def _follow_changes(self) -> None:
+        await self._opened.wait()
+        assert self._surface is not None
+        async with self._surface.changes.followed():
+            await asyncio.Event().wait()
+
+    def _renew_greeting(self) -> None:
+        self.instructions = instructions(self._service.known_catalog, self._service.settings)
+        if self._service.policy.restricts_clients and self._granted.greet not in self.middleware:
+            self.middleware.append(self._granted.greet)
+
+
+def make_server(
+    service: RunService,
+    *,
+    version: str,
+    client_of: Callable[[Context], str] = lambda _: CLIENT,
+    principal_of: Callable[[Context], str] = stdio_principal,
+    kept: KeptOutputs | None = None,
+) -> FrontServer:
+    """A server in front of a broker that runs; the arguments are those of `FrontServer` and `FrontServer.open`."""
+    server = FrontServer(service, version=version, client_of=client_of, principal_of=principal_of)
+    server.open(kept)
+    return server

@@ -1,0 +1,162 @@
+"""The way back to a front-end's client: what upstream servers ask while they serve a call of one of its runs.
+
+Clients of the older revisions are sent a request; those of 2026-07-28 get it as an interim result of their own call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import BaseModel, ValidationError
+
+from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom
+from cellblock.frontend.mcp.live import LiveRun
+from cellblock.upstream.outstanding import ANSWER_BOUND_SECONDS
+from cellblock.upstream.requester import requester
+
+logger = logging.getLogger("cellblock.frontend")
+
+Context = ServerRequestContext[dict[str, Any], Any]
+
+NO_WAY: Final = "The client cannot be asked over this connection."
+NO_ANSWER: Final = "The client has come back without an answer."
+NO_ROOM: Final = "Too many clients are being asked at the moment."
+
+WRONG_ANSWER: Final = "The client's answer is not what the protocol says."
+
+Ask = Callable[[types.InputRequest, type[BaseModel]], Awaitable[BaseModel | types.ErrorData]]
+"""Asks the client: a request, and what its result is."""
+
+ResultT = TypeVar("ResultT", bound=BaseModel)
+
+
+class ClientOfRun:
+    """A `Requester`: the client that sent one `codemode.run` request.
+
+    Args:
+        context: Of that request.
+        ask: Asks the client what it can be asked.
+        live: What it is told of the run; None when it wants to know nothing.
+    """
+
+    def __init__(self, context: Context, ask: Ask, live: LiveRun | None) -> None:
+        self.wants_progress = live is not None
+        self._live = live
+        self._capabilities = context.session.client_capabilities or types.ClientCapabilities()
+        self._send = ask
+
+    async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
+        """Asks the user, if the client can."""
+        able = self._capabilities.elicitation
+        if able is None:
+            return _unsupported("elicitation")
+        # Before there were two modes, an empty capability meant forms.
+        if isinstance(params, types.ElicitRequestURLParams) and able.url is None:
+            return _unsupported("elicitation by URL")
+        if isinstance(params, types.ElicitRequestFormParams) and able.form is None and able.url is not None:
+            return _unsupported("elicitation by form")
+        return await self._ask(types.ElicitRequest(params=params), types.ElicitResult)
+
+    async def sample(
+        self, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        """Asks the client's model, if it lets itself be asked."""
+        able = self._capabilities.sampling
+        if able is None:
+            return _unsupported("sampling")
+        if params.tools is None and params.tool_choice is None:
+            return await self._ask(types.CreateMessageRequest(params=params), types.CreateMessageResult)
+        if able.tools is None:
+            return _unsupported("sampling with tools")
+        return await self._ask(types.CreateMessageRequest(params=params), types.CreateMessageResultWithTools)
+
+    async def roots(self) -> types.ListRootsResult | types.ErrorData:
+        """The client's roots, if it has any."""
+        if self._capabilities.roots is None:
+            return _unsupported("roots")
+        return await self._ask(types.ListRootsRequest(), types.ListRootsResult)
+
+    def progress(
+        self, server: str, tool: str, progress: float, total: float | None, message: str | None
+    ) -> None:
+        """Tells it with the run's own progress."""
+        if self._live is not None:
+            self._live.call_progress(server, tool, progress, total, message)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _ask(self, request: types.InputRequest, result: type[ResultT]) -> ResultT | types.ErrorData:
+        answer = await self._send(request, result)
+        if isinstance(answer, result | types.ErrorData):
+            return answer
+        return types.ErrorData(code=types.INTERNAL_ERROR, message=WRONG_ANSWER)
+
+
+def by_requests(context: Context) -> Ask:
+    """Sends requests, on the stream of the client's own."""
+    session = context.session
+
+    async def ask(request: types.InputRequest, result: type[BaseModel]) -> BaseModel | types.ErrorData:
+        if not session.can_send_request:
+            return types.ErrorData(code=types.METHOD_NOT_FOUND, message=NO_WAY)
+        try:
+            return await session.send_request(
+                request, result, metadata=ServerMessageMetadata(related_request_id=context.request_id)
+            )
+        except NoBackChannelError:
+            return types.ErrorData(code=types.METHOD_NOT_FOUND, message=NO_WAY)
+        except MCPError as error:
+            # The client's own refusal, as it words it.
+            return types.ErrorData(code=error.code, message=error.message)
+        except ValidationError:
+            return types.ErrorData(code=types.INTERNAL_ERROR, message=WRONG_ANSWER)
+        except Exception as error:  # noqa: BLE001 - a client that is gone must fail its own call only
+            logger.warning("a client could not be asked: %s", type(error).__name__)
+            return types.ErrorData(code=types.INTERNAL_ERROR, message="The client cannot be reached.")
+
+    return ask
+
+
+def by_rounds(run: HeldRun) -> Ask:
+    """Has the client go away with the question, and come back with the answer."""
+    numbers = itertools.count(1)
+
+    async def ask(request: types.InputRequest, _: type[BaseModel]) -> BaseModel | types.ErrorData:
+        try:
+            answer = await run.ask(f"server-{next(numbers)}", request, ANSWER_BOUND_SECONDS)
+        except NoRoom:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ROOM)
+        return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ANSWER) if answer is None else answer
+
+    return ask
+
+
+def can_be_asked(context: Context) -> bool:
+    """Whether the client has said of anything that it can be asked for it."""
+    able = context.session.client_capabilities
+    return able is not None and not (
+        able.elicitation is None and able.sampling is None and able.roots is None
+    )
+
+
+@contextmanager
+def asking_back(context: Context, ask: Ask, live: LiveRun | None) -> Generator[None]:
+    """Around the start of a run: upstream servers that it calls may ask this client."""
+    token = requester.set(ClientOfRun(context, ask, live))
+    try:
+        yield
+    finally:
+        requester.reset(token)
+
+
+def _unsupported(what: str) -> types.ErrorData:
+    return types.ErrorData(code=types.METHOD_NOT_FOUND, message=f"The client does not support {what}.")

@@ -1,0 +1,220 @@
+"""What an MCP client of a running broker is shown and can call: `codemode.run`, and in the `extended` profile three
+tools that look things up.
+
+Carries requests to the broker; decides nothing. `mcp_server` has the server that greets clients, and hands their
+requests on to here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import mcp_types as types
+from mcp import MCPError
+from mcp.server.context import ServerRequestContext
+
+from cellblock.apart.raw import Splices
+from cellblock.base.errors import InvalidRequest
+from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
+from cellblock.frontend.mcp.context import made_beside, resource_uri, server_of_uri, text_of
+from cellblock.frontend.mcp.extended import TOOLS, ExtendedTools
+from cellblock.frontend.mcp.first_reference import SHORT_SIGHTED, FirstReferences
+from cellblock.frontend.mcp.granted import Granted
+from cellblock.frontend.mcp.list_changes import ListChanges
+from cellblock.frontend.mcp.run_tool import RunTool
+from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames, client_name
+from cellblock.frontend.mcp.use import UseLog
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
+from cellblock.frontend.outputs.kept_resources import KeptResources
+from cellblock.frontend.outputs.run_output import has_error, tool_result
+from cellblock.frontend.service import RunService
+
+DECLARATION_TYPE: Final = "text/typescript"
+
+INPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "string", "description": "JavaScript or TypeScript source of an ES module."},
+        "limits": {
+            "type": "object",
+            "description": "Execution limits.",
+            "properties": {
+                "timeoutMs": {"type": "integer", "minimum": 1, "description": "Wall time in milliseconds."},
+                "maxMemoryBytes": {"type": "integer", "minimum": 1, "description": "Memory in bytes."},
+                "maxLogBytes": {"type": "integer", "minimum": 0, "description": "Console output in bytes."},
+                "maxToolCalls": {"type": "integer", "minimum": 0, "description": "Number of tool calls."},
+                "maxCpuMs": {"type": "integer", "minimum": 1, "description": "CPU time in milliseconds."},
+            },
+        },
+        "requestedCapabilities": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": MAX_CAPABILITIES,
+            "description": f"Ids of servers that the script wants, {MAX_CAPABILITY_CHARS} characters each at most.",
+        },
+        "typecheck": {
+            "type": "string",
+            "enum": ["off", "after", "before"],
+            "description": "Type-check: after a failure, or before the start, when type errors refuse the script.",
+        },
+        "grants": {
+            "type": "object",
+            "description": "Narrows what this script may call, such as "
+            '{"tools": ["files.read_*"], "readOnly": true, "budgets": {"files.*": 20}}.',
+        },
+    },
+    "required": ["code"],
+    "additionalProperties": False,
+}
+
+
+CLIENT_MARKS: Final = {
+    "anthropic/alwaysLoad": True,
+    "anthropic/searchHint": "call the connected MCP servers, many calls in one script",
+}
+"""In the tool's `_meta`: Claude Code shows its model a tool with the first at once, any other when the model searches,
+where it is found by the second (docs/clients.md)."""
+
+Context = ServerRequestContext[dict[str, Any]]
+
+Paged = types.PaginatedRequestParams | None
+
+
+class Surface:
+    """Answers the requests of clients, but for those that greet.
+
+    Args:
+        service: The broker, which runs.
+        granted: What each client is shown.
+        uses: What clients have used.
+        client_of: Names the client that a request comes from, the same for all requests of one connection; clients
+            share the workers fairly.
+        principal_of: Says whom a request is for, as `cellblock.policy` knows clients.
+        splices: Gives what has the large results for whoever writes responses; None where nobody puts them in.
+        kept: Where outputs go that are too large for a response; None: responses are whole.
+    """
+
+    def __init__(
+        self,
+        service: RunService,
+        granted: Granted,
+        uses: UseLog,
+        *,
+        client_of: Callable[[Context], str],
+        principal_of: Callable[[Context], str],
+        splices: Callable[[], Splices | None],
+        kept: KeptOutputs | None,
+    ) -> None:
+        self._service = service
+        self._granted, self._uses = granted, uses
+        self._client_of, self._principal_of = client_of, principal_of
+        self._references = FirstReferences(service)
+        self._owner_of: Callable[[Context], Owner] = lambda context: Owner(
+            principal_of(context), client_of(context)
+        )
+        self._runs = RunTool(service, client_of=client_of, principal_of=principal_of)
+        self._kept = kept
+        self._outputs = KeptResources(kept) if kept else None
+        self._splices = splices
+        shown = service.settings.cellblock.frontend
+        self._names = ToolNames(shown)
+        self._marks_errors = shown.is_error == "diagnostics"
+        self._extended = ExtendedTools(service) if shown.profile == "extended" else None
+        self.changes: Final = ListChanges(service, granted, self._owner_of, kept)
+        self.set_level: Final = self._runs.set_level
+        self.greeted: Final = self.changes.greeted
+        self.listen: Final = self.changes.listen
+
+    async def list_tools(self, context: Context, _params: Paged) -> types.ListToolsResult:
+        """Handles `tools/list`."""
+        await self._service.about_to_answer()
+        catalog = self._granted.known_catalog(context)
+        await made_beside(catalog)
+        declared = self._granted.description(catalog, self._principal_of(context))
+        if client_name(context) not in SHORT_SIGHTED:
+            shown = (catalog.servers[server_id] for server_id in declared.whole)
+            self._references.show(self._client_of(context), shown)
+        run = types.Tool(
+            name=self._names.shown_to(client_name(context)),
+            title="Run a script against MCP servers",
+            description=declared.text,
+            input_schema=INPUT_SCHEMA,
+            _meta=CLIENT_MARKS,
+        )
+        self.changes.listed(context, catalog)
+        return types.ListToolsResult(tools=[run, *(TOOLS if self._extended else ())])
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        """Handles `tools/call`."""
+        extended = self._extended
+        if extended is not None and extended.has(params.name):
+            return await extended.call(params.name, params.arguments or {}, self._granted.catalog(context))
+        if params.name not in self._names.taken:
+            known = f"tools are {', '.join([TOOL_NAME, *(tool.name for tool in TOOLS)])}" if extended else ""
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"Unknown tool {params.name!r}; the {known or f'only tool is {TOOL_NAME}'}.",
+            )
+        try:
+            response = await self._runs.call(context, params)
+        except InvalidRequest as error:
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        if isinstance(response, types.InputRequiredResult):
+            return response
+        self._uses.note(self._principal_of(context), response.servers)
+        declarations = await self._references.of(
+            self._client_of(context),
+            self._granted.catalog(context),
+            response.servers,
+            (params.arguments or {}).get("code"),
+        )
+        owner = self._owner_of(context) if self._kept else None
+        result = await tool_result(response, self._kept, owner, self._splices(), declarations)
+        if self._marks_errors and has_error(result.structured_content):
+            result.is_error = True
+        return result
+
+    async def list_resources(self, context: Context, _params: Paged) -> types.ListResourcesResult:
+        """Handles `resources/list`."""
+        await self._service.about_to_answer()
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=resource_uri(server.server_id),
+                    name=f"{server.server_id}.d.ts",
+                    title=f"TypeScript declarations of {server.server_id}",
+                    mime_type=DECLARATION_TYPE,
+                )
+                for server in self._granted.known_catalog(context).servers.values()
+            ]
+            + (self._outputs.listed(self._owner_of(context)) if self._outputs else [])
+        )
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """Handles `resources/read`."""
+        if self._outputs is not None and self._outputs.has(str(params.uri)):
+            return await self._outputs.read(self._owner_of(context), str(params.uri))
+        await self._service.about_to_answer()
+        known = self._granted.known_catalog(context)
+        await made_beside(known)
+        server = known.servers.get(server_of_uri(str(params.uri)) or "")
+        if server is None:
+            raise MCPError(
+                types.INVALID_PARAMS, f"There is no resource {params.uri}; list the resources first."
+            )
+        self._references.show(self._client_of(context), [server])
+        contents = types.TextResourceContents(
+            uri=str(params.uri), mime_type=DECLARATION_TYPE, text=text_of(server)
+        )
+        return types.ReadResourceResult(contents=[contents])
+
+    async def templates(self, context: Context, params: Paged) -> types.ListResourceTemplatesResult:
+        """Handles `resources/templates/list`: who has resources is asked for templates, too."""
+        if self._outputs is None:
+            return types.ListResourceTemplatesResult(resource_templates=[])
+        return await self._outputs.templates(context, params)

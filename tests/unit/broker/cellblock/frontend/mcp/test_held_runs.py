@@ -1,0 +1,178 @@
+"""Runs whose client is away to ask its user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import MCPError
+
+from cellblock.execution.response import RunResponse
+from cellblock.frontend.mcp import held_runs
+from cellblock.frontend.mcp.approvals import elicitor_in_rounds
+from cellblock.frontend.mcp.held_runs import HeldRuns
+from cellblock.policy.asking import Approver, Question, Verdict
+
+BOUND = 20.0
+
+
+class Script:
+    """A run that asks so many questions, and gives what was said."""
+
+    def __init__(self, questions: int = 1) -> None:
+        self.questions = questions
+        self.said: list[Verdict] = []
+        self.ended = asyncio.Event()
+        self.cancelled = False
+
+    async def start(self, approver: Approver) -> RunResponse:
+        try:
+            for number in range(self.questions):
+                self.said.append(await approver(Question("files", "write", False, {"n": number}, 5.0)))
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        finally:
+            self.ended.set()
+        return RunResponse(logs=[], diagnostics=[], result=[verdict.value for verdict in self.said])
+
+
+def params(state: str | None = None, action: str | None = None) -> types.CallToolRequestParams:
+    responses: Any = {"approval": types.ElicitResult.model_validate({"action": action})} if action else None
+    return types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=responses)
+
+
+async def call(
+    runs: HeldRuns, made: types.CallToolRequestParams, owner: str, start: Any
+) -> RunResponse | types.InputRequiredResult:
+    if made.request_state is not None:
+        return await runs.finish(runs.take(made, owner))
+    run = runs.new(owner, None)
+    run.start(start(elicitor_in_rounds(run)))
+    return await runs.finish(run)
+
+
+async def asked(runs: HeldRuns, made: types.CallToolRequestParams, script: Script, owner: str = "ann") -> str:
+    found = await asyncio.wait_for(call(runs, made, owner, script.start), BOUND)
+    assert isinstance(found, types.InputRequiredResult) and found.request_state
+    return found.request_state
+
+
+async def test_a_run_goes_on_where_it_was_and_each_word_is_good_once() -> None:
+    runs, script = HeldRuns(), Script(2)
+    first = await asked(runs, params(), script)
+    second = await asked(runs, params(first, "accept"), script)
+    assert first != second
+    for made, owner in ((params(first, "accept"), "ann"), (params(second, "accept"), "bob")):
+        with pytest.raises(MCPError, match="no run"):
+            await call(runs, made, owner, script.start)
+    found = await asyncio.wait_for(call(runs, params(second, "decline"), "ann", script.start), BOUND)
+    assert isinstance(found, RunResponse) and found.result == ["accepted", "declined"]
+
+
+async def test_who_comes_back_without_an_answer_has_not_chosen() -> None:
+    runs, script = HeldRuns(), Script()
+    found = await call(runs, params(await asked(runs, params(), script)), "ann", script.start)
+    assert isinstance(found, RunResponse) and found.result == ["cancelled"]
+
+
+async def test_a_client_that_does_not_come_back_loses_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_runs, "RETURN_SECONDS", -4.9)
+    runs, script = HeldRuns(), Script()
+    state = await asked(runs, params(), script)
+    await asyncio.wait_for(script.ended.wait(), BOUND)
+    assert script.cancelled
+    with pytest.raises(MCPError, match="no run"):
+        await call(runs, params(state, "accept"), "ann", script.start)
+
+
+async def test_a_call_that_is_cancelled_ends_its_run() -> None:
+    runs, script = HeldRuns(), Script()
+    state = await asked(runs, params(), script)
+    going_on, ended = asyncio.Event(), asyncio.Event()
+
+    async def never(_: Approver) -> RunResponse:
+        going_on.set()
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            ended.set()
+        raise AssertionError
+
+    task = asyncio.ensure_future(call(runs, params(), "ann", never))
+    await asyncio.wait_for(going_on.wait(), BOUND)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(ended.wait(), BOUND)
+    assert isinstance(await call(runs, params(state, "accept"), "ann", script.start), RunResponse)
+
+
+async def test_over_the_maximum_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_runs, "MAX_HELD", 1)
+    runs, script = HeldRuns(), Script()
+    state = await asked(runs, params(), script)
+    found = await call(runs, params(), "ann", Script().start)
+    assert isinstance(found, RunResponse) and found.result == ["cannot ask"]
+    await call(runs, params(state, "accept"), "ann", script.start)
+    await call(runs, params(await asked(runs, params(), Script()), "accept"), "ann", script.start)
+
+
+def form(text: str) -> types.ElicitRequest:
+    params = types.ElicitRequestFormParams(
+        message=text, requested_schema={"type": "object", "properties": {}}
+    )
+    return types.ElicitRequest(params=params)
+
+
+def answer(text: str) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"said": text})
+
+
+async def round_trip(runs: HeldRuns, run: Awaitable[Any], wanted: set[str]) -> str:
+    found = await asyncio.wait_for(run, BOUND)
+    assert isinstance(found, types.InputRequiredResult) and found.request_state
+    assert set(found.input_requests or {}) == wanted
+    return found.request_state
+
+
+async def test_questions_of_several_calls_travel_together_and_each_gets_its_answer() -> None:
+    """One asked while the client is away is its next question; one given up meanwhile is nobody's."""
+    runs = HeldRuns()
+    run = runs.new("ann", None)
+    ask: Any = run.ask
+    later = asyncio.Event()
+
+    async def third() -> Any:
+        await later.wait()
+        return await ask("c", form("three?"), 5.0)
+
+    async def fourth() -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await ask("d", form("four?"), 0.01)
+        later.set()
+        return "too late"
+
+    async def work() -> RunResponse:
+        said: Any = await asyncio.gather(
+            ask("a", form("one?"), 5.0), ask("b", form("two?"), 5.0), third(), fourth()
+        )
+        result = [one and (one if isinstance(one, str) else one.content["said"]) for one in said]
+        return RunResponse(logs=[], diagnostics=[], result=result)
+
+    run.start(work())
+    state = await round_trip(runs, runs.finish(run), {"a", "b", "d"})
+    await asyncio.wait_for(later.wait(), BOUND)
+    await asyncio.sleep(0)
+    answers: Any = {"a": answer("1"), "c": answer("guessed"), "d": answer("late"), "x": answer("forged")}
+    back = types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=answers)
+    state = await round_trip(runs, runs.finish(runs.take(back, "ann")), {"c"})
+    back = types.CallToolRequestParams(
+        name="codemode.run", request_state=state, input_responses={"c": answer("3")}
+    )
+    found = await asyncio.wait_for(runs.finish(runs.take(back, "ann")), BOUND)
+    assert isinstance(found, RunResponse) and found.result == ["1", None, "3", "too late"]

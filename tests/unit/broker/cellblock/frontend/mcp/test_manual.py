@@ -1,0 +1,96 @@
+"""The manual names every limit, the instructions are short, and both are the same text for the same settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.config.settings import LimitRange, LimitSettings, parse_settings
+from cellblock.execution.limits import KEYS
+from cellblock.frontend.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
+
+MAX_CHARS = 5_000
+"""About 1,250 tokens: what an agent is asked to read before its first script."""
+
+
+def catalog_of(functions: int, servers: int, absent: int = 0) -> Catalog:
+    tools = tuple(ToolEntry(f"tool_{number}", f"tool_{number}") for number in range(functions))
+    entries = {
+        name: ServerEntry(name, name, name, tools=tools)
+        for name in (f"server-{number}" for number in range(servers))
+    }
+    return Catalog(1, entries, {f"absent-{number}": "HTTP 401" for number in range(absent)})
+
+
+@pytest.mark.parametrize("profile", ["default", "extended"])
+@pytest.mark.parametrize(("servers", "absent"), [(0, 0), (3, 1), (400, 0), (3, 400), (400, 400)])
+def test_the_instructions_are_short_and_repeat_nothing_of_the_manual(
+    servers: int, absent: int, profile: str
+) -> None:
+    settings = parse_settings({"cellblock": {"frontend": {"profile": profile}}})
+    catalog = catalog_of(5, servers, absent)
+    text = instructions(catalog, settings)
+    assert len(text) <= INSTRUCTIONS_CHARS
+    assert text == instructions(catalog, settings)
+    assert not set(manual(LimitSettings()).splitlines()) & set(text.splitlines())
+    assert ("server-0: 5 tools" in text) == (servers > 0)
+    assert ("Not connected: absent-0" in text) == (absent > 0)
+    assert ("more." in text) == (400 in (servers, absent))
+
+
+def test_every_limit_is_told_with_the_settings_own_figures() -> None:
+    text = manual(LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678)))
+    assert "timeoutMs 1234 (at most 5678) ms" in text
+    assert all(key in text for key in KEYS)
+
+
+def test_it_is_short_enough_to_be_read() -> None:
+    assert len(manual(LimitSettings())) < MAX_CHARS
+
+
+SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
+
+
+@pytest.mark.parametrize(
+    ("schemas", "told"),
+    [
+        ({}, []),
+        ({"unwrap": "json"}, ["parsed from all servers: no JSON.parse"]),
+        ({"servers": {"My Files": {"unwrap": "json"}, "mail": {}}}, ["parsed from my-files: no JSON.parse"]),
+        (
+            {
+                "unwrap": "json",
+                "unbox": True,
+                "servers": {
+                    "mail": {"unwrap": "spec", "tools": {"list": {"unwrap": "json"}}},
+                    "wiki": {"tools": {"read": {"unwrap": "spec"}}},
+                },
+            },
+            ["parsed from all servers, mail.list (but not mail, wiki.read)", "comes bare from all servers"],
+        ),
+        ({"servers": {"local": {"tools": {"add": {"unbox": True}}}}}, ["comes bare from local.add"]),
+    ],
+)
+def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], told: list[str]) -> None:
+    settings = parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}})
+    lines = deviations(settings)
+    assert len(lines) == len(told)
+    for line, part in zip(lines, told, strict=True):
+        assert part in line
+        assert line in manual(LimitSettings(), settings)
+
+
+def test_the_extended_profile_is_told_of() -> None:
+    settings = parse_settings({"cellblock": {"frontend": {"profile": "extended"}}})
+    assert "search_tools" in instructions(Catalog(), settings)
+    assert "search_tools gives" not in instructions(Catalog(), parse_settings({}))
+
+
+def test_agents_are_told_of_the_budget_where_there_is_one() -> None:
+    off, on = (
+        parse_settings({"cellblock": {"outputs": outputs}}) for outputs in ({}, {"inline_bytes": 12_345})
+    )
+    assert manual(off.cellblock.limits, off) == manual(off.cellblock.limits)
+    assert "result and logs over 12345 bytes" in manual(on.cellblock.limits, on)
