@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from cellblock.config.file.formats import URL_KEYS
 from cellblock.config.settings import CellblockSettings, ServerConfig, Settings
-from cellblock.config_changes import LIVE
+from cellblock.daemon.reload import LIVE
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SCHEMA_FILE: Final = ROOT / "docs" / "config.schema.json"

@@ -26,7 +26,7 @@ from pathlib import Path
 
 PRELOADED = (
     "cellblock.cli.main",
-    "cellblock.daemon",
+    "cellblock.daemon.broker",
     "cellblock.cli.doctor",
     "cellblock.frontend.mcp.mcp_server",
     "cellblock.frontend.http.server",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ToolCallError,
     )
     from cellblock.config.settings import Settings, load_settings
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
     from cellblock.python_tools.tool_mark import tool
 
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _WHERE: Final = {
-    "Broker": "cellblock.daemon",
+    "Broker": "cellblock.daemon.broker",
     "CellblockError": "cellblock.base.errors",
     "ConfigError": "cellblock.base.errors",
     "Diagnostic": "cellblock.execution.response",

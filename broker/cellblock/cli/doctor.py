@@ -18,7 +18,7 @@ from cellblock.catalog.naming import module_paths
 from cellblock.cli.checkups import deno_trouble, fix_of, isolation_fix, low_disk, state_dir_trouble
 from cellblock.cli.checkups_daemon import certificate_state, daemon_state, token_trouble
 from cellblock.cli.overlay_faults import overlay_faults
-from cellblock.daemon import Broker
+from cellblock.daemon.broker import Broker
 from cellblock.typecheck import compiler
 from cellblock.upstream.stderr_log import upstream_log
 

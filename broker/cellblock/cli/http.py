@@ -19,7 +19,7 @@ from cellblock.cli.options import Commands, add_common
 if TYPE_CHECKING:
     from cellblock.cli.signals import Hangups
     from cellblock.config.settings import Settings
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.frontend.http.pages import Pages
     from cellblock.frontend.http.server import HttpFrontend
     from cellblock.frontend.stdio.connect import Daemon
@@ -156,7 +156,7 @@ async def serve(
         hangups: Orders to do so.
     """
     from cellblock.cli.reload import following
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
 
     try:
         async with Broker(settings) as broker:

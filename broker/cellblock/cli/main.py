@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cellblock.catalog.outputs import OutputLookup
     from cellblock.cli.config_check import Checked
     from cellblock.config.settings import Settings
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.frontend.http.server import HttpFrontend
     from cellblock.frontend.stdio.connect import Daemon
 
@@ -176,7 +176,7 @@ async def _serve_stdio(
     parsed: argparse.Namespace, settings: Settings, load: Callable[[], Settings], hangups: Hangups
 ) -> int:
     from cellblock.cli.reload import following
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.frontend.stdio.server import StdioFront
 
     broker = Broker(settings)
@@ -212,7 +212,7 @@ async def _top(parsed: argparse.Namespace, daemon: Daemon) -> int:
 
 
 async def _catalog(settings: Settings) -> tuple[Catalog, Broker]:
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
 
     async with Broker(settings) as broker:
         await broker.settled()
@@ -338,7 +338,7 @@ async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
     from cellblock.catalog.lookup import as_json
     from cellblock.cli.doctor import examine
     from cellblock.config.settings import Settings
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.frontend.http.address import Address
 
     settings, warnings = Settings(), list[str]()

@@ -16,7 +16,7 @@ from cellblock.config.settings import Settings
 
 if TYPE_CHECKING:
     from cellblock.cli.signals import Hangups
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
 
 
 @contextlib.asynccontextmanager

@@ -18,7 +18,7 @@ from cellblock.cli.streams import write_data
 
 if TYPE_CHECKING:
     from cellblock.config.settings import Settings
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
 
 LIMIT_OPTIONS: Final = {
     "timeout_ms": ("timeoutMs", "wall time in milliseconds"),
@@ -95,7 +95,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
     """
     from cellblock.cli.progress import progress_on
     from cellblock.cli.terminal_asking import asker_on
-    from cellblock.daemon import Broker
+    from cellblock.daemon.broker import Broker
     from cellblock.execution.request import read_request
     from cellblock.policy.asking import Grantee
 

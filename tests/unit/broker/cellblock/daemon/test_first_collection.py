@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cellblock import first_collection
-from cellblock.first_collection import FirstCollection
+from cellblock.daemon import first_collection
+from cellblock.daemon.first_collection import FirstCollection
 from support import until
 
 

@@ -17,8 +17,8 @@ from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.config.settings import Settings
+from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
-from cellblock.machine import unavailable
 from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ async def start_executor(
 ) -> Executor:
     """Makes the one way to a worker; whoever calls this closes it. `stack` stops what it needs."""
     await _imported(SECOND)
+    from cellblock.daemon.first_collection import FirstCollection
     from cellblock.execution.executor import Executor
-    from cellblock.first_collection import FirstCollection
     from cellblock.typecheck.checker import TypeChecker
 
     section = settings.cellblock

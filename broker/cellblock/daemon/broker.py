@@ -15,18 +15,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock import __version__
-from cellblock.assembly import catalog_before_start, start_executor, start_reach, tools_of
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
-from cellblock.config_changes import described, taken_over
+from cellblock.daemon.assembly import catalog_before_start, start_executor, start_reach, tools_of
+from cellblock.daemon.machine import check_descriptors, unavailable
+from cellblock.daemon.reload import described, taken_over
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import NOBODY, Observer, RunResponse
-from cellblock.machine import check_descriptors, unavailable
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT

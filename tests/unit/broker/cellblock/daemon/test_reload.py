@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.config.file.problems import keys_at
 from cellblock.config.settings import CellblockSettings, parse_settings
-from cellblock.config_changes import LIVE, taken_over
+from cellblock.daemon.reload import LIVE, taken_over
 
 
 def test_every_live_setting_is_one() -> None:
