@@ -25,7 +25,7 @@ from cellblock.base import errors
 from cellblock.config.settings import LimitSettings
 from cellblock.execution.limits import KEYS
 from cellblock.execution.response import RunResponse, Usage
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference.md"
@@ -299,7 +299,7 @@ def protocol_section() -> str:
             rows.append((f"`{tag}`", fields, cap, first_sentence(kind.__doc__)))
     return (
         f"## Messages between broker, host and worker\n\nProtocol version {protocol.PROTOCOL_VERSION}, defined in "
-        "`worker_runtime/cellblock_worker/protocol.py`. Both hops carry the same\nheaders; bodies are "
+        "`worker_runtime/cellblock_worker/wire/protocol.py`. Both hops carry the same\nheaders; bodies are "
         "opaque to the host, and capped in bytes.\n\n"
         + table(("message", "fields", "body", "what it says"), rows)
     )

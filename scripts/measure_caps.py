@@ -20,10 +20,11 @@ import time
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
-from cellblock_worker import bubblewrap, confinement, protocol
-from cellblock_worker.frames import encode_frame, pack_header
-from cellblock_worker.launching import Launcher
-from cellblock_worker.worker import Worker
+from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.launch.launching import Launcher
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.worker.worker import Worker
 
 MIB: Final = 1024 * 1024
 BUDGET_MIB: Final = 64

@@ -21,8 +21,10 @@ from pathlib import Path
 import zmq
 import zmq.asyncio
 
-from cellblock_worker import cgroup, confinement, lifetime
-from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.base import lifetime
+from cellblock_worker.confinement import confinement
+from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.wire.loop_socket import LoopSocket
 
 MESSAGES = 2_000
 IMPORT_TWICE = """

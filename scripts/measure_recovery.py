@@ -24,8 +24,8 @@ import psutil
 
 from cellblock import Broker, Observer
 from cellblock.config.settings import parse_settings
-from cellblock_worker import bubblewrap, confinement
-from cellblock_worker.selftest import run_selftest
+from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.confinement.selftest import run_selftest
 
 TARGET_SECONDS: Final = 1.0
 BOUND_SECONDS: Final = 60.0

@@ -6,7 +6,7 @@
     scripts/trace_syscalls --check …           exit code 1 if a call is not on its list
 
 For a new Deno: run it without arguments and over the whole suite, look at each call that it prints, put it into
-`cellblock_worker/syscall_lists.py`, and add the version there. Linux only, as root.
+`cellblock_worker/confinement/syscall_lists.py`, and add the version there. Linux only, as root.
 
 A `bwrap` that comes first on the PATH installs one filter more, which asks this process about each call that is not
 listed. The answer is always that the call goes on; so nothing is slowed down but what is asked about.
@@ -35,8 +35,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cellblock_worker import bubblewrap, seccomp, syscall_lists
-from cellblock_worker.syscalls import NUMBERS
+from cellblock_worker.confinement import bubblewrap, seccomp, syscall_lists
+from cellblock_worker.confinement.syscalls import NUMBERS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DEFAULT: Final = [

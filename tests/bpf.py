@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from cellblock_worker.seccomp import Op
+from cellblock_worker.confinement.seccomp import Op
 
 
 def decide(program: bytes, architecture: int, number: int, arguments: Sequence[int] = ()) -> int:

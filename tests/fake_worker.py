@@ -14,8 +14,8 @@ import msgpack
 import pytest
 
 import cellblock_worker
-from cellblock_worker import confinement
-from cellblock_worker.protocol import PROTOCOL_VERSION
+from cellblock_worker.confinement import confinement
+from cellblock_worker.wire.protocol import PROTOCOL_VERSION
 
 SITE_FOLDERS: Final = [
     str(Path(cellblock_worker.__file__).parents[1]),

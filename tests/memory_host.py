@@ -20,8 +20,8 @@ from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.workers.link.memory import MemoryLink
 from cellblock.workers.pool.pool import Pool
-from cellblock_worker import protocol
-from cellblock_worker.frames import pack_header
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import pack_header
 
 BOUND: Final = 10.0
 """Longest wait of any test, in seconds."""

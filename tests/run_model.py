@@ -10,7 +10,7 @@ from typing import Any
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 from memory_host import HostedRun
 
 MAX_CALLS = 3

@@ -7,11 +7,11 @@ import base64
 import json
 from typing import Any
 
-from cellblock_worker import protocol
-from cellblock_worker.frames import unpack_header
-from cellblock_worker.launching import Launcher
-from cellblock_worker.worker import Worker
-from cellblock_worker.worker_states import State
+from cellblock_worker.launch.launching import Launcher
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import unpack_header
+from cellblock_worker.worker.states import State
+from cellblock_worker.worker.worker import Worker
 
 BOUND = 20.0
 MIB = 1024 * 1024

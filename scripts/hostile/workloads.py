@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock_worker.frames import encode_frame
+from cellblock_worker.wire.frames import encode_frame
 from hostile.hostile_server import boxes
 from hostile.neighbours import NATIVE
 from hostile.plain_client import request_body

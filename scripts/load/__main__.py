@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock_worker import confinement
+from cellblock_worker.confinement import confinement
 from load import floor, fronts, report, stages, targets, tree
 from load.drive import Outcome, closed, poisson
 from load.scenarios import BY_NAME, HONEST, TRIVIAL, Scenario, mixed

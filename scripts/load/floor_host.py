@@ -18,8 +18,8 @@ from typing import Final
 
 import zmq
 
-from cellblock_worker import confinement, network
-from cellblock_worker.lifetime import die_with_parent
+from cellblock_worker.base.lifetime import die_with_parent
+from cellblock_worker.confinement import confinement, network
 
 READ_BYTES: Final = 64 * 1024
 REFILL_SECONDS: Final = 0.015

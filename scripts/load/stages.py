@@ -9,9 +9,9 @@ import time
 from typing import Any, Final, cast
 
 from cellblock import Broker
-from cellblock_worker import protocol
-from cellblock_worker.launching import Launcher
-from cellblock_worker.worker import Worker
+from cellblock_worker.launch.launching import Launcher
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.worker import Worker
 from load.scenarios import Scenario
 
 FIRST_LINE: Final = Scenario("first line", "console.log('first');\nglobalThis.__codemode_result__ = 1;")

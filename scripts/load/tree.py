@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from cellblock_worker.usage import read_usage
+from cellblock_worker.worker.usage import read_usage
 
 
 def busy_seconds() -> float:

@@ -76,7 +76,7 @@ async def test_the_unwrapping_rules_are_told(agent: Agent) -> None:
 @pytest.mark.clause("3.5.f", "3.2.1.c")
 async def test_deviations_and_restrictions_are_told(agent: Agent) -> None:
     """Every deviation of the code's own table is in the text, as is what a module may not do."""
-    from cellblock_worker.confinement import BUNDLE_DIR
+    from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
     text = await told(agent)
     table = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["deviations"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock_worker.bubblewrap import find_binary
+from cellblock_worker.confinement.bubblewrap import find_binary
 from certificates import certificate
 from support import CELLBLOCK, plain_server, write_config
 

@@ -24,7 +24,7 @@ from typing import IO
 import pytest
 
 from cellblock.cli.parser import make_parser
-from cellblock_worker.bubblewrap import find_binary
+from cellblock_worker.confinement.bubblewrap import find_binary
 from cellblock_zygote import install, zygote
 from certificates import certificate
 from documents import ROOT, examples, statements

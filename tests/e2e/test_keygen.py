@@ -6,7 +6,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from cellblock_worker.keys import read_key_file
+from cellblock_worker.wire.keys import read_key_file
 from support import CELLBLOCK
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final, cast
 
 import msgpack
 
-from cellblock_worker import protocol
-from cellblock_worker.frames import MAX_HEADER_BYTES, encode_frame
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import MAX_HEADER_BYTES, encode_frame
 
 TAGS: Final = bytes(
     [0x00, 0x7F, 0x80, 0x81, 0x8F, 0x90, 0x9F, 0xA0, 0xA1, 0xBF, *range(0xC0, 0xE0), 0xE0, 0xFF]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock_worker import protocol
-from cellblock_worker.frames import (
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import (
     Frame,
     FrameDecoder,
     FrameError,
@@ -16,7 +16,7 @@ from cellblock_worker.frames import (
     pack_header,
     unpack_header,
 )
-from cellblock_worker.log_budget import LogBudget
+from cellblock_worker.worker.log_budget import LogBudget
 
 CAP: Final = 64 * 1024
 """Of the decoder under test."""

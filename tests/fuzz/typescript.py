@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import deno
 
-from cellblock_worker.frames import FrameError, encode_frame, pack_header
+from cellblock_worker.wire.frames import FrameError, encode_frame, pack_header
 from fuzz.oracle import Outcome, Violation
 
 SANDBOX: Final = Path(__file__).parents[2] / "worker_runtime" / "sandbox"

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer
-from cellblock_worker.cgroup import HOST_PREFIX, MIB
-from cellblock_worker.cgroup_layout import read_memberships
-from cellblock_worker.confinement import OOM_SCORE_ADJ
+from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX, MIB
+from cellblock_worker.confinement.cgroup.cgroup_layout import read_memberships
+from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
 from support import alive, error_of, settings, succeeded, until, warmed, within, workers_of
 
 TOTAL_BYTES = 320 * MIB

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, RunResponse, tool
-from cellblock_worker.realtime import threads_of
+from cellblock_worker.scheduling.realtime import threads_of
 from support import error_of, settings, steady, succeeded, until, warmed, within, workers_of
 
 PLACES = 2

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
-from cellblock_worker.cgroup import HOST_PREFIX
+from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX
 from support import (
     CELLBLOCK,
     error_of,

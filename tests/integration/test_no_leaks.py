@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, RunResponse
-from cellblock_worker.deno_files import FOLDER_NAME as DENO_DIR
+from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from support import (
     CELLBLOCK,
     descendants,

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, ConfigError, tool
-from cellblock_worker.keys import KeyPair, make_key_file
+from cellblock_worker.wire.keys import KeyPair, make_key_file
 from support import error_of, gone, settings, succeeded, until, within, workers_of
 
 ANSWER = "globalThis.__codemode_result__ = 6 * 7;"

@@ -16,10 +16,11 @@ import pytest
 
 from cellblock import Broker, HostUnavailable
 from cellblock.config.settings import parse_settings
-from cellblock_worker import bubblewrap, confinement, deno_process, selftest, syscall_lists
-from cellblock_worker.confinement import IsolationUnavailable
-from cellblock_worker.once import Outcome
-from cellblock_worker.use_watch import UseWatch
+from cellblock_worker.confinement import bubblewrap, confinement, selftest, syscall_lists
+from cellblock_worker.confinement.confinement import IsolationUnavailable
+from cellblock_worker.confinement.once import Outcome
+from cellblock_worker.worker import deno_process
+from cellblock_worker.worker.use_watch import UseWatch
 from support import gone, until, workers_of
 from worker_owner import booted, make_run, run_one, script
 

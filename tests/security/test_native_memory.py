@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, Observer, RunResponse
-from cellblock_worker.cgroup_workers import MIB, RUN_ROOM_BYTES
-from cellblock_worker.confinement import ADDRESS_ROOM_BYTES
+from cellblock_worker.confinement.cgroup.cgroup_workers import MIB, RUN_ROOM_BYTES
+from cellblock_worker.confinement.confinement import ADDRESS_ROOM_BYTES
 from security.native.harness import Native, steps
 from security.native.harness import attack as attack_here
 from support import error_of, settings, succeeded, within

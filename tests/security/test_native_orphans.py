@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer
-from cellblock_worker import bubblewrap, confinement
-from cellblock_worker.frames import encode_frame, pack_header
-from cellblock_worker.orphans import end_orphans
+from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.confinement.orphans import end_orphans
+from cellblock_worker.wire.frames import encode_frame, pack_header
 from security.native.harness import Native, attack, steps
 from support import alive, command_line, settings, until, within, workers_of
 from worker_owner import make_run, script

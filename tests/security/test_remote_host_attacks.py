@@ -19,11 +19,11 @@ from cellblock.execution.executor import Executor
 from cellblock.workers.link.curve_link import PREFIX, CurveLink
 from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.remote_hosts import refusal
-from cellblock_worker import protocol
-from cellblock_worker.curve import DialKeys, prepare_dialler
-from cellblock_worker.frames import pack_header, unpack_header
-from cellblock_worker.keys import make_key_file
-from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.curve import DialKeys, prepare_dialler
+from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.keys import make_key_file
+from cellblock_worker.wire.loop_socket import LoopSocket
 from memory_host import FakeUpstreams, codes, echo
 from support import until, within
 

@@ -16,7 +16,7 @@ from cellblock.catalog.model import Catalog
 from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
-from cellblock_worker import bubblewrap, confinement, syscall_lists
+from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
 from worker_owner import BOUND, MIB, run_one
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"

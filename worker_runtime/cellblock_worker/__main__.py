@@ -20,19 +20,19 @@ from typing import Any, Final
 import zmq
 from pydantic import ValidationError
 
-from cellblock_worker import network, seccomp
-from cellblock_worker.confinement import (
+from cellblock_worker.base.lifetime import die_with_parent
+from cellblock_worker.confinement import network, seccomp
+from cellblock_worker.confinement.confinement import (
     IsolationUnavailable,
     use_isolation,
     works_without_network,
 )
-from cellblock_worker.deno_dir import DenoDir
-from cellblock_worker.endpoints import EndpointError, ipc_folder
-from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
-from cellblock_worker.host_groups import in_groups
-from cellblock_worker.lifetime import die_with_parent
-from cellblock_worker.orphans import end_orphans
-from cellblock_worker.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.confinement.orphans import end_orphans
+from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.host.deno_dir import DenoDir
+from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
+from cellblock_worker.host.host_groups import in_groups
+from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
 EXIT_FAILED: Final = 1
@@ -84,7 +84,7 @@ async def serve(config: HostConfig) -> None:
 def main() -> int:
     """Reads the configuration and serves. Returns the exit code."""
     if len(sys.argv) > 1:
-        from cellblock_worker import remote
+        from cellblock_worker.host import remote
 
         return remote.main(sys.argv[1:])
     die_with_parent()

@@ -1,5 +1,5 @@
 /**
- * The worker's only way out: length-prefixed frames on its stdin and stdout (see `cellblock_worker/frames.py`).
+ * The worker's only way out: length-prefixed frames on its stdin and stdout (see `cellblock_worker/wire/frames.py`).
  *
  * @module
  */

@@ -1,5 +1,5 @@
 /**
- * The frames on the worker's pipes, without I/O: the twin of `cellblock_worker/frames.py`. `scripts/fuzz_frames`
+ * The frames on the worker's pipes, without I/O: the twin of `cellblock_worker/wire/frames.py`. `scripts/fuzz_frames`
  * compares the two.
  *
  * @module

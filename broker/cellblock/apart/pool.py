@@ -17,8 +17,8 @@ from cellblock.apart.worker import Answer, Task, Worker
 from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
 from cellblock.workers.pool.admission import Admission, Ticket
 from cellblock.workers.pool.room import Room
-from cellblock_worker import cgroup
-from cellblock_worker.cgroup_workers import TASKS_PER_WORKER, Killed
+from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
 
 logger = logging.getLogger("cellblock.apart")
 

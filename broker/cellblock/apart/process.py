@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from cellblock_worker import cgroup_files
-from cellblock_worker.lifetime import LINUX, die_with_parent
+from cellblock_worker.base.lifetime import LINUX, die_with_parent
+from cellblock_worker.confinement.cgroup import cgroup_files
 
 HEAD: Final = struct.Struct(">I")
 """Before each message: the length of its JSON, which says how many parts follow, and how long they are."""

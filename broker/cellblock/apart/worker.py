@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 import psutil
 
 from cellblock.apart.process import HEAD, message
-from cellblock_worker.cgroup_workers import Killed, WorkerGroup, WorkerGroups
-from cellblock_worker.spawning import Process, kill, reaped, spawn
+from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGroup, WorkerGroups
+from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
 WRITE_BYTES: Final = 256 * 1024
 """Of one write: the loop goes on between two."""

@@ -17,7 +17,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker.folders import FILE, Contents, Folder, InTheWay, is_known, remove_known
+from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay, is_known, remove_known
 
 logger = logging.getLogger("cellblock")
 

@@ -12,7 +12,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import SHORTAGES, OwnFolder, remove_stale, shared_folder
 from cellblock.base.state_dir import RUN, SOCKET_NAME, SOCKETS, in_the_way
-from cellblock_worker.folders import InTheWay
+from cellblock_worker.base.folders import InTheWay
 
 SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""

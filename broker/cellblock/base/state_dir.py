@@ -16,9 +16,9 @@ from typing import Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME, SHORTAGES, remove_stale
-from cellblock_worker.deno_files import CONTENTS as DENO_FILES
-from cellblock_worker.deno_files import FOLDER_NAME as DENO_DIR
-from cellblock_worker.folders import FILE, SOCKET, Contents, Folder, InTheWay
+from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay
+from cellblock_worker.host.deno_files import CONTENTS as DENO_FILES
+from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 
 logger = logging.getLogger("cellblock")
 

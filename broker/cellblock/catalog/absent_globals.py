@@ -11,7 +11,7 @@ from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
-from cellblock_worker.confinement import BUNDLE_DIR
+from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 _BYTES: Final = (
     "Uint8Array: `new TextEncoder().encode(text)`, `bytes.toBase64()`, `Uint8Array.fromBase64(text)`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cellblock.base.errors import ConfigError
-from cellblock_worker.protocol import MAX_NAME_CHARS
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 
 def check_tool_name(name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import check_state_dir
 from cellblock.config.settings import ServerConfig
-from cellblock_worker.confinement import deno_binary
+from cellblock_worker.confinement.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024
 """Free space below which logs and stores will soon find none."""

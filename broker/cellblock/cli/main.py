@@ -359,7 +359,7 @@ async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
 
 
 def _keygen(parsed: argparse.Namespace) -> int:
-    from cellblock_worker.keys import KeyFileError, make_key_file, read_key_file
+    from cellblock_worker.wire.keys import KeyFileError, make_key_file, read_key_file
 
     try:
         pair = read_key_file(parsed.file) if parsed.file.exists() else make_key_file(parsed.file)

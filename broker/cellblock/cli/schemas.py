@@ -81,7 +81,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, catalogs: Catalogs
 def _init(parsed: argparse.Namespace, settings: Settings, catalog: Catalog, outputs: OutputLookup) -> str:
     from cellblock.catalog.lookup import find_server
     from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
-    from cellblock_worker.folders import Folder, InTheWay
+    from cellblock_worker.base.folders import Folder, InTheWay
 
     server = find_server(catalog, parsed.server)
     file = overlay_file(settings.overlay_dir, server.config_name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker.realtime import OWN_PRIORITY
+from cellblock_worker.scheduling.realtime import OWN_PRIORITY
 
 STOP_MARGIN_SECONDS: Final = 20
 """Over the bound of draining: until workers and upstream servers are gone; it takes 1 s."""

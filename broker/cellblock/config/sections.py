@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from cellblock_worker.endpoints import EndpointError, check_tcp
+from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
 

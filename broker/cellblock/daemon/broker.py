@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cellblock.telemetry.facts import BrokerFacts
     from cellblock.upstream.registry import Registry
     from cellblock.workers.start import Workers
-    from cellblock_worker import protocol
+    from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock")
 

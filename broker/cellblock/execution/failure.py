@@ -12,7 +12,7 @@ from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.execution.failure_hints import THROWN_VALUE, exception_hint, export_hint, left_out, syntax_hint
 from cellblock.execution.response import Diagnostic
 from cellblock.script.source import SCRIPT_NAME, Script
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 MAX_MESSAGE_CHARS: Final = 4_000
 

@@ -9,7 +9,7 @@ from cellblock.execution.limits import Limits
 from cellblock.execution.response import Diagnostic
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.error_reply import encode_error
-from cellblock_worker.protocol import TOOK_SHARE
+from cellblock_worker.wire.protocol import TOOK_SHARE
 
 HELD_FACTOR: Final = 4
 """Answers that wait here may have so many times the cap on one: calls that were on their way when the first began to

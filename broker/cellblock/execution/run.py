@@ -39,7 +39,7 @@ from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.requester import PAUSE_MS, requester, run_clock
 from cellblock.workers.pool.lease import Lease
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.execution")
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 
 class RunClock:

@@ -11,9 +11,9 @@ from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks
 from cellblock.execution.response import Diagnostic, LogEntry
 from cellblock.script.source import Script
-from cellblock_worker import protocol
-from cellblock_worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker_states import MAX_NOTICES
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker.states import MAX_NOTICES
 
 LOG_NOTE_BYTES: Final = 1024
 """What a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap; who sends

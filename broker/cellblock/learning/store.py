@@ -21,7 +21,7 @@ from cellblock.base.state_dir import DATABASE, DATABASE_ENDINGS
 from cellblock.learning.fading import NOT_FADING
 from cellblock.learning.observation import Observation, ToolKey
 from cellblock.learning.record import decoded, encoded
-from cellblock_worker.folders import FILE, Folder
+from cellblock_worker.base.folders import FILE, Folder
 
 logger = logging.getLogger("cellblock.schemas")
 

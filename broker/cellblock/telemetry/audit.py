@@ -21,7 +21,7 @@ from cellblock.config.settings import AuditSettings
 from cellblock.execution.events import CallFacts, RunFacts, Watcher
 from cellblock.telemetry.files import LineWriter, PrivateFile
 from cellblock.telemetry.logs import iso_time, summary
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 FILE_NAME: Final = "audit.jsonl"
 """In the state directory."""

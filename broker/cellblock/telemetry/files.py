@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 QUEUE_LINES: Final = 10_000
 """Lines that may wait for the disk; more are dropped and counted."""

@@ -21,7 +21,7 @@ from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.typescript import declare_server, declare_shared
 from cellblock.catalog.typescript.fixed import fixed_declarations
 from cellblock.typecheck import compiler, views
-from cellblock_worker.confinement import BUNDLE_DIR
+from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
 """Declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker import bubblewrap, confinement, lifetime, syscall_lists
+from cellblock_worker.base import lifetime
+from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
 
 FOLDER: Final = Path(__file__).parent / "_typescript"
 """Filled by the build (`scripts/fetch_typescript.py`)."""

@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 
 from cellblock.typecheck import compiler
 from cellblock.typecheck.lsp import Decoder, FramingError, encode
-from cellblock_worker import bubblewrap
-from cellblock_worker.deno_process import DenoProcess
-from cellblock_worker.launching import Launcher, Order
+from cellblock_worker.confinement import bubblewrap
+from cellblock_worker.launch.launching import Launcher, Order
+from cellblock_worker.worker.deno_process import DenoProcess
 
 logger = logging.getLogger("cellblock.typecheck")
 

@@ -19,7 +19,7 @@ from cellblock.catalog.model import Withheld
 from cellblock.catalog.naming import identifier
 from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of, stubbed_bytes
-from cellblock_worker.protocol import MAX_NAME_CHARS
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 SHOWN_NAME_CHARS: Final = 80
 """Of an upstream's own name in a sentence."""

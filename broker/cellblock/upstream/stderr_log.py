@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Final, TextIO
 
 from cellblock.config.secrets.redaction import Redactor
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.upstream")
 

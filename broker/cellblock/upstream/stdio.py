@@ -32,8 +32,8 @@ from cellblock.upstream.incoming import read_message
 from cellblock.upstream.lines import EndlessLine, LineSplitter, TooLong
 from cellblock.upstream.message_cap import too_large_error
 from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
-from cellblock_worker import lifetime
-from cellblock_worker.spawning import spawn
+from cellblock_worker.base import lifetime
+from cellblock_worker.launch.spawning import spawn
 
 logger = logging.getLogger("cellblock.upstream")
 

@@ -21,9 +21,9 @@ from cellblock.workers.link.router import RouterLink
 from cellblock.workers.pool.local_host import LocalHost
 from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.remote_hosts import listen_for_hosts
-from cellblock_worker import realtime
-from cellblock_worker.host import HostConfig
-from cellblock_worker.warm_target import MAX_WARM_SHARE, boots_at_once
+from cellblock_worker.host.host import HostConfig
+from cellblock_worker.scheduling import realtime
+from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 
 SILENCE_CHECK_SECONDS: Final = 1.0
 

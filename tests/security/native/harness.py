@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import pytest
 
-from cellblock_worker import confinement, protocol
-from cellblock_worker.worker import Worker
+from cellblock_worker.confinement import confinement
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.worker import Worker
 from security.native.stand_in import stand_in
 from worker_owner import Owner, booted, make_run, script
 

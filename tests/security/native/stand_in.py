@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cellblock_worker import bubblewrap
+from cellblock_worker.confinement import bubblewrap
 
 INSIDE = "/native"
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cellblock import Broker, Observer
-from cellblock_worker import confinement
+from cellblock_worker.confinement import confinement
 from security.native.harness import Native, Step, attack, let_loose, steps
 from support import error_of, gone, settings, succeeded, within, workers_of
 from worker_owner import booted

@@ -14,7 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
-from cellblock_worker.folders import FILE, Folder, InTheWay
+from cellblock_worker.base.folders import FILE, Folder, InTheWay
 
 FILE_NAME: Final = "token"
 """In the state directory."""

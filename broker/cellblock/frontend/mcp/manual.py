@@ -36,7 +36,7 @@ _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 @lru_cache(maxsize=1)
 def _tables() -> dict[str, dict[str, str]]:
     # Not at the top: a client is greeted without it.
-    from cellblock_worker.confinement import BUNDLE_DIR
+    from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 

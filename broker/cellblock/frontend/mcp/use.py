@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast
 
-from cellblock_worker.folders import Folder
+from cellblock_worker.base.folders import Folder
 
 logger = logging.getLogger("cellblock.frontend")
 

@@ -26,7 +26,7 @@ from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.config.outputs import OutputSettings
 from cellblock.frontend.outputs.disk_thread import DiskThread
 from cellblock.frontend.outputs.outputs_disk import on_disk, write_within
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 logger = logging.getLogger("cellblock.frontend")
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from cellblock.base.own_folders import own_folder
 from cellblock.base.state_dir import OUTPUT_NAME
-from cellblock_worker.folders import Folder
+from cellblock_worker.base.folders import Folder
 
 BLOCK_BYTES: Final = 4096
 """What a file takes at least; small outputs count for one block."""

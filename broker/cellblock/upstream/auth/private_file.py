@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.upstream.auth.errors import LoginStoreError
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 MAX_BYTES: Final = 256 * 1024
 """Of one file; a login takes a few KiB."""

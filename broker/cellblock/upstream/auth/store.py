@@ -21,7 +21,7 @@ from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
 from cellblock.upstream.auth.private_file import Stamp, locked, read_private, stamp_of, write_private
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock_worker.folders import Folder
+from cellblock_worker.base.folders import Folder
 
 logger = logging.getLogger("cellblock.upstream.auth")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from cellblock.base.errors import CellblockError
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pins import Pin, Pins
-from cellblock_worker.folders import Folder, InTheWay
+from cellblock_worker.base.folders import Folder, InTheWay
 
 PINS_DIR: Final = "pins"
 """In the state directory."""

@@ -18,12 +18,12 @@ import zmq
 from cellblock.workers.link.link import LinkEvents
 from cellblock.workers.link.router import read_parts
 from cellblock.workers.link.zap import KeyGuard
-from cellblock_worker import protocol
-from cellblock_worker.curve import prepare_listener
-from cellblock_worker.frames import FrameError, pack_header, unpack_header
-from cellblock_worker.keys import KeyPair
-from cellblock_worker.loop_socket import LoopSocket
-from cellblock_worker.wire_events import explain, watch
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.curve import prepare_listener
+from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.keys import KeyPair
+from cellblock_worker.wire.loop_socket import LoopSocket
+from cellblock_worker.wire.wire_events import explain, watch
 
 logger = logging.getLogger("cellblock.transport")
 

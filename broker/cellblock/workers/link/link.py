@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 
 class LinkEvents(Protocol):

@@ -9,8 +9,8 @@ import asyncio
 from typing import Protocol
 
 from cellblock.workers.link.link import LinkEvents
-from cellblock_worker import protocol
-from cellblock_worker.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 
 
 class MemoryHost(Protocol):

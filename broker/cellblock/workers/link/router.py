@@ -5,9 +5,9 @@ from __future__ import annotations
 import zmq
 
 from cellblock.workers.link.link import LinkEvents
-from cellblock_worker import protocol
-from cellblock_worker.frames import FrameError, pack_header, unpack_header
-from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.loop_socket import LoopSocket
 
 
 class RouterLink:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import zmq
 
-from cellblock_worker.curve import ZAP_DOMAIN
-from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.wire.curve import ZAP_DOMAIN
+from cellblock_worker.wire.loop_socket import LoopSocket
 
 logger = logging.getLogger("cellblock.transport")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 if TYPE_CHECKING:
     from cellblock.workers.pool.pool import Pool

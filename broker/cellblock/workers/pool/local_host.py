@@ -15,9 +15,9 @@ from typing import Final
 from zmq import ZMQError
 
 from cellblock.base.callbacks import tell
-from cellblock_worker.folders import Folder
-from cellblock_worker.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
-from cellblock_worker.spawning import spawn
+from cellblock_worker.base.folders import Folder
+from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.launch.spawning import spawn
 
 logger = logging.getLogger("cellblock.pool")
 

@@ -21,7 +21,7 @@ from cellblock.workers.link.link import HostLink
 from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Ticket
 from cellblock.workers.pool.lease import Lease, LeaseEvents
 from cellblock.workers.pool.room import Room
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.pool")
 

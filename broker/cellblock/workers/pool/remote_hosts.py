@@ -10,9 +10,9 @@ from cellblock.base.errors import ConfigError
 from cellblock.config.settings import CellblockSettings
 from cellblock.workers.link.curve_link import CurveLink, other_version
 from cellblock.workers.pool.pool import Pool
-from cellblock_worker import protocol
-from cellblock_worker.endpoints import EndpointError
-from cellblock_worker.keys import KeyFileError, read_key_file
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.endpoints import EndpointError
+from cellblock_worker.wire.keys import KeyFileError, read_key_file
 
 MIB: Final = 1024 * 1024
 NAMESPACES: Final = "namespaces"

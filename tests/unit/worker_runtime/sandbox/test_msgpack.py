@@ -15,8 +15,8 @@ import deno
 import msgpack
 import pytest
 
-from cellblock_worker import protocol
-from cellblock_worker.frames import pack_header, unpack_header
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import pack_header, unpack_header
 
 SANDBOX = Path(__file__).parents[4] / "worker_runtime" / "sandbox"
 

@@ -16,7 +16,7 @@ from cellblock.apart import pool, worker
 from cellblock.apart.pool import Apart, ApartFailed, Bill, TookTooLong
 from cellblock.apart.worker import Task
 from cellblock.base.errors import HostUnavailable
-from cellblock_worker.spawning import kill, reaped, spawn
+from cellblock_worker.launch.spawning import kill, reaped, spawn
 from support import gone, until, within
 
 WORK = Path(__file__).parents[4] / "fixtures" / "apart_work"

@@ -20,7 +20,7 @@ from cellblock.base.own_folders import (
     remove_stale,
     shared_folder,
 )
-from cellblock_worker.folders import FILE, Contents, Folder, InTheWay
+from cellblock_worker.base.folders import FILE, Contents, Folder, InTheWay
 
 CONTENTS: Contents = {"[0-9]+": FILE}
 

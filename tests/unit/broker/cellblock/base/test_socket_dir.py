@@ -15,7 +15,7 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import LOCK_NAME
 from cellblock.base.socket_dir import SocketDir
-from cellblock_worker.folders import InTheWay
+from cellblock_worker.base.folders import InTheWay
 
 HOLDER = """
 import socket, sys

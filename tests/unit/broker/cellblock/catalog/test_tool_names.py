@@ -10,7 +10,7 @@ from cellblock import Broker
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.tool_names import check_tool_name
 from cellblock.python_tools.tool_mark import tool
-from cellblock_worker.protocol import MAX_NAME_CHARS
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 from support import settings
 
 BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}

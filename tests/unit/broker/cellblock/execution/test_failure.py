@@ -19,7 +19,7 @@ from cellblock.execution.failure import (
 )
 from cellblock.execution.response import Diagnostic
 from cellblock.script.source import prepare
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 from script_places import path_of
 
 SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cellblock.execution.states import State
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 from memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
 from run_model import MAX_CALLS, ModelRun, Tools
 from virtual_time import VirtualTimeLoop

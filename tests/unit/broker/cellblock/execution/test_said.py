@@ -10,9 +10,9 @@ import pytest
 from cellblock.execution.response import LogEntry
 from cellblock.execution.said import LOG_NOTE_BYTES, Said
 from cellblock.script.source import Script
-from cellblock_worker import protocol
-from cellblock_worker.log_budget import MAX_LOG_ENTRIES
-from cellblock_worker.worker_states import MAX_NOTICES
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
+from cellblock_worker.worker.states import MAX_NOTICES
 
 LINE = protocol.Log(level="warn", ms=3)
 

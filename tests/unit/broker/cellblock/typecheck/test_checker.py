@@ -22,7 +22,7 @@ from cellblock.typecheck import compiler, faults
 from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.typecheck.session import CompilerSession
-from cellblock_worker.confinement import BUNDLE_DIR
+from cellblock_worker.confinement.confinement import BUNDLE_DIR
 from support import gone, until
 
 Check = Callable[..., Awaitable[Any]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cellblock.catalog.model import Withheld
 from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.definitions import SHOWN_NAME_CHARS, ToolDefinition, admit, canonical, digest, shown
-from cellblock_worker.protocol import MAX_NAME_CHARS
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 SETTINGS = UpstreamSettings()
 

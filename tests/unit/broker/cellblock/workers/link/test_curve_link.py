@@ -15,11 +15,11 @@ from cellblock.config.settings import CellblockSettings
 from cellblock.workers.link import curve_link
 from cellblock.workers.link.curve_link import PREFIX, CurveLink
 from cellblock.workers.pool.remote_hosts import refusal
-from cellblock_worker import curve, protocol
-from cellblock_worker.curve import DialKeys, prepare_dialler
-from cellblock_worker.frames import pack_header, unpack_header
-from cellblock_worker.keys import KeyPair, make_key_file
-from cellblock_worker.loop_socket import LoopSocket
+from cellblock_worker.wire import curve, protocol
+from cellblock_worker.wire.curve import DialKeys, prepare_dialler
+from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.keys import KeyPair, make_key_file
+from cellblock_worker.wire.loop_socket import LoopSocket
 from support import until
 
 HELLO = protocol.Hello(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cellblock.workers.link.memory import MemoryLink
-from cellblock_worker import protocol
-from cellblock_worker.frames import pack_header
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import pack_header
 from memory_host import turns
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ import pytest
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.workers.pool import pool as pool_module
 from cellblock.workers.pool.lease import Lease
-from cellblock_worker import protocol
+from cellblock_worker.wire import protocol
 from memory_host import BOUND, World, hold, turns
 
 MakeWorld = Callable[..., World]

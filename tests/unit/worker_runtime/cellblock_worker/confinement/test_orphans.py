@@ -1,0 +1,158 @@
+"""A real half-started bubblewrap is found and ended; a living one is left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cellblock_worker.confinement import bubblewrap, confinement, orphans
+
+BOUND_SECONDS = 60.0
+
+SETTLED_SECONDS = 1.0
+"""A child of bubblewrap that is let go has become another program long before."""
+
+
+LEFT_BY_ITS_LEADER = """
+import os, subprocess, sys
+os.setsid()
+if os.fork():
+    os._exit(0)
+started = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(started.pid, flush=True)
+started.wait()
+"""
+"""Starts a program, and waits for it, in a session whose leader has ended."""
+
+
+@pytest.fixture
+def argv() -> list[str]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("bubblewrap is Linux only")
+    found = bubblewrap.try_out(confinement.deno_binary(), str(confinement.BUNDLE_DIR))
+    if found.prefix is None:
+        pytest.skip(found.reason)
+    inside = confinement.plain_argv(64, confinement.BOOT_SCRIPT)[1:]
+    return [
+        *found.prefix,
+        bubblewrap.DENO_INSIDE,
+        *(part.replace(str(confinement.BUNDLE_DIR), bubblewrap.BUNDLE_INSIDE) for part in inside),
+    ]
+
+
+def start(argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        env=confinement.WORKER_ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def first_child(outer: subprocess.Popen[bytes]) -> int:
+    deadline = time.monotonic() + BOUND_SECONDS
+    while (child := bubblewrap.inner_pid(outer.pid)) is None:
+        assert outer.poll() is None, "bubblewrap has ended"
+        assert time.monotonic() < deadline
+    return child
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def is_bubblewrap(pid: int) -> bool:
+    try:
+        return is_alive(pid) and psutil.Process(pid).name() == "bwrap"
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def orphan(argv: list[str]) -> Iterator[int]:
+    """A child of bubblewrap whose parent was killed the moment that it had a child."""
+    deadline = time.monotonic() + BOUND_SECONDS
+    while time.monotonic() < deadline:
+        with start(argv) as outer:
+            child = first_child(outer)
+            outer.kill()
+        # A child that was let go in time makes its session, becomes Deno and ends with its stdin.
+        until = time.monotonic() + SETTLED_SECONDS
+        while is_bubblewrap(child) and time.monotonic() < until:
+            time.sleep(0.01)
+        if is_bubblewrap(child):
+            yield child
+            if is_alive(child):
+                os.kill(child, signal.SIGKILL)
+            return
+    pytest.fail("bubblewrap never left a child behind: perhaps it no longer can, and orphans.py may go")
+
+
+def test_what_a_killed_parent_left_is_ended(orphan: int) -> None:
+    assert orphan in orphans.end_orphans()
+    deadline = time.monotonic() + BOUND_SECONDS
+    while is_alive(orphan):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_living_worker_is_no_orphan_at_any_moment_of_its_start(argv: list[str]) -> None:
+    with start(argv) as outer:
+        deadline = time.monotonic() + BOUND_SECONDS
+        looks = 0
+        while looks < 3 or Path(f"/proc/{first_child(outer)}/comm").read_text() != "deno\n":
+            mine = {outer.pid, bubblewrap.inner_pid(outer.pid)}
+            assert not mine & set(orphans.end_orphans())
+            assert outer.poll() is None
+            assert time.monotonic() < deadline
+            looks += 1
+        os.killpg(outer.pid, signal.SIGKILL)
+
+
+def test_a_living_one_whose_session_has_lost_its_leader_is_no_orphan(argv: list[str]) -> None:
+    """As under a shell that has gone, or where the leader is outside of this process's pid namespace."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LEFT_BY_ITS_LEADER, *argv],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stdin is not None and started.stdout is not None
+        started.wait(BOUND_SECONDS)
+        outer = psutil.Process(int(started.stdout.readline()))
+        deadline = time.monotonic() + BOUND_SECONDS
+        while not (children := outer.children()):
+            assert time.monotonic() < deadline
+        assert not Path(f"/proc/{os.getsid(outer.pid)}").exists()
+        assert not {outer.pid, children[0].pid} & set(orphans.end_orphans())
+        assert outer.is_running()
+        started.stdin.close()
+        assert psutil.wait_procs([outer, *children], BOUND_SECONDS)[1] == []
+
+
+def test_a_bubblewrap_of_someone_else_is_left_alone(argv: list[str]) -> None:
+    """The same program with other arguments and another root, in someone's session, is not ours to end."""
+    ours = bubblewrap.BUNDLE_INSIDE
+    # What is there are paths of this machine, which may have that name in them.
+    moved = [part if Path(part).exists() else part.replace(ours, "/other") for part in argv]
+    others = [part for part in moved if part != "--new-session"]
+    with start(others) as outer:
+        child = first_child(outer)
+        outer.kill()
+        outer.wait()
+        assert child not in orphans.end_orphans()
+        if is_alive(child):
+            os.kill(child, signal.SIGKILL)

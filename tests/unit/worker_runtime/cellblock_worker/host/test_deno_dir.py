@@ -1,0 +1,153 @@
+"""The DENO_DIR of workers inside bubblewrap: real Deno, real mounts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.host import deno_dir
+from cellblock_worker.wire.endpoints import ipc_folder
+from cellblock_worker.worker.rehearsal import WARM_FRAME
+
+HEAP_MB = 64
+BOUND_SECONDS = 60.0
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def wrapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("bubblewrap is Linux only")
+    confinement.use_isolation("auto")
+    if "namespaces" in " ".join(confinement.layers_missing()):
+        pytest.skip("there is no bubblewrap")
+    monkeypatch.setattr(deno_dir, "IDLE_PAUSE_SECONDS", 0.0)
+    yield
+    confinement.use_isolation("off")
+
+
+@pytest.fixture
+async def filled(wrapped: None, tmp_path: Path) -> AsyncIterator[Path]:
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    await owner.serve()
+    yield tmp_path / deno_dir.FOLDER_NAME / "shown"
+    owner.close()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def opened_by(pid: int) -> set[str]:
+    return {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def mount_flags(pid: int, at: str) -> list[str]:
+    mounts = [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+    return [fields[5] for fields in mounts if fields[4] == at]
+
+
+async def until_there(path: Path) -> None:
+    async with asyncio.timeout(BOUND_SECONDS):
+        while path.name not in names(path.parent):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+def boot() -> tuple[subprocess.Popen[bytes], int]:
+    launch = confinement.launch(HEAP_MB)
+    process = subprocess.Popen(
+        launch.argv,
+        env=confinement.WORKER_ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        pass_fds=launch.fds,
+    )
+    launch.close()
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(WARM_FRAME)
+    process.stdin.flush()
+    assert b"ready" in os.read(process.stdout.fileno(), 4096)
+    inner = bubblewrap.inner_pid(process.pid)
+    assert inner is not None
+    return process, inner
+
+
+async def test_a_worker_opens_the_files_and_cannot_write_them(filled: Path) -> None:
+    before = contents(filled)
+    process, inner = boot()
+    with process:
+        opened = opened_by(inner)
+        flags = mount_flags(inner, confinement.DENO_DIR_INSIDE)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(BOUND_SECONDS) == 0
+    assert f"{confinement.DENO_DIR_INSIDE}/dep_analysis_cache_v2" in opened
+    assert len(flags) == 1 and "ro" in flags[0].split(",")
+    assert contents(filled) == before
+
+
+async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_stays(
+    filled: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (filled.parent / "filled").mkdir()
+    (filled.parent / "filled" / "dep_analysis_cache_v2-wal").write_text("of a host that was killed")
+    (filled.parent / "mine.txt").write_text("precious")
+    owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB)
+    await owner.serve()
+    assert names(filled.parent) == ["mine.txt", "shown"]
+    with caplog.at_level(logging.WARNING, "cellblock.host"):
+        owner.close()
+    assert names(filled.parent) == ["mine.txt"] and "mine.txt" in caplog.text
+
+
+async def test_without_bubblewrap_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deno_dir, "IDLE_PAUSE_SECONDS", 0.0)
+    confinement.use_isolation("off")
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    await owner.serve()
+    assert "--setenv" not in confinement.launch(HEAP_MB).argv
+    owner.close()
+    assert names(tmp_path) == []
+
+
+async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
+    wrapped: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    owner = deno_dir.DenoDir(tmp_path / "file", HEAP_MB)
+    with caplog.at_level(logging.WARNING, "cellblock.host"):
+        await owner.serve()
+    assert "without a DENO_DIR" in caplog.text
+    assert "--setenv" not in confinement.launch(HEAP_MB).argv
+    owner.close()
+
+
+async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path: Path) -> None:
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    task = asyncio.create_task(owner.serve())
+    await until_there(tmp_path / deno_dir.FOLDER_NAME)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    owner.close()
+    assert names(tmp_path) == []
+
+
+def test_the_folder_of_a_socket() -> None:
+    assert ipc_folder("ipc:///run/x/broker.sock") == Path("/run/x")
+    assert ipc_folder("tcp://127.0.0.1:5") is None

@@ -1,0 +1,388 @@
+"""A whole host against a scripted broker, over real ZeroMQ in one process, mostly with fake workers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import zmq
+from pydantic import ValidationError
+
+from cellblock_worker.host import host as host_module
+from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import pack_header, unpack_header
+from cellblock_worker.wire.loop_socket import LoopSocket
+from fake_worker import FakeWorkers
+from support import name_of
+
+BOUND = 20.0
+IDENTITY = "ab" * 16
+ECHO = """
+ready()
+start = read()
+frame(start.body, t="done", ms=0)
+hang()
+"""
+
+
+class Broker:
+    """The other end: a ROUTER that records what the host says."""
+
+    def __init__(self, context: Any, endpoint: str) -> None:
+        self.heard: list[tuple[bytes, protocol.FromHost, bytes]] = []
+        self._changed = asyncio.Event()
+        router = context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.socket = LoopSocket(router, max_message_bytes=1 << 24, on_message=self._on_parts)
+        self.socket.bind(endpoint)
+
+    def _on_parts(self, parts: list[bytes]) -> None:
+        identity, token, header, body = parts
+        assert identity == bytes.fromhex(IDENTITY)
+        self.heard.append((token, protocol.parse_from_host(unpack_header(header)), body))
+        self._changed.set()
+
+    def say(self, message: protocol.Message, token: bytes = b"", body: bytes = b"") -> None:
+        self.raw(token, pack_header(message.model_dump()), body)
+
+    def raw(self, *parts: bytes) -> None:
+        self.socket.send([bytes.fromhex(IDENTITY), *parts])
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(BOUND):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def status(self, **wanted: int) -> None:
+        """Waits for a status that says this."""
+        await self.until(
+            lambda: any(vars(said).items() >= wanted.items() for said in self.of(protocol.Status))
+        )
+        self.heard = [entry for entry in self.heard if not isinstance(entry[1], protocol.Status)]
+
+    def of(self, kind: type[protocol.Message]) -> list[Any]:
+        return [said for _, said, _ in self.heard if isinstance(said, kind)]
+
+    def run_of(self, token: bytes) -> list[str]:
+        return [said.t for heard, said, _ in self.heard if heard == token]
+
+    async def end_of(self, token: bytes) -> protocol.Ended:
+        await self.until(lambda: "ended" in self.run_of(token))
+        (ended,) = [s for heard, s, _ in self.heard if heard == token and isinstance(s, protocol.Ended)]
+        return ended
+
+
+def config(endpoint: str, **changes: Any) -> HostConfig:
+    values: dict[str, Any] = {
+        "connect": endpoint,
+        "identity": IDENTITY,
+        "capacity": 4,
+        "warm": 1,
+        "boot_parallel": 2,
+        "max_message_bytes": 1 << 20,
+        "max_old_space_mb": 64,
+    }
+    return HostConfig.model_validate({**values, **changes})
+
+
+@pytest.fixture
+def context() -> Iterator[Any]:
+    made: Any = zmq.Context(io_threads=1)
+    yield made
+    made.destroy(linger=0)
+
+
+StartHost = Callable[..., Awaitable[tuple[Host, Broker]]]
+
+
+@pytest.fixture
+async def start_host(
+    context: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[StartHost]:
+    monkeypatch.setattr(host_module, "STATUS_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(host_module, "BOOT_RETRY_SECONDS", 0.05)
+    started: list[tuple[Host, Broker]] = []
+
+    async def start(**changes: Any) -> tuple[Host, Broker]:
+        endpoint = f"ipc://{tmp_path}/host{len(started)}"
+        broker = Broker(context, endpoint)
+        host = Host(config(endpoint, **changes), context)
+        started.append((host, broker))
+        host.warm_up()
+        host.announce()
+        # A ROUTER knows nobody who has not spoken.
+        await broker.until(lambda: bool(broker.heard))
+        return host, broker
+
+    yield start
+    for host, broker in started:
+        async with asyncio.timeout(BOUND):
+            await host.stop()
+        broker.socket.close()
+    assert [child for child in psutil.Process().children() if name_of(child) == "deno"] == []
+
+
+RUN = protocol.Run(
+    timeout_ms=10_000, cpu_ms=10_000, memory_bytes=1 << 26, log_bytes=1000, message_bytes=1 << 20
+)
+
+
+async def test_hello_comes_first(start_host: StartHost, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host(capacity=7)
+    hello = broker.heard[0][1]
+    assert isinstance(hello, protocol.Hello)
+    assert (hello.capacity, hello.protocol) == (7, protocol.PROTOCOL_VERSION)
+    assert hello.layers and hello.deno
+
+
+async def test_the_warm_target_is_kept_and_can_be_changed(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host(warm=2)
+    await broker.status(warm=2, booting=0)
+    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    await broker.end_of(b"one")
+    await broker.status(warm=2, running=0, booting=0)
+    broker.say(protocol.Pool(warm=3))
+    await broker.status(warm=3)
+
+
+async def test_an_idle_host_sheds_workers_and_boots_them_again_with_the_next_run(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host(warm=3, idle_warm=1, idle_after_ms=500)
+    await broker.status(warm=1, booting=0)
+    broker.say(protocol.Run(**RUN.model_dump()), b"one", b"1")
+    await broker.end_of(b"one")
+    await broker.status(warm=3, running=0)
+
+
+async def test_no_more_boots_at_once_than_allowed(start_host: StartHost, fake_workers: FakeWorkers) -> None:
+    fake_workers.run("time.sleep(0.1)\n" + ECHO)
+    _, broker = await start_host(warm=5, boot_parallel=2)
+    await broker.until(lambda: any(status.warm == 5 for status in broker.of(protocol.Status)))
+    assert max(status.booting for status in broker.of(protocol.Status)) == 2
+
+
+@pytest.mark.parametrize(("warm", "rehearsed"), [(1, b"True"), (0, b"False")])
+async def test_a_worker_that_a_run_waits_for_rehearses_nothing(
+    warm: int, rehearsed: bytes, start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        frame(str(any(rehearsals)).encode(), t="done", ms=0)
+        hang()
+        """
+    )
+    _, broker = await start_host(warm=warm)
+    await broker.status(warm=warm, booting=0)
+    broker.say(RUN, b"token", b"1")
+    await broker.end_of(b"token")
+    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [rehearsed]
+
+
+async def test_a_run_of_a_real_worker(start_host: StartHost) -> None:
+    _, broker = await start_host()
+    code = base64.b64encode(b"console.log('hi'); globalThis.__codemode_result__ = 42").decode()
+    main = "data:application/javascript;base64," + code
+    broker.say(RUN, b"token", json.dumps({"main": main, "modules": {}, "refused": {}}).encode())
+    ended = await broker.end_of(b"token")
+    assert ended.reason == "finished"
+    assert broker.run_of(b"token") == ["leased", "log", "done", "ended"]
+    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"42"]
+
+
+async def test_runs_at_the_same_time_keep_their_tokens_apart(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host(warm=2)
+    tokens = [f"run {number}".encode() for number in range(6)]
+    for token in tokens:
+        broker.say(RUN, token, token)
+    for token in tokens:
+        assert (await broker.end_of(token)).reason == "finished"
+        assert broker.run_of(token) == ["leased", "done", "ended"]
+    assert all(body == token for token, said, body in broker.heard if isinstance(said, protocol.Done))
+    assert len(broker.of(protocol.Done)) == 6
+
+
+async def test_a_call_and_its_reply(start_host: StartHost, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        frame(b'{"a":1}', t="call", id=1, server="s", tool="t")
+        frame(read().body, t="done", ms=0)
+        hang()
+        """
+    )
+    _, broker = await start_host()
+    broker.say(RUN, b"token", b"{}")
+    await broker.until(lambda: "call" in broker.run_of(b"token"))
+    broker.say(protocol.Reply(id=1, ok=True), b"another", b"foreign")
+    broker.say(protocol.Reply(id=1, ok=True), b"token", b"mine")
+    await broker.end_of(b"token")
+    assert [body for _, said, body in broker.heard if isinstance(said, protocol.Done)] == [b"mine"]
+    broker.say(protocol.Reply(id=1, ok=True), b"token", b"late")
+    await broker.status(warm=1)
+
+
+async def test_cancel_of_a_run_that_waits_and_of_one_that_runs(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run("time.sleep(0.3)\nready()\nread()\nhang()")
+    _, broker = await start_host(warm=0, boot_parallel=1)
+    broker.say(RUN, b"runs", b"{}")
+    broker.say(RUN, b"waits", b"{}")
+    broker.say(protocol.Cancel(), b"waits")
+    assert (await broker.end_of(b"waits")).reason == "cancelled"
+    assert broker.run_of(b"waits") == ["ended"]
+    await broker.until(lambda: "leased" in broker.run_of(b"runs"))
+    broker.say(protocol.Cancel(), b"runs")
+    assert (await broker.end_of(b"runs")).reason == "cancelled"
+    assert broker.run_of(b"runs") == ["leased", "ended"]
+    broker.say(protocol.Cancel(), b"never was")
+    await broker.status(running=0)
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(1)", None], ids=["exits", "cannot be spawned"])
+async def test_boots_that_fail_are_reported_to_who_waits_and_not_spun(
+    program: str | None, start_host: StartHost, fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program is None:
+        fake_workers.argv(["/no/such/program"])
+    else:
+        fake_workers.run(program)
+    monkeypatch.setattr(host_module, "BOOT_RETRY_SECONDS", 0.1)
+    spawns: list[float] = []
+    loop = asyncio.get_running_loop()
+    real = host_module.Worker
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        spawns.append(loop.time())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(host_module, "Worker", counted)
+    _, broker = await start_host(warm=1, boot_parallel=1)
+    broker.say(RUN, b"token", b"{}")
+    ended = await broker.end_of(b"token")
+    assert ended.reason == "boot_failed" and ended.detail
+    assert host_module.BOOT_FAILURES_TOLERATED <= len(spawns) <= 6
+    pauses = [after - before for before, after in itertools.pairwise(spawns)]
+    assert min(pauses) >= 0.09
+
+    # And it serves again as soon as boots work.
+    fake_workers.run(ECHO)
+    broker.say(RUN, b"later", b"1")
+    await broker.until(lambda: "ended" in broker.run_of(b"later"))
+    if broker.run_of(b"later") == ["ended"]:
+        # One more boot of the broken kind was under way.
+        await broker.status(warm=1)
+        broker.say(RUN, b"last", b"1")
+        assert (await broker.end_of(b"last")).reason == "finished"
+
+
+async def test_a_worker_that_dies_while_warm_is_replaced(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    others = psutil.Process().children()
+    started, broker = await start_host(warm=1)
+    await broker.status(warm=1)
+    (child,) = (
+        child
+        for child in psutil.Process().children()
+        if child not in others and child.pid != started.launcher.pid
+    )
+    others.append(psutil.Process(started.launcher.pid))
+    child.kill()
+    # Its replacement may be warm before the host's next status says that one was missing.
+    async with asyncio.timeout(BOUND):
+        while not [one for one in psutil.Process().children() if one not in (*others, child)]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    broker.say(RUN, b"token", b"{}")
+    assert (await broker.end_of(b"token")).reason == "finished"
+
+
+async def test_malformed_messages_of_the_broker_are_dropped(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run(ECHO)
+    _, broker = await start_host()
+    await broker.status(warm=1)
+    broker.raw(b"one part")
+    broker.raw(b"", b"\xc1", b"")
+    broker.raw(b"", pack_header({"t": "done", "ms": 1}), b"")
+    broker.raw(b"", pack_header({"t": "run"}), b"")
+    broker.say(RUN, b"token", b"{}")
+    assert (await broker.end_of(b"token")).reason == "finished"
+
+
+@pytest.mark.parametrize("way", ["stop", "shutdown"])
+async def test_stopping_ends_every_run_and_kills_every_worker(
+    way: str, start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    fake_workers.run("ready()\nread()\nhang()")
+    others = psutil.Process().children()
+    host, broker = await start_host(warm=0, boot_parallel=1)
+    broker.say(RUN, b"runs", b"{}")
+    await broker.until(lambda: "leased" in broker.run_of(b"runs"))
+    fake_workers.run("hang()")
+    broker.say(RUN, b"waits", b"{}")
+    await broker.status(booting=1, running=1)
+    children = [child for child in psutil.Process().children() if child not in others]
+    if way == "stop":
+        async with asyncio.timeout(BOUND):
+            await asyncio.gather(host.stop(), host.stop())
+    else:
+        broker.say(protocol.Shutdown())
+        async with asyncio.timeout(BOUND):
+            await host.stopped.wait()
+    assert (await broker.end_of(b"runs")).reason == "host_stopping"
+    assert (await broker.end_of(b"waits")).reason == "host_stopping"
+    assert not any(child.is_running() for child in children)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": "xyz"},
+        {"capacity": 0},
+        {"warm": -1},
+        {"surprise": 1},
+        {"warm": "1"},
+        {"log_level": "loud"},
+    ],
+    ids=str,
+)
+def test_configurations_that_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        config("ipc:///x", **change)
+
+
+async def test_a_violation_that_is_as_long_as_a_header_may_be_still_ends_the_run(
+    start_host: StartHost, fake_workers: FakeWorkers
+) -> None:
+    """What the worker sent must not come back whole in the reason: with it `Ended` would be over a header's cap."""
+    fake_workers.run('ready()\nread()\nframe(t="done", ms=0, **{"x" * 16_300: 0})\nhang()')
+    _, broker = await start_host()
+    broker.say(RUN, b"run 1")
+    ended = await broker.end_of(b"run 1")
+    assert ended.reason == "protocol"
+    assert len(ended.detail) <= protocol.MAX_DETAIL_CHARS
+    await broker.status(running=0, warm=1)

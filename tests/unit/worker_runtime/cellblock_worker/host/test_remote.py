@@ -1,0 +1,107 @@
+"""What a host that dials over the network refuses before it dials, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from cellblock_worker.host import remote
+from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.wire.curve import DialKeys, prepare_dialler, prepare_listener
+from cellblock_worker.wire.endpoints import EndpointError, check_tcp
+from cellblock_worker.wire.keys import KeyPair, make_key_file
+
+SERVER = "ab" * 32
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> KeyPair:
+    return make_key_file(tmp_path / "host.key")
+
+
+@pytest.fixture
+def socket() -> Iterator[Any]:
+    context: Any = zmq.Context(io_threads=1)
+    yield context.socket(zmq.DEALER)
+    context.destroy(linger=0)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp://10.0.0.1:7070", "tcp://[::1]:7070", "tcp://host.example:1", "tcp://*:*", "tcp://0.0.0.0:5"],
+)
+def test_tcp_endpoints(endpoint: str) -> None:
+    check_tcp(endpoint)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "tcp://", "tcp://host", "tcp://host:", "tcp://host:70000", "tcp://a b:1", "udp://host:1", "ipc:///x",
+     "tcp://host:1\n", "tcp://host:1;tcp://other:2", "host:1"],
+)  # fmt: skip
+def test_what_is_no_tcp_endpoint(endpoint: str) -> None:
+    with pytest.raises(EndpointError, match="tcp://HOST:PORT"):
+        check_tcp(endpoint)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp://127.0.0.1:1", "tcp://0.0.0.0:1", "ws://x:1", "udp://x:1", "vmci://1:1"]
+)
+def test_a_network_endpoint_without_keys_is_refused(endpoint: str, socket: Any) -> None:
+    with pytest.raises(EndpointError, match="only with keys"):
+        prepare_dialler(socket, endpoint, None)
+
+
+def test_keys_are_for_tcp_only(pair: KeyPair, socket: Any) -> None:
+    with pytest.raises(EndpointError, match="tcp"):
+        prepare_dialler(socket, "ipc:///tmp/x", DialKeys(pair, pair.public_bytes))
+    with pytest.raises(EndpointError, match="tcp"):
+        prepare_listener(socket, "ipc:///tmp/x", pair)
+
+
+def test_the_bounds_are_set_on_the_socket(pair: KeyPair, socket: Any) -> None:
+    prepare_dialler(socket, "tcp://[::1]:1", DialKeys(pair, pair.public_bytes))
+    assert socket.getsockopt(zmq.MECHANISM) == zmq.CURVE
+    assert socket.getsockopt(zmq.HANDSHAKE_IVL) == 5000 and socket.getsockopt(zmq.IPV6) == 1
+    assert 0 < socket.getsockopt(zmq.RECONNECT_IVL) < socket.getsockopt(zmq.RECONNECT_IVL_MAX) <= 5000
+
+
+async def test_a_host_does_not_dial_a_bare_tcp_endpoint() -> None:
+    config = HostConfig(
+        connect="tcp://127.0.0.1:9", identity="0" * 32, capacity=1, warm=0, boot_parallel=1,
+        max_message_bytes=4096, max_old_space_mb=64,
+    )  # fmt: skip
+    context: Any = zmq.Context(io_threads=1)
+    try:
+        with pytest.raises(EndpointError, match="only with keys"):
+            Host(config, context)
+    finally:
+        context.destroy(linger=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--connect", "tcp://h:1"], "only with keys"),
+        (["--connect", "tcp://h:1", "--key", "KEY"], "only with keys"),
+        (["--connect", "tcp://h:1", "--server-key", SERVER], "only with keys"),
+        (["--connect", "ipc:///x", "--key", "KEY", "--server-key", SERVER], "tcp://HOST:PORT"),
+        (["--connect", "tcp://h:1", "--key", "none", "--server-key", SERVER], "cannot be read"),
+        (["--connect", "tcp://h:1", "--key", "KEY", "--server-key", "zz"], "--server-key: a public key"),
+        (["--connect", "tcp://h:1", "--key", "KEY", "--server-key", SERVER, "--capacity", "0"], "capacity"),
+        (["--connect", "tcp://h:1", "--key", "OPEN", "--server-key", SERVER], "chmod 600"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_anything_starts(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_key_file(tmp_path / "KEY")
+    make_key_file(tmp_path / "OPEN")
+    (tmp_path / "OPEN").chmod(0o644)
+    paths = [str(tmp_path / word) if word in ("KEY", "OPEN") else word for word in arguments]
+    assert remote.main(paths) == remote.EXIT_USAGE
+    assert said in capsys.readouterr().err

@@ -1,0 +1,219 @@
+"""The frame codec: any chunking, caps before decoding, hostile headers, no life after an error."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cellblock_worker.wire.frames import (
+    MAX_HEADER_BYTES,
+    MAX_HEADER_ITEMS,
+    Frame,
+    FrameDecoder,
+    FrameError,
+    encode_frame,
+    pack_header,
+    unpack_header,
+)
+
+CAP = 64 * 1024
+
+scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=40)
+headers = st.dictionaries(st.text(max_size=20), scalars | st.lists(scalars, max_size=3), max_size=4)
+frames = st.lists(st.tuples(headers, st.binary(max_size=300)), max_size=4)
+
+
+def packed(value: Any) -> bytes:
+    data: bytes = msgpack.packb(value)
+    return data
+
+
+def prefix(length: int, header: int) -> bytes:
+    return struct.pack(">IH", length, header)
+
+
+@given(frames, st.data())
+def test_round_trip_through_any_chunking(
+    sent: list[tuple[dict[str, Any], bytes]], data: st.DataObject
+) -> None:
+    stream = b"".join(encode_frame(pack_header(header), body) for header, body in sent)
+    decoder = FrameDecoder(CAP)
+    got: list[tuple[dict[str, Any], bytes]] = []
+    at = 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, len(stream) - at))
+        for frame in decoder.feed(stream[at : at + size]):
+            assert frame.raw_header == pack_header(frame.header)
+            got.append((frame.header, frame.body))
+        at += size
+    assert got == sent
+    assert decoder.pending_bytes == 0
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_frames_or_a_frame_error(noise: bytes) -> None:
+    decoder = FrameDecoder(1024)
+    try:
+        found = decoder.feed(noise)
+    except FrameError:
+        with pytest.raises(FrameError):
+            decoder.feed(b"")
+    else:
+        assert all(isinstance(frame.header, dict) for frame in found)
+
+
+def test_byte_by_byte() -> None:
+    stream = encode_frame(pack_header({"t": "log"}), b"body") * 2
+    decoder = FrameDecoder(CAP)
+    got = [frame for index in range(len(stream)) for frame in decoder.feed(stream[index : index + 1])]
+    assert [frame.body for frame in got] == [b"body", b"body"]
+
+
+def test_a_frame_at_the_cap_passes_and_one_over_it_is_refused_by_its_prefix_alone() -> None:
+    header = pack_header({"t": "log"})
+    cap = 2 + len(header) + 100
+    assert len(FrameDecoder(cap).feed(encode_frame(header, b"x" * 100))) == 1
+    with pytest.raises(FrameError, match=f"over the cap of {cap}"):
+        FrameDecoder(cap).feed(encode_frame(header, b"x" * 101)[:6])
+
+
+def test_a_claimed_length_reserves_no_memory() -> None:
+    decoder = FrameDecoder(2**32)
+    tracemalloc.start()
+    try:
+        assert decoder.feed(prefix(2**32 - 1, 4)) == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 1024
+    assert decoder.pending_bytes == 6
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        prefix(0, 0),
+        prefix(1, 0),
+        prefix(5, 4),
+        prefix(MAX_HEADER_BYTES + 100, MAX_HEADER_BYTES + 1),
+        prefix(2**32 - 1, 0),
+    ],
+    ids=["no room for the header length", "odd", "header over the frame", "header over its cap", "huge"],
+)
+def test_impossible_prefixes(stream: bytes) -> None:
+    with pytest.raises(FrameError):
+        FrameDecoder(CAP).feed(stream)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xc1",
+        packed([1]),
+        packed("text"),
+        packed(None),
+        packed({1: "a"}),
+        packed({b"k": 1}),
+        packed({"a": 1}) + b"\x00",
+        packed({"a": 1})[:-1],
+        b"\x81\xa1\xff\x01",
+        b"\x81\xa1a\xa1\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\x81\xa1a\xdd\xff\xff\xff\xff",
+        b"\x81\xa1a\xdb\xff\xff\xff\xff",
+        b"\x81\xa1a\xc7\x01\x05\x00",
+        b"\x81\xa1a\xd6\xff\x00\x00\x00\x00",
+        b"\x81\xa1a" + b"\x91" * 8000 + b"\x00",
+        packed({str(index): 0 for index in range(MAX_HEADER_ITEMS + 1)}),
+        packed({"a": [0] * (MAX_HEADER_ITEMS + 1)}),
+        packed({"a": "x" * MAX_HEADER_BYTES}),
+    ],
+    ids=lambda raw: bytes(raw[:8]).hex() or "empty",
+)
+def test_hostile_headers_are_frame_errors(raw: bytes) -> None:
+    with pytest.raises(FrameError):
+        unpack_header(raw)
+
+
+def test_a_bomb_of_empty_maps_never_reaches_the_decoder_as_a_body() -> None:
+    bomb = b"\x80" * CAP
+    tracemalloc.start()
+    try:
+        (frame,) = FrameDecoder(2 * CAP).feed(encode_frame(pack_header({"t": "done"}), bomb))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert frame.body == bomb
+    # Copied a few times, but decoding it would take 75 bytes for each of its own.
+    assert peak < 8 * CAP
+
+
+def test_a_failed_stream_gives_nothing_more_and_holds_nothing() -> None:
+    good = encode_frame(pack_header({"t": "log"}))
+    decoder = FrameDecoder(CAP)
+    with pytest.raises(FrameError):
+        decoder.feed(prefix(2**31, 0) + b"x" * 1000)
+    assert decoder.pending_bytes == 0
+    for _ in range(2):
+        with pytest.raises(FrameError, match="already failed"):
+            decoder.feed(good)
+    assert decoder.pending_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{"a": 2**64}, {"a": -(2**63) - 1}, {"a": object()}, {"a": "\ud800"}, {"a": "x" * MAX_HEADER_BYTES}],
+    ids=["over 64 bits", "under 64 bits", "an object", "a lone surrogate", "over the cap"],
+)
+def test_what_cannot_be_packed_is_a_frame_error(header: dict[str, Any]) -> None:
+    with pytest.raises(FrameError):
+        pack_header(header)
+
+
+def test_packing_too_deep_is_a_frame_error() -> None:
+    value: Any = 0
+    for _ in range(2000):
+        value = [value]
+    with pytest.raises(FrameError):
+        pack_header({"a": value})
+
+
+def test_frames_may_be_left_out_uncollected_but_not_over_the_caps() -> None:
+    asked: list[tuple[bytes, int]] = []
+
+    def admits(raw_header: bytes, body_bytes: int) -> bool:
+        asked.append((raw_header, body_bytes))
+        return not raw_header.startswith(b"no map")
+
+    decoder = FrameDecoder(CAP, admits)
+    kept = pack_header({"t": "x"})
+    data = encode_frame(b"no map", b"12345") + encode_frame(kept, b"body") + encode_frame(b"no map")
+    found: list[Frame] = []
+    for at in range(len(data)):
+        found += decoder.feed(data[at : at + 1])
+        assert decoder.pending_bytes < 6 + len(kept) + 4 and decoder.within_frame == (
+            at + 1 not in (17, 17 + 6 + len(kept) + 4, len(data))
+        )
+    assert [(frame.header, frame.body) for frame in found] == [({"t": "x"}, b"body")]
+    assert asked == [(b"no map", 5), (kept, 4), (b"no map", 0)] and decoder.pending_bytes == 0
+    assert [frame.body for frame in FrameDecoder(CAP, admits).feed(data)] == [b"body"]
+    with pytest.raises(FrameError, match="over the cap"):
+        decoder.feed(prefix(CAP + 1, 6) + b"no map")
+
+
+def test_a_frame_is_refused_by_its_header_before_its_body_comes() -> None:
+    def admits(raw_header: bytes, body_bytes: int) -> bool:
+        raise FrameError(f"{body_bytes} are too many")
+
+    decoder = FrameDecoder(CAP, admits)
+    header = pack_header({"t": "x"})
+    with pytest.raises(FrameError, match="40000 are too many"):
+        decoder.feed(encode_frame(header, b"x" * 40_000)[: 6 + len(header)])
+    assert decoder.pending_bytes == 0 and not decoder.within_frame

@@ -1,0 +1,82 @@
+"""Key files: made for their owner alone, and refused when anybody else could have read or written them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cellblock_worker.wire.keys import KeyFileError, make_key_file, parse_public_key, read_key_file
+
+
+def test_a_pair_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "a.key"
+    made = make_key_file(file)
+    assert read_key_file(file) == made
+    assert len(made.secret) == len(made.public_bytes) == 32 and made.secret != made.public_bytes
+    assert make_key_file(tmp_path / "b.key").public != made.public
+
+
+def test_a_new_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_key_file(tmp_path / "a.key")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.key").stat().st_mode) == 0o600
+
+
+def test_a_file_that_exists_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.key"
+    pair = make_key_file(file)
+    with pytest.raises(KeyFileError, match="exists"):
+        make_key_file(file)
+    assert read_key_file(file) == pair
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644])
+def test_a_file_that_is_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "a.key"
+    make_key_file(file)
+    file.chmod(mode)
+    with pytest.raises(KeyFileError, match=f"open to others .mode {mode:04o}.: chmod 600"):
+        read_key_file(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_refuses_a_file_of_another_user(tmp_path: Path) -> None:
+    file = tmp_path / "a.key"
+    make_key_file(file)
+    os.chown(file, 65534, -1)
+    with pytest.raises(KeyFileError, match="another user"):
+        read_key_file(file)
+
+
+def test_what_is_no_key_file_is_refused_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match="cannot be read: No such file"):
+        read_key_file(tmp_path / "none")
+    with pytest.raises(KeyFileError, match="no regular file"):
+        read_key_file(tmp_path)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(KeyFileError, match="no regular file"):
+        read_key_file(tmp_path / "pipe")
+    for number, text in enumerate([b"", b"\xff\xfe", b"curve-secret-key 00\n", b"x" * 10_000]):
+        file = tmp_path / str(number)
+        file.write_bytes(text)
+        file.chmod(0o600)
+        with pytest.raises(KeyFileError, match="holds no key pair"):
+            read_key_file(file)
+
+
+def test_a_secret_is_in_no_text(tmp_path: Path) -> None:
+    pair = make_key_file(tmp_path / "a.key")
+    assert pair.secret.hex() not in repr(pair) and str(pair.secret) not in repr(pair)
+
+
+@pytest.mark.parametrize("text", ["", "0" * 63, "0" * 65, "g" * 64, "A" * 64, "0" * 64 + "\n"])
+def test_a_public_key_is_64_hexadecimal_digits(text: str) -> None:
+    with pytest.raises(KeyFileError, match="64 digits"):
+        parse_public_key(text)
+    assert parse_public_key("0a" * 32) == b"\x0a" * 32

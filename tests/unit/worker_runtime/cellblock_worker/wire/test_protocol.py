@@ -1,0 +1,161 @@
+"""Every message of the protocol: its round trip, what is refused, and the generated TypeScript twin."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
+
+ROOT = Path(__file__).parents[4]
+
+MESSAGES: list[Message] = [
+    protocol.Ready(protocol=1),
+    protocol.Log(level="warn", ms=3),
+    protocol.Call(id=1, server="files", tool="read/ü"),
+    protocol.Query(id=2, op="searchTools"),
+    protocol.Took(bytes=2**53 - 1),
+    protocol.Notice(),
+    protocol.Done(ms=2**53 - 1),
+    protocol.Failed(ms=0, kind="rejection"),
+    protocol.Warm(),
+    protocol.Start(log_bytes=0, message_bytes=1),
+    protocol.Reply(id=MAX_CALL_ID, ok=False),
+    protocol.Hello(protocol=1, pid=1, capacity=65535, deno="/deno", layers=["a", "b"]),
+    protocol.Status(warm=0, booting=1, running=2, wanted=1),
+    protocol.Leased(wait_ms=0),
+    protocol.Ended(reason="memory", detail="x", wall_ms=1, cpu_ms=2, peak_bytes=3, dropped_log_bytes=4),
+    protocol.Run(timeout_ms=1, cpu_ms=2, memory_bytes=3, log_bytes=4, message_bytes=5, pause_ms=6),
+    protocol.Pause(),
+    protocol.Resume(),
+    protocol.Cancel(),
+    protocol.Pool(warm=4),
+    protocol.Shutdown(),
+]
+
+Parse = Callable[[dict[str, Any]], Message]
+PARSERS: dict[str, tuple[Parse, tuple[type[Message], ...]]] = {
+    "from_worker": (protocol.parse_from_worker, get_args(protocol.FromWorker)),
+    "to_worker": (protocol.parse_to_worker, get_args(protocol.ToWorker)),
+    "from_host": (protocol.parse_from_host, get_args(protocol.FromHost)),
+    "to_host": (protocol.parse_to_host, get_args(protocol.ToHost)),
+}
+
+
+def wire(message: Message) -> dict[str, Any]:
+    return unpack_header(pack_header(message.model_dump()))
+
+
+def test_the_examples_cover_every_message_of_every_direction() -> None:
+    known = {kind for _, kinds in PARSERS.values() for kind in kinds}
+    assert {type(message) for message in MESSAGES} == known
+    assert known == set(Message.__subclasses__())
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("direction", PARSERS)
+def test_a_message_passes_where_it_belongs_and_nowhere_else(message: Message, direction: str) -> None:
+    parse, kinds = PARSERS[direction]
+    if isinstance(message, kinds):
+        assert parse(wire(message)) == message
+    else:
+        with pytest.raises(FrameError):
+            parse(wire(message))
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_extra_missing_and_mistyped_fields_are_refused(message: Message) -> None:
+    parse = next(parse for parse, kinds in PARSERS.values() if isinstance(message, kinds))
+    header = wire(message)
+    with pytest.raises(FrameError):
+        parse({**header, "surprise": 1})
+    for name in header:
+        without = {key: value for key, value in header.items() if key != name}
+        field = type(message).model_fields[name]
+        if name == "t" or field.is_required():
+            with pytest.raises(FrameError):
+                parse(without)
+        for wrong in ([1], 1.5, {"a": 1}, b"x"):
+            with pytest.raises(FrameError):
+                parse({**header, name: wrong})
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"t": "nonsense"},
+        {"t": 1},
+        {"t": "call", "id": 0, "server": "a", "tool": "b"},
+        {"t": "call", "id": MAX_CALL_ID + 1, "server": "a", "tool": "b"},
+        {"t": "call", "id": True, "server": "a", "tool": "b"},
+        {"t": "call", "id": "1", "server": "a", "tool": "b"},
+        {"t": "call", "id": 1, "server": "", "tool": "b"},
+        {"t": "call", "id": 1, "server": "a", "tool": "b" * (MAX_NAME_CHARS + 1)},
+        {"t": "log", "level": "info", "ms": 1},
+        {"t": "log", "level": "log", "ms": -1},
+        {"t": "log", "level": "log", "ms": 2**53},
+        {"t": "query", "id": 1, "op": "__proto__"},
+        {"t": "ready", "protocol": 65536},
+    ],
+    ids=str,
+)
+def test_malformed_headers_of_workers(header: dict[str, Any]) -> None:
+    with pytest.raises(FrameError, match="unknown or malformed"):
+        protocol.parse_from_worker(header)
+
+
+def test_the_error_names_the_place_and_repeats_no_value() -> None:
+    with pytest.raises(FrameError) as caught:
+        protocol.parse_from_worker({"t": "call", "id": "SECRET", "server": "a", "tool": "b"})
+    assert "call.id" in str(caught.value)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "message", [m for m in MESSAGES if isinstance(m, protocol.FromWorker)], ids=lambda m: m.t
+)
+def test_the_cap_of_a_workers_message_is_known_by_how_its_header_begins(message: protocol.FromWorker) -> None:
+    raw = pack_header(message.model_dump())
+    assert protocol.worker_body_cap(raw) == message.max_body
+    protocol.check_canonical(message, raw)
+    turned = pack_header(dict(reversed(message.model_dump().items())))
+    if turned != raw:
+        with pytest.raises(FrameError, match="not canonical"):
+            protocol.worker_body_cap(turned)
+        with pytest.raises(FrameError, match="not canonical"):
+            protocol.check_canonical(message, turned)
+
+
+@pytest.mark.parametrize(
+    "message", [m for m in MESSAGES if isinstance(m, protocol.FromHost)], ids=lambda m: m.t
+)
+def test_every_body_of_a_host_has_a_cap(message: protocol.FromHost) -> None:
+    cap = protocol.body_cap(message.max_body, message_bytes=5_000, log_bytes=5_000)
+    protocol.check_body(message, cap, 5_000)
+    with pytest.raises(FrameError, match=f"over {cap}"):
+        protocol.check_body(message, cap + 1, 5_000)
+    assert cap <= protocol.part_cap(5_000) and cap <= 256 * 1024
+
+
+def test_messages_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        protocol.Cancel().t = "shutdown"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_largest_message_fits_a_header() -> None:
+    name = "\U0001f600" * MAX_NAME_CHARS
+    assert wire(protocol.Call(id=MAX_CALL_ID, server=name, tool=name))["tool"] == name
+
+
+def test_generated_twin_is_current() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "gen_protocol.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,95 @@
+"""What an exit says: a worker that was refused memory is told from one that crashed far from its limit."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
+from cellblock_worker.worker.usage import Usage
+from cellblock_worker.worker.worker import Worker
+from fake_worker import FakeWorkers
+from worker_owner import MIB, Owner, make_run
+
+LIMIT = 32 * MIB
+BASE = Usage(0.01, 36 * MIB, 50 * MIB)
+OWN_PEAK = 45 * MIB
+SIGNALS = [signal.SIGSEGV, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL, signal.SIGBUS]
+
+
+def cause(returncode: int, stderr: bytes = b"", *, data: int = 0, grown: int = 0, own: int = OWN_PEAK) -> str:
+    """The verdict; `data` and `grown` in MiB over the baseline."""
+    evidence = MemoryEvidence(own)
+    evidence.sample(BASE)
+    evidence.sample(BASE._replace(data_bytes=BASE.data_bytes + data * MIB))
+    # What was taken once counts, even if a later look saw less.
+    evidence.sample(BASE)
+    return cause_of_death(returncode, stderr, evidence, LIMIT, BASE.peak_bytes + grown * MIB)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(("data", "grown"), [(30, 0), (0, 37), (30, 37)])
+def test_a_silent_death_at_the_limit_is_the_limits(number: int, data: int, grown: int) -> None:
+    assert cause(-number, data=data, grown=grown) == "memory"
+    assert cause(SHELL_SIGNAL_BASE + number, data=data, grown=grown) == "memory"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(("data", "grown"), [(0, 0), (16, 0), (0, 12), (20, 30)])
+def test_a_death_far_from_the_limit_is_a_crash(number: int, data: int, grown: int) -> None:
+    assert cause(-number, data=data, grown=grown) == "crashed"
+    assert cause(SHELL_SIGNAL_BASE + number, data=data, grown=grown) == "crashed"
+
+
+@pytest.mark.parametrize("returncode", [0, 1, 127, -signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL])
+def test_an_exit_that_refused_memory_does_not_explain_is_a_crash_at_any_size(returncode: int) -> None:
+    assert cause(returncode, data=31, grown=40) == "crashed"
+
+
+def test_the_engines_own_word_needs_no_other_evidence() -> None:
+    said = b"# Fatal process out of memory: Zone"
+    assert cause(-signal.SIGTRAP, said) == "memory"
+    assert cause(-signal.SIGSEGV, b"memory allocation of 4096 bytes failed") == "memory"
+
+
+def test_a_native_stack_overflow_is_a_crash_at_any_size() -> None:
+    said = b"thread 'main' has overflowed its stack"
+    assert cause(-signal.SIGABRT, said, data=31, grown=40) == "crashed"
+
+
+def test_a_peak_that_may_be_the_hosts_own_proves_nothing() -> None:
+    assert cause(-signal.SIGSEGV, grown=40, own=500 * MIB) == "crashed"
+    assert cause(-signal.SIGSEGV, data=30, grown=40, own=500 * MIB) == "memory"
+
+
+def test_without_a_look_there_is_no_baseline_and_no_verdict() -> None:
+    assert cause_of_death(-signal.SIGSEGV, b"", MemoryEvidence.at_spawn(), LIMIT, 900 * MIB) == "crashed"
+
+
+def test_the_cpu_limits_signal() -> None:
+    assert cause(-signal.SIGXCPU, data=31) == cause(SHELL_SIGNAL_BASE + signal.SIGXCPU) == "cpu"
+
+
+@pytest.mark.parametrize(("taken", "reason"), [(30, "memory"), (2, "crashed")])
+async def test_a_real_process_that_dies_of_a_signal(
+    taken: int, reason: str, fake_workers: FakeWorkers
+) -> None:
+    # It is looked at whenever a quarter of its CPU time has passed, so it keeps what it took until it was seen.
+    fake_workers.run(f"""
+        import mmap, signal
+        ready()
+        read()
+        time.sleep(0.05)
+        kept = mmap.mmap(-1, {taken} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for at in range(0, len(kept), 4096):
+            kept[at] = 1
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """)
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("ready")
+    made.lease(b"token", make_run(memory_bytes=LIMIT, cpu_ms=600), b"{}")
+    ended = await owner.end()
+    assert ended.reason == reason, ended

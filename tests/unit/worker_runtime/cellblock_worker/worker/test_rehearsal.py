@@ -1,0 +1,79 @@
+"""What a worker runs before it is ready: unheard, without a trace, and who fails at it is none."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+
+import pytest
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.worker import worker
+from cellblock_worker.worker.rehearsal import WARM_FRAME
+from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
+from worker_owner import MIB, Owner, booted, make_run, script
+
+
+def module(source: str) -> str:
+    return "data:text/javascript;base64," + base64.b64encode(source.encode()).decode()
+
+
+both = pytest.mark.parametrize("rehearse", [True, False])
+
+
+@both
+async def test_a_run_sees_and_says_nothing_of_it(rehearse: bool) -> None:
+    made, owner = await booted(rehearse=rehearse)
+    assert owner.said == []
+    code = """
+        const names = Object.getOwnPropertyNames(globalThis);
+        globalThis.__codemode_result__ = {
+          before: String(globalThis.__codemode_result__),
+          hook: names.filter((name) => name.includes("boot")),
+        };
+    """
+    made.lease(b"token", make_run(), script(code))
+    assert (await owner.end()).reason == "finished"
+    (header, body), *others = owner.said
+    assert others == []
+    assert header["t"] == "done" and header["ms"] < 5_000
+    assert json.loads(body) == {"before": "undefined", "hook": []}
+
+
+@both
+async def test_the_first_call_of_a_run_has_the_first_number(rehearse: bool) -> None:
+    made, owner = await booted(rehearse=rehearse)
+    server = module(
+        'const made = globalThis["__cellblock_boot__"].server("real");export const f = made.tool("tool", "f", 1);'
+    )
+    main = module(f'import {{ f }} from "{server}"; globalThis.__codemode_result__ = await f({{}});')
+    plan = {"main": main, "modules": {"@codemode/servers/real": server}, "refused": {}}
+    made.lease(b"token", make_run(), json.dumps(plan).encode())
+    await owner.until("says")
+    made.deliver(pack_header(protocol.Reply(id=1, ok=True).model_dump()), b'"answer"')
+    assert (await owner.end()).reason == "finished"
+    said = [(header["t"], header.get("id"), header.get("server"), body) for header, body in owner.said]
+    assert said == [("call", 1, "real", b"{}"), ("done", None, None, b'"answer"')]
+
+
+@pytest.mark.parametrize(
+    "script_of_it",
+    ["throw new Error('no');", "console.log('and no result'); throw 1;", "this is no script", ""],
+    ids=["throws", "logs and throws", "does not parse", "says nothing"],
+)
+async def test_one_that_fails_at_it_is_no_worker_and_says_so_at_once(
+    script_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"main": module(script_of_it), "modules": {}, "refused": {}}
+    frame = encode_frame(pack_header(protocol.Warm().model_dump()), json.dumps(plan).encode())
+    assert frame != WARM_FRAME
+    monkeypatch.setattr(worker, "WARM_FRAME", frame)
+    owner = Owner()
+    started = time.monotonic()
+    made = Worker(owner, max_frame_bytes=2 * MIB, max_old_space_mb=128)
+    await owner.until("gone")
+    assert time.monotonic() - started < BOOT_BOUND_SECONDS
+    assert not made.was_ready and owner.said == []
+    assert "may not say failed" in made.detail

@@ -1,0 +1,141 @@
+"""Looking at what a run has used: real processes that wait or compute, and readers that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.death import MemoryEvidence
+from cellblock_worker.worker.usage import Usage, UsageReader
+from cellblock_worker.worker.use_watch import LONG_RUN_CPU_SECONDS, UseWatch
+
+COMPUTE = "while True: pass"
+WAIT = "import time; time.sleep(600)"
+BOUND = 20.0
+
+
+class Heard:
+    """What one watch has said."""
+
+    def __init__(self) -> None:
+        self.killed: list[tuple[protocol.EndReason, str]] = []
+        self.computed: list[float] = []
+        self.changed = asyncio.Event()
+
+    def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
+        self.killed.append((reason, detail))
+        self.changed.set()
+
+    def computes(self, cpu_seconds: float) -> None:
+        self.computed.append(cpu_seconds)
+        self.changed.set()
+
+    async def anything(self) -> None:
+        async with asyncio.timeout(BOUND):
+            await self.changed.wait()
+
+
+class Blind(UsageReader):
+    """Of a process that is there, on a machine without another descriptor."""
+
+    def read(self) -> Usage:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.fixture
+def pid(request: pytest.FixtureRequest) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", request.param])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def watch(
+    heard: Heard,
+    reader: UsageReader,
+    *,
+    kernel_limits: bool = True,
+    cpu_ms: int = 60_000,
+    memory: int = 1 << 40,
+) -> UseWatch:
+    run = protocol.Run(timeout_ms=1, cpu_ms=cpu_ms, memory_bytes=memory, log_bytes=1, message_bytes=1)
+    return UseWatch(
+        reader,
+        run,
+        Usage(0.0, 0),
+        memory=MemoryEvidence.at_spawn(),
+        kernel_limits=kernel_limits,
+        kill=heard.kill,
+        computes=heard.computes,
+    )
+
+
+@pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
+async def test_a_run_over_its_cpu_time_is_killed_once(pid: int) -> None:
+    heard = Heard()
+    watching = watch(heard, UsageReader(pid), cpu_ms=40)
+    await heard.anything()
+    assert heard.killed == [("cpu", "over maxCpuMs = 40")]
+    watching.cancel()
+    used = watching.now()
+    assert used is not None and used.cpu_seconds >= 0.04
+
+
+@pytest.mark.parametrize("pid", [COMPUTE], indirect=True)
+async def test_a_long_run_is_told_with_all_that_it_has_used(pid: int) -> None:
+    heard = Heard()
+    watching = watch(heard, UsageReader(pid))
+    async with asyncio.timeout(BOUND):
+        while len(heard.computed) < 2:
+            heard.changed.clear()
+            await heard.changed.wait()
+    watching.cancel()
+    assert sum(heard.computed) == pytest.approx(watching.told)
+    assert watching.told >= LONG_RUN_CPU_SECONDS
+    told = watching.told
+    await asyncio.sleep(0.5)
+    assert watching.told == told
+
+
+@pytest.mark.parametrize("pid", [WAIT], indirect=True)
+async def test_memory_is_watched_only_where_the_kernel_does_not(pid: int) -> None:
+    kept, unkept = Heard(), Heard()
+    watching = [
+        watch(kept, UsageReader(pid), kernel_limits=True, memory=1 << 10),
+        watch(unkept, UsageReader(pid), kernel_limits=False, memory=1 << 10),
+    ]
+    await unkept.anything()
+    for one in watching:
+        one.cancel()
+    assert unkept.killed == [("memory", "over maxMemoryBytes = 1024 (resident size)")]
+    assert kept.killed == [] and kept.computed == []
+
+
+@pytest.mark.parametrize("pid", [WAIT], indirect=True)
+async def test_a_run_that_cannot_be_watched_goes_on_under_the_kernels_limits_alone(pid: int) -> None:
+    kept, unkept = Heard(), Heard()
+    watching = [watch(kept, Blind(pid), cpu_ms=40), watch(unkept, Blind(pid), kernel_limits=False)]
+    await unkept.anything()
+    assert unkept.killed == [("crashed", "its memory cannot be watched: Too many open files")]
+    assert kept.killed == []
+    assert watching[0].now() is None
+    for one in watching:
+        one.cancel()
+
+
+@pytest.mark.parametrize("pid", [WAIT], indirect=True)
+async def test_a_process_that_is_gone_is_for_its_owner_to_tell(pid: int) -> None:
+    heard = Heard()
+    reader = UsageReader(pid)
+    reader.close()
+    watching = watch(heard, reader, kernel_limits=False)
+    await asyncio.sleep(0.3)
+    assert heard.killed == [] and heard.computed == []
+    assert watching.now() is None
+    watching.cancel()

@@ -1,0 +1,281 @@
+"""One worker that is a fake and breaks the protocol: it is killed, and what it said is not believed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker import hearing, worker
+from cellblock_worker.worker.states import State
+from cellblock_worker.worker.worker import Worker
+from fake_worker import FakeWorkers
+from worker_owner import MIB, Owner, booted, make_run, run_one
+
+
+async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        start = read()
+        assert start.header["t"] == "start" and start.body == b"script", start
+        frame(b"{}", t="call", id=1, server="s", tool="t")
+        reply = read()
+        frame(reply.body, t="done", ms=reply.header["id"])
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"script")
+    await owner.until("says")
+    reply = protocol.Reply(id=1, ok=True)
+    made.deliver(worker.pack_header(reply.model_dump()), b'"answer"')
+    ended = await owner.end()
+    assert ended.reason == "finished"
+    assert owner.said[-1] == ({"t": "done", "ms": 1}, b'"answer"')
+    made.deliver(worker.pack_header(reply.model_dump()), b"late")
+
+
+VIOLATIONS = {
+    "noise": "raw(b'\\xff' * 100)",
+    "a frame over the cap": "raw((1 << 31).to_bytes(4, 'big') + b'\\0\\0')",
+    "a header that is no map": "raw(encode_frame(b'\\x91\\x01'))",
+    "an unknown message": "frame(t='nonsense')",
+    "a message of the host": "frame(t='ended', reason='finished')",
+    "a forged lease": "frame(t='leased', wait_ms=0)",
+    "ready again": "ready()",
+    "a call id of nothing": "frame(t='call', id=0, server='s', tool='t')",
+    "an extra field": "frame(t='done', ms=0, ok=True)",
+    "a body over its cap": "frame(b'x' * ((1 << 20) + 1), t='done', ms=0)",
+    "a notice over its cap": "frame(b'x' * ((1 << 16) + 1), t='notice')",
+    "a discovery request over its cap": "frame(b'x' * ((1 << 16) + 1), t='query', id=1, op='listServers')",
+    "a failure over its cap": "frame(b'x' * ((1 << 18) + 1), t='failed', ms=0, kind='module')",
+    "a body where there is none": "frame(b'x', t='took', bytes=1)",
+    "a body over its cap that does not come": "raw(bytes.fromhex('00100000 000a 81a174a66e6f74696365'))",
+    "keys in another order": "frame(b'x', t='log', ms=7, level='log')",
+    "a name before the kind": "frame(b'x', level='log', t='log', ms=7)",
+    "an integer in a long form": "raw(encode_frame(bytes.fromhex('83a174a36c6f67a56c6576656ca36c6f67a26d73cc07')))",
+    "a text in a long form": "raw(encode_frame(bytes.fromhex('83a174d9036c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a map in a long form": "raw(encode_frame(bytes.fromhex('de0003a174a36c6f67a56c6576656ca36c6f67a26d7307')))",
+    "a key twice": "raw(encode_frame(bytes.fromhex('82a174a46e6f7465a174a66e6f74696365')))",
+    "too many notices": "for _ in range(201): frame(b'{}', t='notice')",
+}
+
+
+@pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
+async def test_a_worker_that_breaks_the_protocol_is_killed(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "protocol" and ended.detail
+    assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+FLOOD = "for _ in range(3000): frame(b'12345', t='log', level='log', ms=7)"
+
+
+async def test_what_follows_a_flood_of_logs_is_heard_and_the_flood_is_counted(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[object] = []
+    parse = protocol.parse_from_worker
+
+    def parsing(header: dict[str, object]) -> protocol.FromWorker:
+        parsed.append(header["t"])
+        return parse(header)
+
+    monkeypatch.setattr(protocol, "parse_from_worker", parsing)
+    fake_workers.run(
+        f"""
+        ready()
+        read()
+        {FLOOD}
+        frame(b"{{}}", t="call", id=1, server="s", tool="t")
+        read()
+        {FLOOD}
+        frame(b"1", t="done", ms=8)
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    while "call" not in [header["t"] for header, _ in owner.said]:
+        owner.events.clear()
+        await owner.until("says")
+    made.deliver(worker.pack_header(protocol.Reply(id=1, ok=True).model_dump()), b"1")
+    await owner.until("gone")
+    [(ended, _)] = owner.ended
+    assert ended.reason == "finished" and ended.dropped_log_bytes == 6000 * 5 - 12
+    assert [header["t"] for header, _ in owner.said] == ["log", "log", "log", "log", "call", "done"]
+    # Those that were cut in the same output are decoded still.
+    assert parsed.count("log") < 4000
+
+
+@pytest.mark.parametrize("act", VIOLATIONS.values(), ids=VIOLATIONS)
+async def test_a_flood_of_logs_hides_no_breach(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{FLOOD}\n{act}\nframe(b'1', t='done', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "protocol" and ended.detail
+    assert "done" not in [header["t"] for header, _ in owner.said]
+
+
+async def test_a_log_entry_over_its_cap_is_a_breach(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'x' * 1037, t='log', level='log', ms=0)\nhang()")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    ended = await owner.end()
+    assert (ended.reason, ended.detail) == ("protocol", "a body of 1037 bytes is over 1036")
+    assert owner.said == []
+
+
+async def test_what_a_flood_costs_the_host_counts_as_the_runs_own(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(hearing, "thread_time", lambda: float(next(clock)))
+    fake_workers.run("ready()\nread()\nframe(b'x', t='log', level='log', ms=0)\nhang()")
+    ended, _ = await run_one("1", cpu_ms=900)
+    assert ended.reason == "cpu" and ended.cpu_ms >= 1000
+
+
+async def test_half_a_frame_and_then_silence_ends_at_its_bound(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.02)
+    fake_workers.run(
+        """
+        ready()
+        read()
+        whole = encode_frame(pack_header({"t": "done", "ms": 0}), b"12345678")
+        raw(whole[:-1])
+        hang()
+        """
+    )
+    ended, owner = await run_one("1", timeout_ms=600_000)
+    assert ended.reason == "protocol" and "half a frame" in ended.detail
+    assert owner.said == []
+
+
+async def test_a_frame_that_comes_slowly_is_heard(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "SILENCE_TICK_SECONDS", 0.001)
+    fake_workers.run(
+        """
+        ready()
+        read()
+        for byte in encode_frame(pack_header({"t": "done", "ms": 0}), b"1"):
+            raw(bytes([byte]))
+            # It computes between two bytes: a machine that gives it no core looks the same.
+            until = time.monotonic() + 0.03
+            while time.monotonic() < until:
+                pass
+        hang()
+        """
+    )
+    ended, _ = await run_one("1")
+    assert ended.reason == "finished"
+
+
+async def test_a_worker_that_dies_after_a_flood_of_logs_is_gone(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\nread()\n{FLOOD}\nos._exit(3)")
+    made, owner = await booted()
+    made.lease(b"token", make_run(log_bytes=12), b"{}")
+    assert (await owner.end()).reason == "crashed"
+
+
+@pytest.mark.parametrize(
+    "act", ["frame(b'x', t='log', level='log', ms=0)", "frame(b'1', t='done', ms=0)", "raw(b'\\0' * 6)"]
+)
+async def test_a_warm_worker_may_say_nothing(act: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(f"ready()\n{act}\nhang()")
+    owner = Owner()
+    Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert "ended" not in owner.events and owner.said == []
+
+
+async def test_what_follows_the_end_is_not_heard(fake_workers: FakeWorkers) -> None:
+    fake_workers.run(
+        """
+        ready()
+        read()
+        both = encode_frame(pack_header({"t": "done", "ms": 0}), b"1")
+        raw(both + both + encode_frame(pack_header({"t": "log", "level": "log", "ms": 1}), b"late"))
+        hang()
+        """
+    )
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert ended.reason == "finished"
+    assert [header["t"] for header, _ in owner.said] == ["done"]
+
+
+async def test_exit_code_0_without_an_outcome_is_a_crash(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nsys.stderr.write('last words')")
+    made, owner = await booted()
+    made.lease(b"token", make_run(), b"{}")
+    ended = await owner.end()
+    assert (ended.reason, ended.detail) == ("crashed", "exit code 0")
+    assert owner.ended[0][1] == b"last words"
+
+
+async def test_a_worker_that_does_not_read_its_replies_is_killed(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nread()\nframe(b'', t='call', id=1, server='s', tool='t')\nhang()")
+    made, owner = await booted(max_frame_bytes=256 * 1024)
+    made.lease(b"token", make_run(), b"{}")
+    await owner.until("says")
+    header = worker.pack_header(protocol.Reply(id=1, ok=True).model_dump())
+    for _ in range(10):
+        made.deliver(header, b"x" * (200 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and "does not read" in ended.detail
+
+
+async def test_a_script_over_the_pipes_cap_is_refused_at_once(fake_workers: FakeWorkers) -> None:
+    fake_workers.run("ready()\nhang()")
+    made, owner = await booted(max_frame_bytes=64 * 1024)
+    made.lease(b"token", make_run(), b"x" * (129 * 1024))
+    ended = await owner.end()
+    assert ended.reason == "protocol" and str(129 * 1024) in ended.detail
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ready(protocol=99)\nhang()",
+        "frame(t='done', ms=0)\nhang()",
+        "raise SystemExit(3)",
+        "raw(b'no frame at all')",
+    ],
+)
+async def test_a_boot_that_fails_is_gone_and_never_was_ready(program: str, fake_workers: FakeWorkers) -> None:
+    fake_workers.run(program)
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert owner.events == ["gone"] and not made.was_ready
+
+
+async def test_a_boot_that_hangs_is_killed_at_its_bound(
+    fake_workers: FakeWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "BOOT_BOUND_SECONDS", 0.1)
+    fake_workers.run("hang()")
+    owner = Owner()
+    made = Worker(owner, max_frame_bytes=MIB, max_old_space_mb=64)
+    await owner.until("gone")
+    assert not made.was_ready and made.state is State.GONE
+
+
+@pytest.mark.parametrize("word", ["pause", "resume"])
+async def test_a_worker_that_says_it_itself_dies(fake_workers: FakeWorkers, word: str) -> None:
+    fake_workers.run(f"ready()\nread()\nframe(t={word!r})\nhang()")
+    ended, _ = await run_one("1", timeout_ms=20_000, pause_ms=60_000)
+    assert ended.reason == "protocol"
+    assert "unknown or malformed" in ended.detail

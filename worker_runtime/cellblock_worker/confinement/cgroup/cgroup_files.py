@@ -1,0 +1,123 @@
+"""Reading, writing, emptying and removing cgroups: what needs to know of no host and no worker."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from cellblock_worker.base.lifetime import HAS_PIDFD
+
+EMPTY_BOUND_SECONDS: Final = 1.0
+"""For the last process to leave a group after it was killed."""
+
+_LOOK_SECONDS: Final = 0.01
+
+
+def write(file: Path, text: str) -> None:
+    """Gives one order to the kernel. Raises OSError."""
+    # One write call: the kernel takes each as an order of its own.
+    fd = os.open(file, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def write_if_there(file: Path, text: str) -> None:
+    """For files that a kernel may not have, or may refuse."""
+    with contextlib.suppress(OSError):
+        write(file, text)
+
+
+def count(file: Path, name: str = "") -> int:
+    """The number after a name in a file of names and numbers, or of the whole file; 0 where it is not there."""
+    try:
+        words = file.read_text().split()
+        return int(words[words.index(name) + 1] if name else words[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def members(group: Path) -> list[int]:
+    """Pids of the processes in a group; none when it is gone."""
+    try:
+        return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
+    except (OSError, ValueError):
+        return []
+
+
+def kill_members(group: Path) -> None:
+    """SIGKILL to all that is in a group and in those below it; some may live until this was done again."""
+    with contextlib.suppress(OSError):
+        # Linux 5.14 and v2 only: all at once, also what is being forked.
+        write(group / "cgroup.kill", "1")
+        return
+    for folder in (*_below(group), group):
+        for pid in members(folder):
+            _kill_member(folder, pid)
+
+
+def remove(group: Path) -> bool:
+    """Removes a group with those below it. False: the kernel refuses it, as it is in use."""
+    for folder in _below(group):
+        if not remove(folder):
+            return False
+    try:
+        group.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def end(group: Path) -> bool:
+    """Kills all that is in a group and below it, and removes it, within `EMPTY_BOUND_SECONDS`."""
+    deadline = time.monotonic() + EMPTY_BOUND_SECONDS
+    while not remove(group):
+        if time.monotonic() > deadline:
+            return False
+        kill_members(group)
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def lock(group: Path) -> int | None:
+    """A descriptor that says, as long as it is open, that the group has an owner who lives; None: another holds it.
+
+    Raises:
+        OSError: The group is gone.
+    """
+    fd = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _below(group: Path) -> list[Path]:
+    try:
+        return [path for path in group.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _kill_member(group: Path, pid: int) -> None:
+    """Kills a process that is in the group at the moment when it can no longer become another's pid."""
+    with contextlib.suppress(OSError):
+        if not HAS_PIDFD:
+            os.kill(pid, signal.SIGKILL)
+            return
+        pidfd = os.pidfd_open(pid)
+        try:
+            if pid in members(group):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)

@@ -1,0 +1,398 @@
+"""The layers around one Deno process: its arguments, environment and resource limits, and which are in force.
+
+Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
+where the machine offers it (see `bubblewrap`); PDEATHSIG (see `lifetime`) and no_new_privs; core, file-size, open-file
+and CPU limits, and the memory limit put on the live process;
+a cgroup for each worker and one around all together (see `cgroup`), which the host's process has entered before it
+starts any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import deno
+
+from cellblock_worker.base import lifetime
+from cellblock_worker.confinement import bubblewrap, syscall_lists
+from cellblock_worker.confinement.cgroup.cgroup import Membership
+from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.confinement.held_files import HeldFiles
+from cellblock_worker.launch.launching import Order
+
+BUNDLE_DIR: Final = Path(__file__).parents[1] / "_bundle"
+BOOT_SCRIPT: Final = "boot.js"
+SELFTEST_SCRIPT: Final = "selftest.js"
+IMPORT_MAP: Final = "node_blocked.json"
+
+Isolation = Literal["required", "auto", "off"]
+"""Whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either; where
+it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
+
+Seccomp = syscall_lists.Mode
+
+DENO_FLAGS: Final = (
+    "run",
+    "--quiet",
+    "--no-prompt",
+    "--no-npm",
+    "--no-remote",
+    "--cached-only",
+    "--no-config",
+    "--no-lock",
+    # V8's compiled code would make the boot 1 ms shorter and every run 1 ms longer, as Deno compiles scripts for it.
+    "--no-code-cache",
+)
+
+DENO_DIR_INSIDE: Final = "/deno_dir"
+
+WORKER_ENVIRONMENT: Final = {
+    # A child of a character device can never be created, so nothing can be stored between workers.
+    "DENO_DIR": "/dev/null/deno",
+    "DENO_NO_UPDATE_CHECK": "1",
+    "NO_COLOR": "1",
+}
+
+MAX_OPEN_FILES: Final = 128
+"""A booted worker has about 20; a script can open none."""
+
+CPU_BACKSTOP_SECONDS: Final = 1
+"""RLIMIT_CPU counts whole seconds; sampling ends the run earlier, this catches a host that cannot sample."""
+
+ADDRESS_ROOM_BYTES: Final = 64 * 1024 * 1024
+"""Of address space, beyond a run's memory: for stacks of threads and for files that are mapped. Scripts at their limit
+were seen to need none of it, as a script has no WebAssembly, which reserves gigabytes."""
+
+OOM_SCORE_ADJ: Final = 1000
+"""When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
+
+_LINUX: Final = lifetime.LINUX
+
+
+@functools.cache
+def deno_binary() -> str:
+    """Path of the Deno binary that the `deno` wheel carries."""
+    return deno.find_deno_bin()
+
+
+@functools.cache
+def deno_version() -> str | None:
+    """Version of the `deno` wheel, which is that of its Deno."""
+    try:
+        return importlib.metadata.version("deno")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+class IsolationUnavailable(RuntimeError):
+    """`isolation = "required"`, and this machine does not offer it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start one worker. `fds` must stay open in the child and be closed here after the spawn.
+
+    Attributes:
+        command: The command line for a launcher, which guards what is not wrapped (see `launching`).
+        fds: Descriptors that the command line names.
+        wrapped: Whether it is inside bubblewrap.
+    """
+
+    command: list[str]
+    fds: tuple[int, ...] = ()
+    wrapped: bool = False
+
+    @property
+    def argv(self) -> list[str]:
+        """The command line for who starts it without a launcher."""
+        if self.wrapped:
+            return self.command
+        return lifetime.dying_with_this(self.command, no_new_privs=True, empty_environment=True)
+
+    @property
+    def preexec(self) -> Callable[[], None] | None:
+        """What goes with `argv`."""
+        return None if self.wrapped else lifetime.child_setup()
+
+    def order(self, group: WorkerGroup | None) -> Order:
+        """For a launcher.
+
+        Args:
+            group: The worker's own, if there is one.
+        """
+        return Order(
+            self.command,
+            WORKER_ENVIRONMENT,
+            self.fds,
+            guarded=not self.wrapped,
+            entries=group.entries if group is not None else (),
+            group=group.born_in if group is not None else "",
+        )
+
+    def close(self) -> None:
+        """Closes this side's copies of the descriptors."""
+        for fd in self.fds:
+            os.close(fd)
+
+
+@dataclass(slots=True)
+class _Choice:
+    wrapper: tuple[str, ...] | None = None
+    filter: bytes | None = None
+    filter_layer: str = ""
+    missing: tuple[str, ...] = ()
+    cgroup: Membership | None = None
+    deno_dir: str | None = None
+    host_has_network: bool = True
+    held: HeldFiles = field(default_factory=HeldFiles)
+
+
+_choice: Final = _Choice()
+
+
+def works_without_network() -> bool:
+    """Whether workers can be started as they are to be, from the empty network namespace that this process is in.
+
+    Raises:
+        OSError: This machine is at its end for now.
+    """
+    found = bubblewrap.try_out(deno_binary(), str(BUNDLE_DIR), own_network=False)
+    return found.prefix is not None
+
+
+def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_network: bool = True) -> None:
+    """Decides, once for this process, what is put around workers. Takes about 50 ms for a trial.
+
+    Args:
+        isolation: What is asked for.
+        seccomp: Whether a call that is not on the list is refused, or only logged.
+        has_network: False: this process is in an empty network namespace, from which workers have been tried.
+
+    Raises:
+        IsolationUnavailable: It is required, and cannot be had.
+        OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
+            what it offers, and must not make a weaker choice.
+    """
+    _choice.wrapper, _choice.missing, _choice.deno_dir = None, (), None
+    _choice.host_has_network = has_network
+    _choice.held.close()
+    if isolation == "off":
+        _choice.missing = ("namespaces and cgroup: switched off; set isolation to auto or required",)
+        return
+    look = bubblewrap.try_out if has_network else partial(bubblewrap.find, own_network=False)
+    found = look(deno_binary(), str(BUNDLE_DIR))
+    if found.prefix is None:
+        if isolation == "required":
+            raise IsolationUnavailable(found.reason)
+        _choice.missing = (f"namespaces: {found.reason}",)
+        return
+    _choice.wrapper = found.prefix
+    _choice.held.hold(bubblewrap.sources(found.prefix))
+    _choice.filter = syscall_lists.filter_program("deno", deno_version(), seccomp)
+    _choice.filter_layer, lacks = syscall_lists.in_force("deno", deno_version(), seccomp)
+    if lacks and isolation == "required" and seccomp == "enforce":
+        raise IsolationUnavailable(lacks)
+    _choice.missing = (lacks,) if lacks else ()
+
+
+def use_cgroup(membership: Membership | None) -> None:
+    """Names the cgroups that this process is in, and those that it has for workers. The caller owns them."""
+    _choice.cgroup = membership
+
+
+def use_deno_dir(folder: str | None) -> None:
+    """Names the folder that every worker inside bubblewrap sees, read-only, as its DENO_DIR (see `deno_dir`)."""
+    _choice.deno_dir = folder
+
+
+def take_group() -> WorkerGroup | None:
+    """A cgroup for one worker, to be given back; None where there are none. Raises OSError."""
+    groups = _choice.cgroup.workers if _choice.cgroup is not None else None
+    return groups.take() if groups is not None else None
+
+
+def give_back(group: WorkerGroup) -> None:
+    """Its worker is reaped."""
+    groups = _choice.cgroup.workers if _choice.cgroup is not None else None
+    if groups is not None:
+        groups.give_back(group)
+
+
+def why_all_were_over() -> str:
+    """What a worker was killed for, in words, when the kernel has killed it for memory and it was not over its own."""
+    total = _choice.cgroup.caps.memory_bytes // (1024 * 1024) if _choice.cgroup is not None else 0
+    return f"all workers together reached their {total} MiB, or the machine ran out of memory"
+
+
+def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
+    """How to start a worker, or another script of the bundle just like one. Raises OSError.
+
+    Args:
+        max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
+        script: Name of a file of the bundle.
+        deno_dir: Folder to use instead of the one that `use_deno_dir` has named.
+    """
+    if _choice.wrapper is None:
+        argv = (
+            worker_argv(max_old_space_mb) if script == BOOT_SCRIPT else plain_argv(max_old_space_mb, script)
+        )
+        return Launch(argv)
+    return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
+
+
+def launch_filling(folder: str, max_old_space_mb: int) -> Launch | None:
+    """How to start a worker that fills `folder` as its DENO_DIR; None without bubblewrap. Raises OSError.
+
+    No script may ever run in it: what it writes, later workers believe.
+    """
+    if _choice.wrapper is None:
+        return None
+    return _wrapped(_choice.wrapper, max_old_space_mb, BOOT_SCRIPT, folder, filling=True)
+
+
+def _wrapped(
+    wrapper: tuple[str, ...],
+    max_old_space_mb: int,
+    script: str,
+    deno_dir: str | None,
+    *,
+    filling: bool = False,
+) -> Launch:
+    inside = _deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)
+    binary, *arguments = wrapper
+    if deno_dir is not None:
+        arguments = bubblewrap.with_folder(arguments, deno_dir, DENO_DIR_INSIDE, writable=filling)
+        arguments += ["--setenv", "DENO_DIR", DENO_DIR_INSIDE]
+    fds: tuple[int, ...] = ()
+    # What fills a folder writes, which is on no list; it sees no script.
+    program = syscall_lists.filter_program("deno", None) if filling else _choice.filter
+    if program is not None:
+        fds = (bubblewrap.open_filter(program),)
+        arguments = ["--seccomp", str(fds[0]), *arguments]
+    # --die-with-parent is enough: a host that is gone before it was asked for leases nothing, and Deno ends with its
+    # stdin. A guard before bubblewrap would kill it too early, and its child would wait for it for ever (orphans.py).
+    return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
+
+
+def worker_argv(max_old_space_mb: int) -> list[str]:
+    """The command line of a worker without bubblewrap."""
+    return plain_argv(max_old_space_mb, BOOT_SCRIPT)
+
+
+def plain_argv(max_old_space_mb: int, script: str) -> list[str]:
+    """The command line of a script of the bundle without bubblewrap."""
+    return [deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
+
+
+def _deno_arguments(max_old_space_mb: int, folder: str, script: str) -> list[str]:
+    v8_flags = f"--disallow-code-generation-from-strings,--max-old-space-size={max_old_space_mb}"
+    return [
+        *DENO_FLAGS,
+        f"--import-map={folder}/{IMPORT_MAP}",
+        f"--v8-flags={v8_flags}",
+        f"{folder}/{script}",
+    ]
+
+
+def limit_at_boot(pid: int) -> None:
+    """Puts the limits that never change on a live worker: no core dump, no file growth, few open files.
+
+    Raises:
+        OSError: They could not be put on a process that is still there.
+    """
+    if _LINUX:
+        # The process may be dead already; its owner learns that from its pidfd.
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))
+            _lower(pid, resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
+        # Some kernels do not let an unprivileged host do this to a process in another user namespace.
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError),
+            open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file,  # noqa: PTH123
+        ):
+            file.write(str(OOM_SCORE_ADJ).encode())
+
+
+def limit_at_lease(pid: int, data_bytes: int, cpu_seconds: float, address_bytes: int | None = None) -> bool:
+    """Puts the run's limits on a live worker.
+
+    `data_bytes` is the worker's data size now plus what the run may add: set any earlier, V8's reservation at start
+    would not fit. `cpu_seconds`, counted from the worker's birth, is the backstop of the sampled CPU cap.
+    `address_bytes`, for a worker without a cgroup of its own, is the same as `data_bytes` for all that it maps.
+
+    Returns:
+        Whether the kernel keeps the memory limit; if not, the caller must sample.
+
+    Raises:
+        OSError: They could not be put on: the worker is gone.
+    """
+    if not _LINUX:
+        return False
+    _lower(pid, resource.RLIMIT_DATA, data_bytes, data_bytes)
+    if address_bytes is not None:
+        most = address_bytes + ADDRESS_ROOM_BYTES
+        _lower(pid, resource.RLIMIT_AS, most, most)
+    seconds = int(cpu_seconds) + 1 + CPU_BACKSTOP_SECONDS
+    # The hard limit is later: at the hard one the kernel sends SIGKILL, which does not say why. The first process of a
+    # namespace gets only that one.
+    _lower(pid, resource.RLIMIT_CPU, seconds, seconds + 1)
+    return True
+
+
+def forbid_realtime(pid: int) -> None:
+    """Takes from a live worker the right to real-time priority that it may have inherited; what it has, it keeps."""
+    if _LINUX:
+        # It may be dead already.
+        with contextlib.suppress(OSError):
+            resource.prlimit(pid, resource.RLIMIT_RTPRIO, (0, 0))
+
+
+def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
+    """Puts a limit on a process, or leaves the one it has where that is lower: nobody may raise it."""
+    _, most = resource.prlimit(pid, limit)
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.prlimit(pid, limit, (soft, hard))
+
+
+def layers_in_force() -> list[str]:
+    """Names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`."""
+    layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
+    if _LINUX:
+        layers += [
+            "kernel: RLIMIT_DATA and RLIMIT_CPU per run, RLIMIT_CORE, RLIMIT_FSIZE, RLIMIT_NOFILE",
+            "kernel: PDEATHSIG, no_new_privs, own session",
+        ]
+    if _choice.wrapper is not None:
+        layers.append(
+            "namespaces: user, pid, network, ipc, uts, mount; read-only root of Deno and its libraries; no capability"
+        )
+        if not _choice.host_has_network:
+            layers.append(
+                "network: the worker host has none either; all its workers are in its empty namespace"
+            )
+        if _choice.filter_layer:
+            layers.append(_choice.filter_layer)
+    if _choice.cgroup is not None:
+        layers += _choice.cgroup.in_force
+    return layers
+
+
+def layers_missing() -> list[str]:
+    """The layers that a worker does not get, each with the reason and the way to get it."""
+    missing = list(_choice.missing)
+    if _choice.cgroup is not None:
+        missing += _choice.cgroup.missing
+    if not _LINUX:
+        missing.append("kernel limits: this system has no prlimit; memory is sampled instead")
+    return missing

@@ -1,0 +1,83 @@
+"""Ends what a killed host has left behind of its workers, where no cgroup and no launcher of its own has.
+
+One kind has only just been starting: bubblewrap's child waits, before it does anything else, for its parent to write
+down the namespace's users. A parent that is killed within the microseconds after it has asked to die with the host and
+before it has written that leaves a child that waits for ever: it has run nothing of ours, holds 232 KB, and nothing but
+a signal ends it. The other kind is a worker that was taken over, and has taken back its wish to die with bubblewrap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from pathlib import Path
+from typing import Final
+
+from cellblock_worker.base import lifetime
+from cellblock_worker.base.lifetime import HAS_PIDFD
+from cellblock_worker.confinement import bubblewrap
+
+_OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
+
+
+_FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:\t(?:\d+\t)+1\n")
+_PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")
+_USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
+
+
+def end_orphans() -> list[int]:
+    """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
+
+    A process counts when it is the first of a namespace within ours, its parent is not bubblewrap, and it is
+    bubblewrap with our arguments or lives in a root like a worker's. A living worker never looks like that, and one
+    that was taken over cannot change any of it.
+
+    Returns:
+        The pids, for the log.
+    """
+    return [pid for pid in _pids() if _end_if(pid)] if lifetime.LINUX else []
+
+
+def _end_if(pid: int) -> bool:
+    """Kills a process if it is an orphan: the one that was looked at, not what has its pid by then."""
+    with contextlib.suppress(OSError, ValueError):
+        if not _is_orphan(pid):
+            return False
+        if not HAS_PIDFD:
+            os.kill(pid, signal.SIGKILL)
+            return True
+        pidfd = os.pidfd_open(pid)
+        try:
+            # Once more, now that the pid cannot become another's unseen.
+            if _is_orphan(pid):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_orphan(pid: int) -> bool:
+    folder = Path(f"/proc/{pid}")
+    status = (folder / "status").read_bytes()
+    if _FIRST_OF_A_NAMESPACE.search(status) is None:
+        return False
+    user, parent = _USER.search(status), _PARENT.search(status)
+    if user is None or int(user[1]) != os.getuid() or parent is None:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        if Path(f"/proc/{int(parent[1])}/comm").read_bytes() == b"bwrap\n":
+            return False
+    if (folder / "comm").read_bytes() == b"bwrap\n" and _OURS in (folder / "cmdline").read_bytes():
+        return True
+    points = {line.split()[4] for line in (folder / "mountinfo").read_text().splitlines()}
+    return {bubblewrap.DENO_INSIDE, bubblewrap.BUNDLE_INSIDE} <= points

@@ -1,0 +1,58 @@
+"""Proves at a host's start that a process made like a worker is refused every way out.
+
+`sandbox/selftest.ts` tries them; nothing of the sandbox's hygiene is in force there. A host whose worker gets out does
+not serve.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, cast
+
+from cellblock_worker.confinement import confinement
+from cellblock_worker.confinement.once import Outcome, run_once
+
+BOUND_SECONDS: Final = 20.0
+"""The whole test; it takes about 0.2 s, and each attempt has 2 s of its own."""
+
+MIN_ATTEMPTS: Final = 20
+"""Fewer outcomes mean that the test itself did not run."""
+
+ALLOWED: Final = "ALLOWED"
+
+
+class SelfTestFailed(RuntimeError):
+    """A way out is open, or the test could not be run; the text says which."""
+
+
+async def run_selftest(max_old_space_mb: int, deno_dir: str | None = None) -> dict[str, str]:
+    """Runs the test. Returns what was tried and how each was refused.
+
+    Raises:
+        SelfTestFailed: The host must not serve.
+        OSError: No descriptor is left.
+    """
+    launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
+    try:
+        done = await run_once(launch, BOUND_SECONDS)
+    except TimeoutError:
+        raise SelfTestFailed(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
+    except OSError as error:
+        raise SelfTestFailed(f"the self-test cannot be started: {error}") from None
+    return judge(done)
+
+
+def judge(done: Outcome) -> dict[str, str]:
+    """The outcomes, if all attempts were made and every one was refused. Raises SelfTestFailed."""
+    try:
+        outcomes: object = json.loads(done.output)
+    except ValueError:
+        outcomes = None
+    if not isinstance(outcomes, dict):
+        raise SelfTestFailed(f"the self-test gave no outcome: {done.said or 'it said nothing'}")
+    found = {str(name): str(outcome) for name, outcome in cast("dict[Any, Any]", outcomes).items()}
+    if len(found) < MIN_ATTEMPTS:
+        raise SelfTestFailed(f"the self-test made only {len(found)} attempts")
+    if open_ways := [name for name, outcome in found.items() if outcome == ALLOWED]:
+        raise SelfTestFailed(f"a worker is not confined: {', '.join(open_ways)}")
+    return found

@@ -1,0 +1,212 @@
+"""What a worker and the type checker's compiler may call, as traced, and what is refused where that is not known.
+
+`scripts/trace_syscalls` says what is missing here for a new Deno. A list is in force for the versions that were traced:
+another version may need another call, and then only what a worker never needs is refused (`REFUSED`).
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Literal
+
+from cellblock_worker.confinement import seccomp
+from cellblock_worker.confinement.seccomp import ALLOW, LOG, Branch, Check, refuse
+from cellblock_worker.confinement.syscalls import NEWEST, NUMBERS
+
+Program = Literal["deno", "tsc"]
+
+Mode = Literal["enforce", "log"]
+"""Whether a call that is on no list is refused, or goes on and is logged by the kernel; what is `REFUSED` always is."""
+
+TRACED: Final[Mapping[Program, frozenset[str]]] = {
+    "deno": frozenset({"2.9.8"}),
+    "tsc": frozenset({"7.0.2"}),
+}
+"""The versions that the lists were made with."""
+
+_THREAD: Final = 0x3D0F00
+"""What glibc makes a thread with (CLONE_VM, CLONE_THREAD and seven more): no process, and no namespace."""
+
+_GO_THREADS: Final = (0x50F00, 0xD0F00)
+"""The same by Go's runtime, on aarch64 and on x86_64."""
+
+_IS_THREAD: Final = 0x10100
+_NEW_NAMESPACES: Final = 0x7E020080
+"""CLONE_VM and CLONE_THREAD; and CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
+
+# No shared page that belongs to no file, no huge or locked one, nothing that grows by itself.
+_MAP_KIND: Final = 0x2F | 0x100 | 0x2000 | 0x40000
+_MAP_KINDS: Final = (0x22, 0x02, 0x01)
+
+# What reads and waits, and what belongs to the process itself. Beside what was traced: what the vDSO falls back to on
+# machines without a usable clock, and what aarch64 and other releases of glibc call in its place.
+_COMMON: Final = (
+    "read", "write", "close", "mprotect", "munmap", "brk", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn",
+    "sigaltstack", "sched_yield", "sched_getaffinity", "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres",
+    "gettimeofday", "time", "getcpu", "getpid", "gettid", "exit", "exit_group", "execve", "epoll_create1", "epoll_ctl",
+    "epoll_wait", "epoll_pwait", "eventfd2", "restart_syscall", "uname", "tgkill",
+    "openat", "fstat", "newfstatat", "readlinkat", "faccessat", "getuid", "getgid", "geteuid", "getegid",
+)  # fmt: skip
+
+_DENO: Final = (
+    *_COMMON, "readv", "writev", "pread64", "lseek", "stat", "lstat", "statx", "access", "readlink", "open", "poll",
+    "ppoll", "set_robust_list", "set_tid_address", "rseq", "getrandom", "sysinfo", "getcwd", "recvfrom",
+    "sched_getparam", "sched_getscheduler", "getrusage", "mremap", "membarrier",
+)  # fmt: skip
+
+_COMPILER: Final = (*_COMMON,)
+
+_FUTEX_COMMANDS: Final = (0, 1, 9, 10)
+"""FUTEX_WAIT, WAKE, WAIT_BITSET and WAKE_BITSET, of one process or of many (`FUTEX_PRIVATE_FLAG`, `CLOCK_REALTIME`)."""
+
+_ALLOWED_IF: Final[Mapping[str, tuple[Check, ...]]] = {
+    "clone": (Check(0, (_THREAD,)),),
+    "mmap": (Check(3, _MAP_KINDS, _MAP_KIND),),
+    "futex": (Check(1, _FUTEX_COMMANDS, 0x7F),),
+    # DONTNEED, FREE, DONTFORK, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP; GUARD_INSTALL, GUARD_REMOVE of newer glibc
+    "madvise": (Check(2, (4, 8, 10, 14, 15, 16, 17, 102, 103)),),
+    # F_GETFD, SETFD, GETFL, SETFL, GETLK, SETLK, DUPFD_CLOEXEC; SQLite locks its read-only files.
+    "fcntl": (Check(1, (1, 2, 3, 4, 5, 6, 1030)),),
+    # PR_SET_NAME and PR_SET_VMA
+    "prctl": (Check(0, (15, 0x53564D41)),),
+    # ARCH_SET_FS
+    "arch_prctl": (Check(0, (0x1002,)),),
+    # TCGETS, which asks whether it is a terminal; FIONBIO; FIOCLEX
+    "ioctl": (Check(1, (0x5401, 0x5421, 0x5451)),),
+    # AF_UNIX, SOCK_STREAM with CLOEXEC, and with NONBLOCK
+    "socketpair": (Check(0, (1,)), Check(1, (0x80001, 0x80801))),
+    # Asks for limits, sets none.
+    "prlimit64": (Check(2, (0,), pointer=True),),
+}
+
+_COMPILER_IF: Final[Mapping[str, tuple[Check, ...]]] = {
+    "clone": (Check(0, _GO_THREADS),),
+    **{
+        name: _ALLOWED_IF[name]
+        for name in ("mmap", "futex", "madvise", "fcntl", "arch_prctl", "prctl", "prlimit64")
+    },
+}
+
+OTHER_ERRNO: Final[Mapping[str, int]] = {
+    # glibc then makes threads by clone(2), whose flags a filter can read.
+    "clone3": errno.ENOSYS,
+    # What its root says, too; SQLite asks, as root, whose its files are to be.
+    "mkdir": errno.EROFS, "mkdirat": errno.EROFS, "unlink": errno.EROFS, "unlinkat": errno.EROFS,
+    "fchown": errno.EROFS,
+    # V8 then does without.
+    "pkey_alloc": errno.ENOSYS,
+}  # fmt: skip
+
+REFUSED: Final = (
+    "socket", "connect", "accept", "bind", "listen", "accept4", "ptrace", "process_vm_readv", "process_vm_writev",
+    "kcmp", "pidfd_getfd", "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
+    "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "unshare", "setns", "add_key", "request_key",
+    "keyctl", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
+    "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "open_by_handle_at",
+    "name_to_handle_at", "swapon", "swapoff", "reboot", "syslog", "acct", "quotactl", "quotactl_fd", "personality",
+    "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr", "setpriority", "ioprio_set",
+    "fanotify_init", "inotify_init", "inotify_init1", "fork", "vfork", "shmget", "shmat", "shmctl", "semget",
+    "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_timedsend",
+    "mq_timedreceive", "mq_notify", "mq_getsetattr", "memfd_create", "memfd_secret", "process_madvise",
+    "process_mrelease", "move_pages", "migrate_pages", "vmsplice", "splice", "tee", "seccomp", "mknod", "mknodat",
+    "setuid", "setgid", "setresuid", "setresgid", "iopl", "ioperm", "modify_ldt",
+)  # fmt: skip
+"""What no worker ever needs, whatever its version: the kernel's attack surface for one that has taken over V8, and what
+reaches beyond its own process."""
+
+_REFUSED_IF: Final[Mapping[str, tuple[Check, ...]]] = {
+    # F_SETLEASE, NOTIFY, SETPIPE_SZ
+    "fcntl": (Check(1, (1024, 1026, 1031)),),
+    # PR_SET_PDEATHSIG, SET_SECCOMP, SET_MM, SET_CHILD_SUBREAPER, SET_PTRACER
+    "prctl": (Check(0, (1, 22, 35, 36, 0x59616D61)),),
+    # MAP_SHARED or MAP_SHARED_VALIDATE of no file
+    "mmap": (Check(3, (0x21, 0x23), 0x2F),),
+    # TIOCSTI, TIOCLINUX
+    "ioctl": (Check(1, (0x5412, 0x541C)),),
+}
+
+
+_Calls = dict[str, list[Branch]]
+
+
+def is_traced(program: Program, version: str | None) -> bool:
+    """Whether there is a list for this version of a program."""
+    return version in TRACED[program]
+
+
+def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, str]:
+    """What a filter keeps from a program, and what it lacks and how to get it; either may be empty."""
+    refused = "seccomp: no sockets, namespaces, tracing, mounting, keys, BPF, io_uring, modules"
+    if platform.machine() not in seccomp.ARCHITECTURES:
+        return "", f"seccomp: no filter for {platform.machine()}"
+    if not is_traced(program, version):
+        known = ", ".join(sorted(TRACED[program]))
+        return refused, (
+            f"seccomp: which system calls {program} {version or 'without a version'} needs is not known, so more than "
+            f"those are allowed; install {program} {known}"
+        )
+    if mode == "log":
+        return (
+            refused,
+            "seccomp: isolation.seccomp is log, so calls that are on no list go on; set it to enforce",
+        )
+    calls = len(_allowed(program)) - len(OTHER_ERRNO)
+    return f"{refused}, and nothing else but the {calls} system calls that {program} {version} needs", ""
+
+
+@lru_cache
+def filter_program(
+    program: Program, version: str | None, mode: Mode = "enforce", machine: str = platform.machine()
+) -> bytes | None:
+    """The filter as an array of `struct sock_filter`, or None on a machine whose calls are not known here."""
+    if machine not in seccomp.ARCHITECTURES:
+        return None
+    if not is_traced(program, version):
+        return _packed(machine, _refused(), otherwise=ALLOW)
+    if mode == "log":
+        logged = _allowed(program)
+        for name, branches in _refused().items():
+            logged[name] = [*logged.get(name, ()), *(one for one in branches if one.action != ALLOW)]
+        return _packed(machine, logged, otherwise=LOG)
+    return _packed(machine, _allowed(program), otherwise=refuse(errno.EPERM))
+
+
+def asking_program(program: Program, *, of_all: bool = False) -> bytes:
+    """The filter under which a tracer is asked about each call that the list does not allow, or `of_all`.
+
+    It refuses nothing: bubblewrap, which starts the program, is under it too.
+    """
+    calls: _Calls = {} if of_all else _allowed(program)
+    kept = {name: branches for name, branches in calls.items() if name not in OTHER_ERRNO}
+    return _packed(platform.machine(), kept, otherwise=seccomp.ASK)
+
+
+def _allowed(program: Program) -> _Calls:
+    calls = {name: [Branch((), ALLOW)] for name in (_DENO if program == "deno" else _COMPILER)}
+    conditions = _ALLOWED_IF if program == "deno" else _COMPILER_IF
+    calls |= {name: [Branch(checks, ALLOW)] for name, checks in conditions.items()}
+    return calls | {name: [Branch((), refuse(number))] for name, number in OTHER_ERRNO.items()}
+
+
+def _refused() -> _Calls:
+    no = refuse(errno.EPERM)
+    calls = {name: [Branch((), no)] for name in REFUSED}
+    calls |= {name: [Branch(checks, no), Branch((), ALLOW)] for name, checks in _REFUSED_IF.items()}
+    thread = Check(0, (_IS_THREAD,), _IS_THREAD | _NEW_NAMESPACES)
+    calls["clone"] = [Branch((thread,), ALLOW), Branch((), no)]
+    calls["clone3"] = [Branch((), refuse(errno.ENOSYS))]
+    return calls
+
+
+def _packed(machine: str, calls: Mapping[str, Sequence[Branch]], *, otherwise: int) -> bytes:
+    column = list(seccomp.ARCHITECTURES).index(machine)
+    by_number = {
+        NUMBERS[name][column]: branches for name, branches in calls.items() if NUMBERS[name][column] >= 0
+    }
+    unknown = refuse(errno.ENOSYS)
+    return seccomp.packed(
+        seccomp.assemble(machine, by_number, otherwise=otherwise, above=NEWEST, unknown=unknown)
+    )

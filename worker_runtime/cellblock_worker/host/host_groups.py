@@ -1,0 +1,33 @@
+"""A host's place in the machine's cgroups, from before it starts anything until all that it has started is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement.confinement import use_cgroup
+from cellblock_worker.host.host import HostConfig
+
+
+@contextmanager
+def in_groups(config: HostConfig) -> Generator[None]:
+    """This process is in a cgroup of its own, and has one for each worker, where machine and `isolation` allow it."""
+    if config.isolation == "off":
+        use_cgroup(None)
+        yield
+        return
+    caps = cgroup.caps_for(
+        capacity=config.capacity,
+        warm=max(config.warm, config.max_warm),
+        boot_parallel=config.boot_parallel,
+        memory_bytes=config.max_old_space_mb * cgroup.MIB,
+        total_bytes=config.total_memory_bytes,
+    )
+    membership = cgroup.enter(caps)
+    try:
+        use_cgroup(membership)
+        yield
+    finally:
+        use_cgroup(None)
+        membership.leave()

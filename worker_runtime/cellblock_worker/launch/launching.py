@@ -1,0 +1,284 @@
+"""Starts a host's workers through its launcher (see `launcher`), so that the host's loop does not wait for their exec.
+
+Where there is no launcher (macOS, machines whose kernel refuses its calls), the host starts them itself, as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import marshal
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cellblock_worker.base import lifetime
+from cellblock_worker.base.lifetime import HAS_PIDFD
+from cellblock_worker.launch import launcher
+
+logger = logging.getLogger("cellblock.host")
+
+HELLO_BOUND_SECONDS: Final = 10.0
+"""For the launcher's first child; Python starts in about 15 ms."""
+
+ANSWER_BOUND_SECONDS: Final = 10.0
+"""From an order to its answer, which takes about a millisecond; a worker's boot has as long."""
+
+END_BOUND_SECONDS: Final = 2.0
+"""From the end of the socket to the launcher's exit; it takes well under a millisecond."""
+
+SEND_BUFFER_BYTES: Final = 1024 * 1024
+"""Orders that may wait for the launcher: some hundred, of which only as many are made as workers boot at a time."""
+
+_ANSWER_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to start, and where.
+
+    Attributes:
+        command: The program, by its path, and its arguments.
+        environment: All of it.
+        fds: Descriptors that it has too, under the same numbers.
+        guarded: Whether it is to ask for PDEATHSIG and no_new_privs.
+        entries: Files of v1 cgroups that take a thread.
+        group: Folder of the v2 cgroup that it is born in, or nothing.
+        preexec: Runs in the child when there is no launcher.
+    """
+
+    command: Sequence[str]
+    environment: dict[str, str]
+    fds: tuple[int, ...] = ()
+    guarded: bool = False
+    entries: tuple[str, ...] = ()
+    group: str = ""
+    preexec: Callable[[], None] | None = None
+
+    @property
+    def in_groups(self) -> bool:
+        """Whether it is to be in a cgroup of its own."""
+        return bool(self.entries or self.group)
+
+
+class Started(NamedTuple):
+    """A child of this process. `pidfd` is the receiver's to close; -1 where there is none."""
+
+    pid: int
+    pidfd: int
+
+
+Answer = Callable[[Started | OSError], None]
+
+
+class Launcher:
+    """Owns the launcher process, which is there from the first order on, and is replaced when it ends.
+
+    All methods belong to the event loop's thread, which must be the process's first: its children die with it.
+
+    Args:
+        alone: Whether to do without that process, for one child that need not be started quickly.
+    """
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._waiting: deque[tuple[Answer, asyncio.TimerHandle]] = deque()
+        self._watched: set[int] = set()
+        self._alone = alone or not lifetime.LINUX or not HAS_PIDFD
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the launcher, if there is one now."""
+        return self._process.pid if self._process is not None else None
+
+    def start(self, order: Order, streams: tuple[int, int, int], answer: Answer) -> None:
+        """Starts a child whose standard streams are `streams`, which may be closed afterwards.
+
+        `answer` is called once, with the child or with why there is none, never before this has returned.
+
+        Raises:
+            OSError: The order cannot be given.
+        """
+        if not self._alone and self._channel is None:
+            self._open()
+        if self._channel is None:
+            started = _start_alone(order, streams)
+            asyncio.get_running_loop().call_soon(answer, started)
+            return
+        self._send(_written(order), [*streams, *order.fds])
+        overdue = asyncio.get_running_loop().call_later(ANSWER_BOUND_SECONDS, self._give_up, self._process)
+        self._waiting.append((answer, overdue))
+
+    def watch(self, pidfd: int) -> None:
+        """Until `unwatch`, the process is to be killed when this one is gone, whatever it does. Raises OSError."""
+        self._watched.add(pidfd)
+        if self._channel is not None:
+            self._send(marshal.dumps(None), [pidfd])
+
+    def unwatch(self, pidfd: int) -> None:
+        """It is gone, and `pidfd` about to be closed."""
+        self._watched.discard(pidfd)
+
+    def close(self) -> None:
+        """Ends the launcher, and with it whatever it has started that still lives."""
+        process, self._process = self._process, None
+        for _, overdue in self._waiting:
+            overdue.cancel()
+        self._shut()
+        if process is not None:
+            try:
+                process.wait(END_BOUND_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _open(self) -> None:
+        """Starts the launcher. Where it can make no child here, this process does without it from now on."""
+        ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with its:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(Path(launcher.__file__)), str(its.fileno())],
+                    env={},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[its.fileno()],
+                    # It must not go with the host's group: it has something to do then.
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+        self._channel = ours
+        try:
+            self._try_out(ours)
+        except OSError as error:
+            self.close()
+            if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
+                raise
+            logger.warning("workers are started without a launcher: %s", error)
+            self._alone = True
+            return
+        ours.setblocking(False)
+        asyncio.get_running_loop().add_reader(ours, self._read)
+        for pidfd in self._watched:
+            self._send(marshal.dumps(None), [pidfd])
+
+    def _try_out(self, channel: socket.socket) -> None:
+        """Has it start something that ends at once. Raises OSError."""
+        channel.settimeout(HELLO_BOUND_SECONDS)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            self._send(_written(Order(["/"], {})), [nothing] * 3)
+            answer = _received(channel)
+        except TimeoutError:
+            raise OSError(errno.ETIMEDOUT, "the launcher is silent") from None
+        finally:
+            os.close(nothing)
+        if isinstance(answer, OSError):
+            raise answer
+        os.close(answer.pidfd)
+        os.waitpid(answer.pid, 0)
+
+    def _send(self, data: bytes, fds: list[int]) -> None:
+        assert self._channel is not None
+        socket.send_fds(self._channel, [data], fds)
+
+    def _read(self) -> None:
+        assert self._channel is not None
+        try:
+            answer = _received(self._channel)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # It was killed, or has lost its memory: what was ordered last may live, and ends with its input.
+            logger.error("the launcher is gone: %s", error)
+            waiting, self._waiting = self._waiting, deque()
+            self.close()
+            for each, overdue in waiting:
+                overdue.cancel()
+                each(OSError(errno.EIO, "the launcher is gone"))
+            return
+        each, overdue = self._waiting.popleft()
+        overdue.cancel()
+        each(answer)
+
+    def _give_up(self, process: subprocess.Popen[bytes] | None) -> None:
+        """Ends one that does not answer: its orders are answered then, and the next one makes another."""
+        if process is not None and process is self._process:
+            process.kill()
+
+    def _shut(self) -> None:
+        if self._channel is not None:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_reader(self._channel)
+            self._channel.close()
+            self._channel = None
+
+
+def _written(order: Order) -> bytes:
+    parent = os.getpid() if order.guarded else 0
+    words = (
+        list(order.command),
+        order.environment,
+        parent,
+        [0, 1, 2, *order.fds],
+        list(order.entries),
+        order.group,
+    )
+    return marshal.dumps(words)
+
+
+def _received(channel: socket.socket) -> Started | OSError:
+    """The launcher's next answer. Raises OSError: it is gone, or has none yet."""
+    data, fds, _, _ = socket.recv_fds(channel, _ANSWER_BYTES, 1)
+    if not data:
+        raise ConnectionResetError(errno.ECONNRESET, "it has ended")
+    number = int(marshal.loads(data))
+    return Started(number, fds[0]) if number > 0 else OSError(-number, os.strerror(-number))
+
+
+def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:
+    """Starts it from this process. What fails after the fork is the child's exit."""
+    if order.in_groups:
+        return OSError(errno.ENOSYS, "without a launcher no worker can be put into a cgroup of its own")
+    command = list(order.command)
+    if order.guarded:
+        command = lifetime.dying_with_this(command, no_new_privs=True, empty_environment=True)
+    try:
+        popen = subprocess.Popen(
+            command,
+            env=order.environment,
+            cwd="/",
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+            preexec_fn=lifetime.child_setup() if order.guarded else order.preexec,
+            pass_fds=order.fds,
+        )
+    except OSError as error:
+        return error
+    # Its owner waits for the pid.
+    popen.returncode = 0
+    if not HAS_PIDFD:
+        return Started(popen.pid, -1)
+    try:
+        return Started(popen.pid, os.pidfd_open(popen.pid))
+    except OSError as error:
+        # No descriptor left. Nobody would watch over this child.
+        os.killpg(popen.pid, signal.SIGKILL)
+        os.waitpid(popen.pid, 0)
+        return error

@@ -1,0 +1,159 @@
+"""How a worker shares the machine's cores with others: its priority, and the cores it may use.
+
+Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
+worker that has broken out can undo some of it. What the machine refuses is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import Final, Protocol
+
+from cellblock_worker.base import lifetime
+from cellblock_worker.scheduling import realtime
+
+logger = logging.getLogger("cellblock.host")
+
+LONG_RUN_NICE: Final = 5
+"""Nice value, over the host's, of a run that has computed for long: a third of a short run's share of a busy core. With
+less it would starve beside other programs of the machine."""
+
+GIVE_WAY_NICE: Final = 10
+"""The same for a run whose client gives way to others: a tenth."""
+
+GO_FIRST_SECONDS: Final = 0.01
+"""How long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""
+
+
+class Scheduling:
+    """Of one booted worker.
+
+    Args:
+        pid: Its process id. The first thread is where V8 runs scripts.
+
+    Attributes:
+        first: Whether its run goes before everything else now.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._nice = 0
+        self._leaves_a_core = False
+        self.first = False
+
+    def go_first(self) -> None:
+        """For `GO_FIRST_SECONDS`, which the caller counts, its run goes before everything else."""
+        self.first = True
+        self._set_realtime(realtime.RUN_PRIORITY)
+
+    def take_turns(self) -> None:
+        """From here on it takes turns with everything else."""
+        if self.first:
+            self.first = False
+            self._set_realtime(0)
+
+    def long_run(self) -> None:
+        """Its run has computed for long: short ones go first."""
+        self._lower(LONG_RUN_NICE)
+
+    def give_way(self, others: bool) -> None:
+        """Others go first, if there are any now. When there are none, the core is given back, the priority not."""
+        if others:
+            self._lower(GIVE_WAY_NICE)
+        self._leave_a_core(others)
+
+    def _set_realtime(self, priority: int) -> None:
+        with contextlib.suppress(OSError):
+            for thread in realtime.threads_of(self._pid):
+                with contextlib.suppress(OSError):
+                    realtime.set_priority(thread, priority)
+
+    def _lower(self, nice: int) -> None:
+        # Only root could raise it again.
+        if nice <= self._nice:
+            return
+        more, self._nice = nice - self._nice, nice
+        with contextlib.suppress(OSError):
+            os.setpriority(
+                os.PRIO_PROCESS, self._pid, min(os.getpriority(os.PRIO_PROCESS, self._pid) + more, 19)
+            )
+        # Where sessions are scheduled as groups (sched(7), autogroup), the group's nice value counts, not the thread's.
+        with (
+            contextlib.suppress(OSError),
+            open(f"/proc/{self._pid}/autogroup", "wb", buffering=0) as file,  # noqa: PTH123
+        ):
+            file.write(str(nice).encode())
+
+    def _leave_a_core(self, leave: bool) -> None:
+        if leave == self._leaves_a_core or not lifetime.LINUX:
+            return
+        self._leaves_a_core = leave
+        cores = os.sched_getaffinity(0)
+        if leave and len(cores) > 1:
+            # The same for all.
+            cores.discard(min(cores))
+        # Each thread has its own; those to come take after the one that makes them.
+        with contextlib.suppress(OSError):
+            for thread in realtime.threads_of(self._pid):
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(thread, cores)
+
+
+class Placed(Protocol):
+    """What can have the first place: a worker."""
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether its run goes before everything else now."""
+        ...
+
+    def take_turns(self) -> None:
+        """If it does, that ends here."""
+        ...
+
+
+class FirstPlace:
+    """Before everything else, for one run of a host at a time: if several had it, nothing else might get on.
+
+    Args:
+        wanted: Whether there is to be one.
+
+    Attributes:
+        missing: Why there is none, though it was asked for.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        self._claim = realtime.Claim(())
+        self._holder: Placed | None = None
+        self.missing: list[str] = []
+
+    def open(self) -> None:
+        """Gives this process's loop and ZeroMQ's threads priority over all runs, once those run and have names."""
+        if self._wanted:
+            self._claim = realtime.Claim(realtime.loop_threads())
+        if self._claim.refused:
+            self.missing = [self._claim.refused]
+            logger.warning("%s", self._claim.refused)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a run may have it now; on an only core never."""
+        taken = self._holder is not None and self._holder.goes_first
+        return self._claim.held and not taken and len(os.sched_getaffinity(0)) > 1
+
+    def note(self, worker: Placed) -> None:
+        """A worker has a run now, and the place if that goes first."""
+        self._holder = worker if worker.goes_first else self._holder
+
+    def vacate(self) -> None:
+        """Whoever has it takes turns from here on: before a spawn, as the host's loop waits for the child, which has no
+        priority, and could take nobody's away meanwhile."""
+        if self._holder is not None:
+            self._holder.take_turns()
+
+    def close(self) -> None:
+        """This process is scheduled like others again."""
+        self._claim.give_back()

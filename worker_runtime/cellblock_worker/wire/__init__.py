@@ -1,0 +1,1 @@
+"""The wire is every message between broker, host and worker, its frames, and its sockets. Start at `protocol`."""

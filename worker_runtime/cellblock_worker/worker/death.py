@@ -1,0 +1,142 @@
+"""Why a worker died that nobody killed: at its memory limit, at its CPU limit, or of a defect.
+
+At RLIMIT_DATA, V8 mostly writes that it is out of memory. Sometimes it touches memory that the kernel has just
+refused it, and dies of a signal without a word; then the kernel's own figures tell that from a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.usage import Usage, read_usage
+
+OUT_OF_MEMORY_MARKS: Final = (b"out of memory", b"Out of memory", b"memory allocation of", b"OOM")
+
+OVERFLOW_MARK: Final = b"has overflowed its stack"
+"""Rust's guard page was hit: no matter of the memory limit, however much was in use."""
+
+SHELL_SIGNAL_BASE: Final = 128
+"""bubblewrap exits with this plus the number of the signal that killed what it watched over."""
+
+REFUSED_MEMORY_SIGNALS: Final = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL}
+)
+"""What a process dies of that was refused memory. SIGKILL is not among them: someone else sent it."""
+
+NEAR_LIMIT_SHARE: Final = 0.75
+"""Of the run's memory: a worker that had this much when it died of such a signal is taken to have been refused more.
+V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
+
+MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
+"""Resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""
+
+STDERR_SHOWN_BYTES: Final = 200
+"""Of what a worker that did not boot has said there."""
+
+Cause = Literal["cpu", "memory", "crashed"]
+
+
+def was_killed(returncode: int) -> bool:
+    """Whether the exit is that of a SIGKILL, or of a bubblewrap whose child got one."""
+    return returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class MemoryEvidence:
+    """What was seen of one run's memory. Make it at the spawn.
+
+    `own_peak` is this process's peak resident size at the spawn: a reaped child's is at least that, since it was
+    counted from before its exec.
+    """
+
+    own_peak: int
+    first: Usage | None = None
+    most_data: int = 0
+
+    @classmethod
+    def at_spawn(cls) -> MemoryEvidence:
+        """For a child that is spawned next."""
+        # Not getrusage: that has what this process itself inherited, which is not passed on.
+        return cls(read_usage(os.getpid()).peak_bytes)
+
+    def sample(self, usage: Usage) -> None:
+        """Adds a look at the live process; the first is the baseline."""
+        if self.first is None:
+            self.first = usage
+        self.most_data = max(self.most_data, usage.data_bytes)
+
+    def near(self, memory_bytes: int, peak_bytes: int) -> bool:
+        """Whether the process was near its limit.
+
+        Args:
+            memory_bytes: What the run was given over the baseline.
+            peak_bytes: Peak resident size that the kernel counted until the exit.
+        """
+        if self.first is None:
+            return False
+        enough = memory_bytes * NEAR_LIMIT_SHARE
+        if self.most_data - self.first.data_bytes >= enough:
+            return True
+        grown = peak_bytes - self.first.peak_bytes - MAPPED_FILE_BYTES
+        return peak_bytes > self.own_peak and grown >= enough
+
+
+def cause_of_death(
+    returncode: int, stderr: bytes, evidence: MemoryEvidence, memory_bytes: int, peak_bytes: int
+) -> Cause:
+    """Why a leased worker exited by itself.
+
+    Args:
+        returncode: Negative: killed by that signal; or the exit code of a bubblewrap that watched over it.
+        stderr: The last bytes that the worker wrote there; nothing of a script's can be among them.
+        evidence: What was seen of its memory.
+        memory_bytes: The run's memory limit.
+        peak_bytes: Peak resident size that the kernel counted until the exit.
+    """
+    number = -returncode if returncode < 0 else returncode - SHELL_SIGNAL_BASE
+    if number == signal.SIGXCPU:
+        return "cpu"
+    if any(mark in stderr for mark in OUT_OF_MEMORY_MARKS):
+        return "memory"
+    if number not in REFUSED_MEMORY_SIGNALS or OVERFLOW_MARK in stderr:
+        return "crashed"
+    return "memory" if evidence.near(memory_bytes, peak_bytes) else "crashed"
+
+
+def why_it_ended(
+    returncode: int,
+    stderr: bytes,
+    evidence: MemoryEvidence,
+    run: protocol.Run,
+    *,
+    cpu_seconds: float,
+    peak_bytes: int,
+) -> tuple[protocol.EndReason, str]:
+    """Why a leased worker exited by itself, with the words for it. As `cause_of_death`; `cpu_seconds` are its run's."""
+    cause = cause_of_death(returncode, stderr, evidence, run.memory_bytes, peak_bytes)
+    if was_killed(returncode) and cpu_seconds >= run.cpu_ms / 1000:
+        # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
+        cause = "cpu"
+    if cause == "cpu":
+        return cause, over_cpu(run)
+    return cause, over_memory(run) if cause == "memory" else f"exit code {returncode}"
+
+
+def over_cpu(run: protocol.Run) -> str:
+    """The words for a run at its CPU limit."""
+    return f"over maxCpuMs = {run.cpu_ms}"
+
+
+def over_memory(run: protocol.Run) -> str:
+    """The words for a run at its memory limit."""
+    return f"over maxMemoryBytes = {run.memory_bytes}"
+
+
+def why_it_did_not_boot(returncode: int, stderr: bytes, trouble: OSError | None) -> str:
+    """What is known of a worker that exited before it was ready."""
+    said = trouble or stderr[:STDERR_SHOWN_BYTES].decode("utf-8", "replace").strip()
+    return f"exit code {returncode} before Ready" + (f": {said}" if said else "")

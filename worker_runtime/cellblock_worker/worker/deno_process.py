@@ -1,0 +1,291 @@
+"""Owns one Deno child: spawn, write, read, kill, reap. Knows bytes, not messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import sys
+from typing import Final, Protocol
+
+from cellblock_worker.base.lifetime import HAS_PIDFD
+from cellblock_worker.launch.launching import Launcher, Order, Started
+
+READ_CHUNK_BYTES: Final = 256 * 1024
+
+STDERR_TAIL_BYTES: Final = 4096
+_MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+
+NOT_STARTED: Final = 127
+"""Exit code of a child that has not become the program it was to be, or that there was not."""
+
+REAP_POLL_SECONDS: Final = 0.01
+"""How often a machine without pidfd looks whether a child has exited."""
+
+
+class ProcessEvents(Protocol):
+    """What the owner of a `DenoProcess` is told, always from the event loop, never after `on_exit`."""
+
+    def on_output(self, data: bytes) -> None:
+        """Bytes from the child's stdout."""
+        ...
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """The child is reaped and its pipes are read to the end. Negative code: killed by that signal."""
+        ...
+
+
+class DenoProcess:
+    """One child process with pipes on its three standard streams, in a session of its own.
+
+    It is started after this, and may be written to and killed before.
+
+    Args:
+        launcher: Starts it.
+        order: What to start.
+        events: Told about output and exit.
+        max_unsent_bytes: Cap of what may wait for a child that does not read its stdin.
+
+    Attributes:
+        pid: 0 until it is there, and of one that never was.
+        trouble: Why it could not be started; None: it could, or that is not known yet.
+
+    Raises:
+        OSError: The child cannot be asked for. When it turns out later that it cannot be started, it has exited with
+            `NOT_STARTED`.
+    """
+
+    def __init__(
+        self, launcher: Launcher, order: Order, events: ProcessEvents, *, max_unsent_bytes: int
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._launcher = launcher
+        self._events = events
+        self._max_unsent = max_unsent_bytes
+        self._unsent = bytearray()
+        self._stderr = bytearray()
+        self._open_streams = 2
+        self._status: tuple[int, float, int] | None = None
+        self._exited = False
+        self._killed = False
+        self._pidfd = -1
+        self._inner_pidfd = -1
+        self.pid = 0
+        self.trouble: OSError | None = None
+        pairs = _pipes()
+        (its_stdin, self._stdin), (self._stdout, its_stdout), (self._stderr_fd, its_stderr) = pairs
+        try:
+            launcher.start(order, (its_stdin, its_stdout, its_stderr), self._on_started)
+        except OSError:
+            self._close_pipes()
+            raise
+        finally:
+            for fd in (its_stdin, its_stdout, its_stderr):
+                os.close(fd)
+        for fd in (self._stdin, self._stdout, self._stderr_fd):
+            os.set_blocking(fd, False)
+
+    @property
+    def stderr_tail(self) -> bytes:
+        """The last bytes the child wrote to its stderr."""
+        return bytes(self._stderr)
+
+    def write(self, data: bytes) -> bool:
+        """Sends bytes to the child's stdin, keeping what the pipe does not take yet.
+
+        Returns:
+            False when more than the cap is waiting: the child does not read, and nothing was added.
+        """
+        if self._exited or self._stdin < 0:
+            return True
+        if len(self._unsent) + len(data) > self._max_unsent:
+            return False
+        if not self._unsent:
+            try:
+                sent = os.write(self._stdin, data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                # The child is dying; its exit says the rest.
+                return True
+            if sent == len(data):
+                return True
+            data = data[sent:]
+            self._loop.add_writer(self._stdin, self._flush)
+        self._unsent += data
+        return True
+
+    def adopt(self, pid: int) -> None:
+        """Names the process that does the work where the child only watches over it; `kill` ends both.
+
+        Without pidfd the kernel does it: what the child watches over dies with it.
+
+        Raises:
+            OSError: It is gone.
+        """
+        if not HAS_PIDFD:
+            return
+        self._inner_pidfd = os.pidfd_open(pid)
+        self._launcher.watch(self._inner_pidfd)
+
+    def check_alive(self) -> None:
+        """Raises ProcessLookupError when what does the work has exited, so that its pid may be another's."""
+        pidfd = self._inner_pidfd if self._inner_pidfd >= 0 else self._pidfd
+        if pidfd < 0:
+            return
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise ProcessLookupError("it has exited")
+
+    def rest(self, seconds: float) -> None:
+        """Reads no output for so long; only from `on_output`."""
+        self._loop.remove_reader(self._stdout)
+        # The pipe stays open meanwhile: its end, too, is only seen by reading it.
+        self._loop.call_later(seconds, self._loop.add_reader, self._stdout, self._read_stdout)
+
+    def kill(self) -> None:
+        """SIGKILL to the child's whole process group. Harmless when it is gone."""
+        if self._inner_pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
+        self._killed = True
+        if self._status is None and self.pid:
+            # Not reaped yet, so neither the pid nor the group can belong to anyone else.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def _on_started(self, started: Started | OSError) -> None:
+        if isinstance(started, OSError):
+            self.trouble = started
+            self._status = (NOT_STARTED, 0.0, 0)
+            self._open_streams = 0
+            self._finish_if_over()
+            return
+        self.pid, self._pidfd = started
+        if self._pidfd >= 0:
+            self._loop.add_reader(self._pidfd, self._reap)
+        else:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+        # Not before: what it says is told of a process that is known.
+        self._loop.add_reader(self._stdout, self._read_stdout)
+        self._loop.add_reader(self._stderr_fd, self._read_stderr)
+        if self._killed:
+            self.kill()
+
+    def _close_pipes(self) -> None:
+        for fd in (self._stdin, self._stdout, self._stderr_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._stdin = self._stdout = self._stderr_fd = -1
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            self._unsent.clear()
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _flush(self) -> None:
+        try:
+            sent = os.write(self._stdin, self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._stdin)
+
+    def _read_stdout(self) -> None:
+        try:
+            data = os.read(self._stdout, READ_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._events.on_output(data)
+        else:
+            self._stream_ended(self._stdout)
+
+    def _read_stderr(self) -> None:
+        try:
+            data = os.read(self._stderr_fd, READ_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._stderr += data
+            del self._stderr[:-STDERR_TAIL_BYTES]
+        else:
+            self._stream_ended(self._stderr_fd)
+
+    def _stream_ended(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        self._open_streams -= 1
+        self._finish_if_over()
+
+    def _poll_reap(self) -> None:
+        self._reap()
+        if self._status is None:
+            self._loop.call_later(REAP_POLL_SECONDS, self._poll_reap)
+
+    def _end_the_rest(self) -> None:
+        """Ends what an exited child has left.
+
+        bubblewrap's own child, when it has not yet asked to die with it, is still in the group, and would become a Deno
+        that holds the pipes open; one that has left the group by then ends with its stdin.
+        """
+        if self._inner_pidfd >= 0:
+            # It may have taken back its wish to die with what watches over it.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
+        # The child is not reaped yet, so the group is still this one's.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._close_stdin()
+
+    def _reap(self) -> None:
+        if self._pidfd >= 0:
+            self._end_the_rest()
+        pid, status, rusage = os.wait4(self.pid, os.WNOHANG)
+        if pid == 0:
+            return
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        code = os.waitstatus_to_exitcode(status)
+        self._status = (code, rusage.ru_utime + rusage.ru_stime, rusage.ru_maxrss * _MAXRSS_UNIT)
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._status is None or self._open_streams or self._exited:
+            return
+        self._exited = True
+        if self._inner_pidfd >= 0:
+            self._launcher.unwatch(self._inner_pidfd)
+            os.close(self._inner_pidfd)
+            self._inner_pidfd = -1
+        self._close_stdin()
+        self._close_pipes()
+        self._events.on_exit(*self._status)
+
+
+def _pipes() -> list[tuple[int, int]]:
+    """Three of them. Raises OSError, and leaves none."""
+    pairs: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            pairs.append(os.pipe())  # noqa: PERF401 - those made so far are closed
+    except OSError:
+        for fd in (end for pair in pairs for end in pair):
+            os.close(fd)
+        raise
+    return pairs

@@ -1,0 +1,73 @@
+"""The life of one worker as one table: its states, what moves it on, and what it may say in each."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from cellblock_worker.wire import protocol
+
+
+class State(Enum):
+    """Where a worker is in its one-way life."""
+
+    BOOTING = "booting"
+    WARM = "warm"
+    RUNNING = "running"
+    ENDING = "ending"
+    GONE = "gone"
+
+
+class Event(Enum):
+    """What moves a worker on."""
+
+    READY = "ready"
+    LEASE = "lease"
+    KILL = "kill"
+    EXIT = "exit"
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (State.BOOTING, Event.READY): State.WARM,
+    (State.BOOTING, Event.KILL): State.ENDING,
+    (State.BOOTING, Event.EXIT): State.GONE,
+    (State.WARM, Event.LEASE): State.RUNNING,
+    (State.WARM, Event.KILL): State.ENDING,
+    (State.WARM, Event.EXIT): State.GONE,
+    (State.RUNNING, Event.KILL): State.ENDING,
+    (State.RUNNING, Event.EXIT): State.GONE,
+    (State.ENDING, Event.EXIT): State.GONE,
+}
+
+MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
+    State.BOOTING: (protocol.Ready,),
+    State.WARM: (),
+    State.RUNNING: (
+        protocol.Log,
+        protocol.Call,
+        protocol.Query,
+        protocol.Took,
+        protocol.Notice,
+        protocol.Done,
+        protocol.Failed,
+    ),
+    # What was in the pipe when the worker was killed: only its logs are still of use.
+    State.ENDING: (protocol.Log,),
+    State.GONE: (),
+}
+
+
+MAX_NOTICES: Final = 200
+"""Of one run; the broker counts too, since it need not believe its host."""
+
+
+class IllegalTransition(RuntimeError):
+    """The host asked for a move that the table does not have: a defect of the host, never of a worker."""
+
+
+def advance(state: State, event: Event) -> State:
+    """The state after `event`. Raises IllegalTransition when the table has no such move."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"{event.name} in {state.name}") from None

@@ -1,0 +1,141 @@
+"""Looks now and then at what one run has used: ends it at its cap, and has a long one yield to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from cellblock_worker.wire import protocol
+from cellblock_worker.worker.death import MemoryEvidence
+from cellblock_worker.worker.usage import Usage, UsageReader
+
+CPU_SAMPLE_MIN_SECONDS: Final = 0.01
+"""Shortest pause between two looks at a run's CPU time."""
+
+CPU_SAMPLE_SHARE: Final = 0.25
+"""The next look comes after this share of the CPU time left, since V8's helper threads count too."""
+
+BLIND_PAUSE_SECONDS: Final = 0.1
+"""Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
+
+LONG_RUN_CPU_SECONDS: Final = 0.05
+"""CPU time after which a run is a long one; most runs never take as much."""
+
+LONG_RUN_LOOK_SECONDS: Final = 0.1
+"""From one look at whether a run is a long one to the next, which comes twice as late each time up to
+`LONG_RUN_LOOK_MAX_SECONDS`."""
+
+LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
+
+
+def is_gone(error: OSError) -> bool:
+    """Whether it says that the process is no longer there."""
+    return isinstance(error, ProcessLookupError | FileNotFoundError)
+
+
+class Kill(Protocol):
+    """Ends the run."""
+
+    def __call__(self, reason: protocol.EndReason, detail: str = "") -> None:
+        """With a reason and its words."""
+        ...
+
+
+class UseWatch:
+    """Of one run, from its lease until `cancel`.
+
+    Args:
+        reader: Looks at its worker.
+        run: Its caps.
+        before: What the worker had used at the lease.
+        memory: Keeps each look, to tell later what a worker died of.
+        kernel_limits: Whether the kernel keeps the memory cap; if not, it is kept here.
+        kill: Ends the run.
+        computes: Told how much CPU time more a long run has used, in seconds.
+
+    Attributes:
+        told: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
+        billed: CPU seconds that the run has cost the host; they count as its own.
+    """
+
+    def __init__(
+        self,
+        reader: UsageReader,
+        run: protocol.Run,
+        before: Usage,
+        *,
+        memory: MemoryEvidence,
+        kernel_limits: bool,
+        kill: Kill,
+        computes: Callable[[float], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reader = reader
+        self._run = run
+        self._before = before.cpu_seconds
+        self._memory = memory
+        self._kernel_limits = kernel_limits
+        self._kill = kill
+        self._computes = computes
+        self.told = 0.0
+        self.billed = 0.0
+        self._cpu_timer = self._look_later(run.cpu_ms / 1000)
+        self._long_timer = self._loop.call_later(
+            LONG_RUN_LOOK_SECONDS, self._look_whether_long, LONG_RUN_LOOK_SECONDS
+        )
+
+    def cancel(self) -> None:
+        """The run is over."""
+        self._cpu_timer.cancel()
+        self._long_timer.cancel()
+
+    def now(self) -> Usage | None:
+        """What the run has used by now; None when that cannot be read."""
+        try:
+            usage = self._reader.read()
+        except (OSError, ValueError):
+            return None
+        return usage._replace(cpu_seconds=usage.cpu_seconds - self._before + self.billed)
+
+    def _look(self) -> None:
+        try:
+            usage = self._reader.read()
+        except OSError as error:
+            if not is_gone(error):
+                self._cannot_look(error)
+            return
+        except ValueError:
+            return
+        self._memory.sample(usage)
+        left = self._run.cpu_ms / 1000 - (usage.cpu_seconds - self._before + self.billed)
+        if left <= 0:
+            self._kill("cpu", f"over maxCpuMs = {self._run.cpu_ms}")
+        elif not self._kernel_limits and usage.peak_bytes > self._run.memory_bytes:
+            self._kill("memory", f"over maxMemoryBytes = {self._run.memory_bytes} (resident size)")
+        else:
+            self._cpu_timer = self._look_later(left)
+
+    def _look_later(self, left: float) -> asyncio.TimerHandle:
+        pause = CPU_SAMPLE_MIN_SECONDS
+        if self._kernel_limits:
+            pause = max(pause, left * CPU_SAMPLE_SHARE)
+        return self._loop.call_later(pause, self._look)
+
+    def _cannot_look(self, error: OSError) -> None:
+        """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""
+        if self._kernel_limits:
+            self._cpu_timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
+        else:
+            self._kill("crashed", f"its memory cannot be watched: {error.strerror or error}")
+
+    def _look_whether_long(self, pause: float) -> None:
+        try:
+            used = self._reader.cpu_seconds() - self._before + self.billed
+        except (OSError, ValueError):
+            return
+        if used >= LONG_RUN_CPU_SECONDS:
+            more, self.told = used - self.told, used
+            self._computes(more)
+        pause = min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS)
+        self._long_timer = self._loop.call_later(pause, self._look_whether_long, pause)

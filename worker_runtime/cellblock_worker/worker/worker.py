@@ -1,0 +1,387 @@
+"""One worker: a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Final
+
+from cellblock_worker.confinement import bubblewrap, confinement
+from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
+from cellblock_worker.wire import protocol
+from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header
+from cellblock_worker.worker.death import (
+    MemoryEvidence,
+    over_memory,
+    was_killed,
+    why_it_did_not_boot,
+    why_it_ended,
+)
+from cellblock_worker.worker.deno_process import DenoProcess
+from cellblock_worker.worker.hearing import Hearing
+from cellblock_worker.worker.owner import WorkerOwner
+from cellblock_worker.worker.rehearsal import READY_FRAME, WARM_FRAME
+from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
+from cellblock_worker.worker.usage import Usage, UsageReader
+from cellblock_worker.worker.use_watch import UseWatch, is_gone
+from cellblock_worker.worker.wall_clock import WallClock
+
+BOOT_BOUND_SECONDS: Final = 10.0
+"""From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
+
+EXIT_BOUND_SECONDS: Final = 2.0
+"""From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
+
+FAREWELL_SECONDS: Final = 0.005
+"""From the end of a settled run to SIGKILL: the kernel needs a core for 2 ms to tear a process down, and on kernels
+that do not preempt themselves the answer would wait for that on its way."""
+
+
+class Worker:
+    """Spawns at construction. All methods belong to the event loop's thread.
+
+    Args:
+        owner: The host, whose launcher starts it.
+        max_frame_bytes: Cap of one frame from the worker, checked before it is collected.
+        max_old_space_mb: V8's heap ceiling in MiB.
+        rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
+
+    Raises:
+        OSError: The process cannot be spawned.
+    """
+
+    def __init__(
+        self,
+        owner: WorkerOwner,
+        *,
+        max_frame_bytes: int,
+        max_old_space_mb: int,
+        rehearse: bool = True,
+    ) -> None:
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._hearing = Hearing(
+            max_frame_bytes, kill=partial(self.kill, "protocol"), is_runnable=self._is_runnable
+        )
+        self._timers: list[asyncio.TimerHandle] = []
+        self._run: protocol.Run | None = None
+        self._clock: WallClock | None = None
+        self._started = 0.0
+        self._cpu_at_lease = 0.0
+        self._watch: UseWatch | None = None
+        self._scheduling: Scheduling | None = None
+        self._reason: protocol.EndReason | None = None
+        self._detail = ""
+        self._last_usage: Usage | None = None
+        self._told_end = False
+        self.state = State.BOOTING
+        self.was_ready = False
+        self.token = b""
+        self._memory = MemoryEvidence.at_spawn()
+        launch = confinement.launch(max_old_space_mb)
+        self._wrapped = launch.wrapped
+        self._group: WorkerGroup | None = None
+        try:
+            self._group = confinement.take_group()
+            self._process = DenoProcess(
+                owner.launcher, launch.order(self._group), self, max_unsent_bytes=2 * max_frame_bytes
+            )
+        except OSError:
+            self._give_back_group()
+            raise
+        finally:
+            launch.close()
+        self._inner_pid: int | None = None
+        self._usage_reader: UsageReader | None = None
+        self._process.write(WARM_FRAME if rehearse else READY_FRAME)
+        self._bound(BOOT_BOUND_SECONDS, "boot_failed", f"no Ready within {BOOT_BOUND_SECONDS:g} s")
+
+    @property
+    def pid(self) -> int:
+        """Process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
+        return self._inner_pid or self._process.pid
+
+    @property
+    def lane(self) -> int:
+        """Whose run it has or had; 0 before."""
+        return self._run.lane if self._run is not None else 0
+
+    @property
+    def cpu_told(self) -> float:
+        """CPU seconds that `worker_computes` has told of its run."""
+        return self._watch.told if self._watch is not None else 0.0
+
+    @property
+    def detail(self) -> str:
+        """Why it ended, as far as it is known; empty until then."""
+        return self._detail
+
+    def lease(
+        self,
+        token: bytes,
+        run: protocol.Run,
+        body: bytes,
+        *,
+        gives_way: bool = False,
+        goes_first: bool = False,
+    ) -> None:
+        """Gives the warm worker its one run; its clock starts here.
+
+        `gives_way`: others' runs go first. `goes_first`: its first moment goes before everything else.
+        """
+        self.state = advance(self.state, Event.LEASE)
+        self.token, self._run = token, run
+        self._started = time.monotonic()
+        self._hearing.begin(run, self._started)
+        try:
+            before = self._usage.read()
+            self._process.check_alive()
+            if self._group is not None:
+                self._group.limit_run(run.memory_bytes)
+            kernel_limits = confinement.limit_at_lease(
+                self.pid,
+                before.data_bytes + run.memory_bytes,
+                before.cpu_seconds + run.cpu_ms / 1000,
+                before.address_bytes + run.memory_bytes if self._group is None else None,
+            )
+        except OSError as error:
+            if not is_gone(error):
+                # It is there, but this machine does not let it be limited: it must not run.
+                self.kill("boot_failed", f"the run's limits cannot be put on a worker: {error.strerror}")
+            # Else it died while warm; the exit that is on its way ends the run as crashed.
+            return
+        self._cpu_at_lease = before.cpu_seconds
+        self._memory.sample(before)
+        scheduling = self._scheduling = Scheduling(self.pid)
+        if gives_way:
+            scheduling.give_way(True)
+        elif goes_first:
+            scheduling.go_first()
+            self._timers.append(self._loop.call_later(GO_FIRST_SECONDS, scheduling.take_turns))
+        confinement.forbid_realtime(self.pid)
+        start = protocol.Start(log_bytes=run.log_bytes, message_bytes=run.message_bytes)
+        # Its limits are on it: it wakes while the rest is set up, and nothing that it says is heard before that.
+        taken = self._process.write(encode_frame(pack_header(start.model_dump()), body))
+        over = partial(self.kill, "timeout", f"over timeoutMs = {run.timeout_ms}")
+        self._clock = WallClock(run.timeout_ms / 1000, run.pause_ms / 1000, over)
+        self._watch = UseWatch(
+            self._usage,
+            run,
+            before,
+            memory=self._memory,
+            kernel_limits=kernel_limits,
+            kill=self.kill,
+            computes=partial(self._computes, scheduling),
+        )
+        if not taken:
+            self.kill("protocol", f"a script and modules of {len(body)} bytes are over the cap")
+
+    def deliver(self, raw_header: bytes, body: bytes) -> None:
+        """Relays a reply of the broker to the script."""
+        if self.state is State.RUNNING and not self._process.write(encode_frame(raw_header, body)):
+            self.kill("protocol", "the worker does not read its input")
+
+    def hold_clock(self, message: protocol.Pause | protocol.Resume) -> bool:
+        """Stops the run's wall clock, or lets it go on. False: that does not fit its state, and nothing has changed."""
+        if self.state is not State.RUNNING or self._clock is None:
+            # It ended while this was on its way.
+            return True
+        return self._clock.stop() if isinstance(message, protocol.Pause) else self._clock.go_on()
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether its run goes before everything else now."""
+        return self._scheduling is not None and self._scheduling.first
+
+    def take_turns(self) -> None:
+        """If its run goes before everything else, that ends here."""
+        if self._scheduling is not None:
+            self._scheduling.take_turns()
+
+    def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
+        """SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
+        if self.state in (State.ENDING, State.GONE):
+            return
+        leased = self.state is State.RUNNING
+        self.state = advance(self.state, Event.KILL)
+        self._reason, self._detail = reason, detail
+        self._hearing.close()
+        self._cancel_timers()
+        self._last_usage = self._watch.now() if leased and self._watch is not None else None
+        self.take_turns()
+        self._process.kill()
+        self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
+
+    def _finish(self, raw_header: bytes, body: bytes) -> None:
+        """The script has settled: its outcome and its end go out together, and soon the worker is killed.
+
+        Nothing that it still says is heard, and the kernel's limits stay on it.
+        """
+        self.state = advance(self.state, Event.KILL)
+        self._reason = "finished"
+        self._hearing.close()
+        self._cancel_timers()
+        usage = (self._watch and self._watch.now()) or Usage(0.0, 0)
+        self._owner.worker_says(self, raw_header, body)
+        self._tell_end(usage)
+        self.take_turns()
+        self._timers.append(self._loop.call_later(FAREWELL_SECONDS, self._process.kill))
+
+    # ---- what the process tells ----------------------------------------------------------------------
+
+    def on_output(self, data: bytes) -> None:
+        """Bytes from the worker's stdout (ProcessEvents)."""
+        if self.state is State.GONE or self._told_end:
+            return
+        try:
+            rest = self._hearing.hear(data, self._accept)
+        except FrameError as error:
+            self.kill("protocol", str(error))
+            return
+        if self._watch is not None:
+            self._watch.billed = self._hearing.cost_seconds
+        if rest > 0 and self.state is not State.ENDING:
+            self._process.rest(rest)
+
+    def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
+        """The process is reaped (ProcessEvents)."""
+        if self._reason is None:
+            self._reason, self._detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
+        self._hearing.close()
+        self._cancel_timers()
+        if self._usage_reader is not None:
+            self._usage_reader.close()
+        self.state = advance(self.state, Event.EXIT)
+        if self._run is not None:
+            # What was read before the kill is Deno's own; a reaped child's peak is at least its parent's size at the
+            # spawn, and a bubblewrap that is killed has not counted its child.
+            cpu = cpu_seconds - self._cpu_at_lease + self._hearing.cost_seconds
+            self._tell_end(self._last_usage or Usage(cpu, peak_bytes))
+        self._give_back_group()
+        self._owner.worker_gone(self)
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
+        if self._told_end:
+            return
+        if not isinstance(message, MAY_SAY[self.state]):
+            if self.state is State.ENDING:
+                return
+            raise FrameError(f"a worker that is {self.state.value} may not say {message.t}")
+        match message:
+            case protocol.Ready():
+                self._on_ready(message)
+            case protocol.Log():
+                self._on_log(message, frame)
+            case protocol.Done() | protocol.Failed():
+                self._finish(frame.raw_header, frame.body)
+            case _:
+                self._owner.worker_says(self, frame.raw_header, frame.body)
+
+    def _on_ready(self, message: protocol.Ready) -> None:
+        if message.protocol != protocol.PROTOCOL_VERSION:
+            raise FrameError(f"worker speaks protocol {message.protocol}, host {protocol.PROTOCOL_VERSION}")
+        self.state = advance(self.state, Event.READY)
+        self._cancel_timers()
+        try:
+            if self._wrapped:
+                self._find_deno()
+            self._process.check_alive()
+            self._usage_reader = UsageReader(self.pid)
+            confinement.limit_at_boot(self.pid)
+        except OSError as error:
+            # Without its own pid or its limits it must not serve, whether it is gone or the machine is at its end.
+            self.kill("boot_failed", f"a worker cannot be limited: {error.strerror or error}")
+            return
+        self.was_ready = True
+        self._owner.worker_ready(self)
+
+    def _is_runnable(self) -> bool:
+        return self._usage_reader is not None and self._usage_reader.is_runnable()
+
+    @property
+    def _usage(self) -> UsageReader:
+        assert self._usage_reader is not None
+        return self._usage_reader
+
+    def _find_deno(self) -> None:
+        inner = bubblewrap.inner_pid(self._process.pid)
+        if inner is None:
+            raise ProcessLookupError("bubblewrap has no child")
+        self._process.adopt(inner)
+        if bubblewrap.inner_pid(self._process.pid) != inner:
+            # The pid was another's by the time that it was taken hold of.
+            raise ProcessLookupError("bubblewrap's child is gone")
+        self._inner_pid = inner
+
+    def _give_back_group(self) -> None:
+        if self._group is not None:
+            confinement.give_back(self._group)
+            self._group = None
+
+    def _on_log(self, message: protocol.Log, frame: Frame) -> None:
+        kept, note = self._hearing.logs.take(frame.body)
+        if kept is not None:
+            self._owner.worker_says(self, frame.raw_header, kept)
+        if note is not None:
+            closing = protocol.Log(level="warn", ms=message.ms)
+            self._owner.worker_says(self, pack_header(closing.model_dump()), note.encode())
+
+    def _bound(self, seconds: float, reason: protocol.EndReason, detail: str) -> None:
+        self._timers.append(self._loop.call_later(seconds, self.kill, reason, detail))
+
+    def _cancel_timers(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _computes(self, scheduling: Scheduling, cpu_seconds: float) -> None:
+        scheduling.long_run()
+        scheduling.give_way(self._owner.worker_computes(self, cpu_seconds))
+
+    def _why_it_died(
+        self, returncode: int, cpu_seconds: float, peak_bytes: int
+    ) -> tuple[protocol.EndReason, str]:
+        killed_for = self._group.killed_for() if self._group is not None and was_killed(returncode) else None
+        if killed_for == "shared" or (killed_for and self._run is None):
+            reason = "boot_failed" if self.state is State.BOOTING else "total_memory"
+            return reason, confinement.why_all_were_over()
+        stderr = self._process.stderr_tail
+        if self.state is State.BOOTING:
+            return "boot_failed", why_it_did_not_boot(returncode, stderr, self._process.trouble)
+        if self._run is None:
+            return "crashed", f"exit code {returncode}"
+        if killed_for is not None:
+            return "memory", over_memory(self._run)
+        cpu_seconds -= self._cpu_at_lease
+        return why_it_ended(
+            returncode, stderr, self._memory, self._run, cpu_seconds=cpu_seconds, peak_bytes=peak_bytes
+        )
+
+    def _exit_overdue(self) -> None:
+        if self._run is not None:
+            self._tell_end(self._last_usage or Usage(0.0, 0))
+
+    def _tell_end(self, usage: Usage) -> None:
+        if self._told_end:
+            return
+        self._told_end = True
+        assert self._reason is not None
+        # What is no memory of one process's own, such as System V segments, only the group sees.
+        group_peak = self._group.peak_bytes() if self._group is not None else 0
+        ended = protocol.Ended(
+            reason=self._reason,
+            detail=self._detail[: protocol.MAX_DETAIL_CHARS],
+            wall_ms=int((time.monotonic() - self._started) * 1000),
+            cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
+            peak_bytes=max(usage.peak_bytes, group_peak),
+            dropped_log_bytes=self._hearing.logs.dropped_bytes,
+        )
+        self._owner.worker_ended(self, ended, self._process.stderr_tail[-protocol.STDERR_TAIL_BYTES :])
