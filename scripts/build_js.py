@@ -39,7 +39,7 @@ OUT = Path("worker_runtime/cellblock_worker/_bundle")
 SELFTEST = Path("worker_runtime/sandbox/selftest.ts")
 BUNDLE, SELFTEST_BUNDLE = "boot.js", "selftest.js"
 BLOCKED, GLOBALS, BUILD_INFO = "node_blocked.json", "globals.json", "BUILD.json"
-GLOBALS_TABLE = Path("worker_runtime/sandbox/globals_table.ts")
+GLOBALS_TABLE = Path("worker_runtime/sandbox/globals/globals_table.ts")
 BLOCKED_SCHEME = "cellblock-blocked:"
 # The range of `build-system.requires` in pyproject.toml: an older system-wide deno must not be picked up.
 DENO_MIN, DENO_BELOW = (2, 9, 8), (3, 0, 0)

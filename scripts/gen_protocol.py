@@ -11,7 +11,7 @@ from typing import Any
 
 from cellblock_worker.wire import protocol
 
-TARGET = Path(__file__).parent.parent / "worker_runtime" / "sandbox" / "protocol.gen.ts"
+TARGET = Path(__file__).parent.parent / "worker_runtime" / "sandbox" / "wire" / "protocol.gen.ts"
 
 FROM_WORKER = (
     protocol.Ready,

@@ -51,7 +51,7 @@ async def _runs(rounds: int) -> None:
 
 
 def _parsing() -> None:
-    real = (Path(__file__).parents[1] / "worker_runtime" / "sandbox" / "result.ts").read_text()
+    real = (Path(__file__).parents[1] / "worker_runtime" / "sandbox" / "result" / "result.ts").read_text()
     plain = find_imports(real.encode(), PARSE_BOUND_SECONDS).javascript or ""
     print("CPU time of parsing, median of 9; JavaScript is the same source with blanks")
     for size in SIZES:

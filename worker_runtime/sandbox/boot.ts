@@ -10,16 +10,16 @@
 import { makeDiscovery } from "../../js_stdlib/discovery.ts";
 import { errorClasses } from "../../js_stdlib/errors.ts";
 import { bindServer } from "../../js_stdlib/servers.ts";
-import { goUnheard, hearAgain, nextTurn, receive, send, textOf, utf8 } from "./channel.ts";
-import { makeConsole } from "./console.ts";
-import { describeFailure, type ModuleNames, thrownByScript } from "./failure.ts";
-import { encodeFrame, takeFrames } from "./framing.ts";
-import { applyGlobals } from "./globals.ts";
+import { goUnheard, hearAgain, nextTurn, receive, send, textOf, utf8 } from "./wire/channel.ts";
+import { makeConsole } from "./globals/console.ts";
+import { describeFailure, type ModuleNames, thrownByScript } from "./result/failure.ts";
+import { encodeFrame, takeFrames } from "./wire/framing.ts";
+import { applyGlobals } from "./globals/globals.ts";
 import { slice, startsWith, uncurryThis } from "./primordials.ts";
-import { type Failed, PROTOCOL_VERSION, type Start } from "./protocol.gen.ts";
-import { toResult } from "./result.ts";
-import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./rpc.ts";
-import { SCRIPT_TOKEN } from "./stack_text.ts";
+import { type Failed, PROTOCOL_VERSION, type Start } from "./wire/protocol.gen.ts";
+import { toResult } from "./result/result.ts";
+import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./wire/rpc.ts";
+import { SCRIPT_TOKEN } from "./result/stack_text.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
 const MAX_RESULT_DEPTH = 100;

@@ -20,7 +20,7 @@ MAX_RELATED: Final = 5
 """Errors of an AggregateError that a message tells; the sandbox sends four and how many more there are."""
 
 MAX_TEXT_CHARS: Final = 8 * 1024
-"""Of each text that a worker sends of a failure; the sandbox's own cap (`sandbox/failure.ts`)."""
+"""Of each text that a worker sends of a failure; the sandbox's own cap (`sandbox/result/failure.ts`)."""
 
 MAX_EXPORT_CHARS: Final = 1_000
 """Of the name of an export that is not there."""
@@ -46,7 +46,7 @@ _SCRIPT_URL: Final = re.compile(
 _MODULE_URL: Final = re.compile(r"data:text/javascript;base64,[A-Za-z0-9+/=.]*(:\d+:\d+)?")
 
 _FRAME_TOKEN: Final = b"data:application/script:"
-"""What stands in a stack for the script (`sandbox/stack_text.ts`)."""
+"""What stands in a stack for the script (`sandbox/result/stack_text.ts`)."""
 
 _FRAME_PLACE: Final = re.compile(re.escape(_FRAME_TOKEN) + rb"(\d{1,9}):(\d{1,9})")
 

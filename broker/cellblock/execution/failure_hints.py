@@ -24,7 +24,7 @@ CORRECT_IT: Final = (
 """Hints for exceptions of which nothing is known, without a place and with one."""
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
-"""Names of errors that Deno puts in place of one without frames (`sandbox/failure.ts`)."""
+"""Names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
 
 _NO_FUNCTION: Final = re.compile(
     r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"

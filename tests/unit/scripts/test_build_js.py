@@ -34,7 +34,7 @@ def tree(tmp_path: Path) -> Path:
             "try { explode(); } catch (error) { console.log(error.constructor.name, error.stack); }\n"
         ),
         "worker_runtime/sandbox/selftest.ts": "console.log(1);\n",
-        "worker_runtime/sandbox/globals_table.ts": (
+        "worker_runtime/sandbox/globals/globals_table.ts": (
             'export const ALLOWED_GLOBALS = { __proto__: null, JSON: "listed" };\n'
             'export const DEVIATIONS = { __proto__: null, eval: "absent" };\n'
         ),

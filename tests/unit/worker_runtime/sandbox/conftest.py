@@ -26,7 +26,7 @@ FLAGS = (
 # What boot does around the agent: keeps stdout, listens for uncaught errors, then applies the globals. The
 # agent's module is imported as a data: URL; it speaks through SEND, which is no part of the product.
 BOOT = """
-import {{ ALLOWED_GLOBALS, applyGlobals, DEVIATIONS }} from "{sandbox}/globals.ts";
+import {{ ALLOWED_GLOBALS, applyGlobals, DEVIATIONS }} from "{sandbox}/globals/globals.ts";
 const encoder = new TextEncoder();
 const write = Deno.stdout.writeSync.bind(Deno.stdout);
 const send = (kind: string, value: unknown) =>

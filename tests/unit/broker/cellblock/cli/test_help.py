@@ -48,7 +48,7 @@ def test_every_example_is_a_command_line_that_is_taken(line: str) -> None:
 
 
 def test_the_page_is_current() -> None:
-    script = Path(__file__).parents[4] / "scripts" / "gen_cli_docs.py"
+    script = Path(__file__).parents[5] / "scripts" / "gen_cli_docs.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -12,7 +12,7 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.config.settings import MIB, CellblockSettings, OutputSettings, parse_settings
 
-PAGE = Path(__file__).parents[4] / "docs" / "howto-big-outputs.md"
+PAGE = Path(__file__).parents[5] / "docs" / "howto-big-outputs.md"
 
 
 def parse(outputs: dict[str, Any], **cellblock: Any) -> OutputSettings:

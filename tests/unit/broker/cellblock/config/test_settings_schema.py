@@ -16,7 +16,7 @@ from cellblock.config.file.problems import ConfigProblems
 from cellblock.config.file.syntax import parse
 from cellblock.config.settings import CellblockSettings, parse_settings
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "config.schema.json").read_text(encoding="utf-8"))
 CHECKER = jsonschema.Draft202012Validator(SCHEMA)
 

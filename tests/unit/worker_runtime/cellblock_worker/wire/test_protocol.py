@@ -14,7 +14,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 from cellblock_worker.wire.protocol import MAX_CALL_ID, MAX_NAME_CHARS, Message
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 MESSAGES: list[Message] = [
     protocol.Ready(protocol=1),

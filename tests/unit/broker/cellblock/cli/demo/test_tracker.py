@@ -128,7 +128,7 @@ async def test_servers_do_not_share_state(client: Client) -> None:
 
 
 async def test_runs_as_a_process_over_stdio() -> None:
-    source = Path(tracker.__file__).parents[2]
+    source = Path(tracker.__file__).parents[3]
     env = {**os.environ, "PYTHONPATH": str(source)}
     server = StdioServerParameters(command=sys.executable, args=["-m", "cellblock.cli.demo.tracker"], env=env)
     async with Client(stdio_client(server)) as connected:

@@ -21,7 +21,7 @@ from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS
 from cellblock.policy.policy import Policy
 from support import settings, within
 
-CLIENTS_PAGE = Path(__file__).parents[5] / "docs" / "clients.md"
+CLIENTS_PAGE = Path(__file__).parents[6] / "docs" / "clients.md"
 
 
 class Answering:

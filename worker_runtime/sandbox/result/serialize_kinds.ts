@@ -17,7 +17,7 @@
  */
 
 import { bytesOf, className, type Kind, regExpText, unbox } from "./kinds.ts";
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { agentFrames } from "./stack_text.ts";
 
 const MAX_BINARY_ELEMENTS = 100;

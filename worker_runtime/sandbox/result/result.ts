@@ -14,7 +14,7 @@
  */
 
 import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { cleanSpecial } from "./result_kinds.ts";
 import {
   enter,

@@ -6,7 +6,7 @@
  */
 
 import { decodeHeader, encodeHeader, type Header } from "./msgpack.ts";
-import { uncurryThis } from "./primordials.ts";
+import { uncurryThis } from "../primordials.ts";
 
 const PREFIX_BYTES = 6;
 const MAX_HEADER_BYTES = 16 * 1024;

@@ -3,7 +3,7 @@
  * or `Symbol.toStringTag`, which any object can fake.
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 export type Kind =
   | "array"

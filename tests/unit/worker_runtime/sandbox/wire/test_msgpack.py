@@ -18,11 +18,11 @@ import pytest
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 
-SANDBOX = Path(__file__).parents[4] / "worker_runtime" / "sandbox"
+SANDBOX = Path(__file__).parents[5] / "worker_runtime" / "sandbox"
 
 # Reads {"encode": [header], "decode": [base64]}; answers each with the base64 or header, or the error's name.
 PROGRAM = """
-import {{ decodeHeader, encodeHeader }} from "{sandbox}/msgpack.ts";
+import {{ decodeHeader, encodeHeader }} from "{sandbox}/wire/msgpack.ts";
 const {{ encode, decode }} = JSON.parse(await new Response(Deno.stdin.readable).text());
 const bytesOf = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 const textOf = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));

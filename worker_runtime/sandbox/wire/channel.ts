@@ -5,9 +5,9 @@
  */
 
 import { encodeFrame, takeFrames } from "./framing.ts";
-import { denoCore } from "./globals_web.ts";
+import { denoCore } from "../globals/globals_web.ts";
 import type { Header } from "./msgpack.ts";
-import { uncurryThis } from "./primordials.ts";
+import { uncurryThis } from "../primordials.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;

@@ -4,12 +4,12 @@
  * @module
  */
 
-import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../js_stdlib/errors.ts";
+import { CodemodeError, errorFromBroker, SchemaValidationError } from "../../../js_stdlib/errors.ts";
 import { send, textOf, utf8 } from "./channel.ts";
 import { type Flaw, jsonBody } from "./input.ts";
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { MAX_BODY, type Query, TOOK_SHARE } from "./protocol.gen.ts";
-import { agentFrames } from "./stack_text.ts";
+import { agentFrames } from "../result/stack_text.ts";
 
 interface Answer {
   ok: boolean;

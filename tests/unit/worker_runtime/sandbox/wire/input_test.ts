@@ -1,5 +1,5 @@
 import { deepStrictEqual as same, ok, throws } from "node:assert/strict";
-import { type Flaw, jsonBody, MAX_INPUT_DEPTH } from "../../../../worker_runtime/sandbox/input.ts";
+import { type Flaw, jsonBody, MAX_INPUT_DEPTH } from "../../../../../worker_runtime/sandbox/wire/input.ts";
 
 class Refused extends Error {
   constructor(readonly flaw: Flaw) {

@@ -5,7 +5,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 /** Stands for the script's `data:` URL; the broker replaces it, with what follows, by a place in the agent's source. */
 export const SCRIPT_TOKEN = "data:application/script";

@@ -1,6 +1,6 @@
 import { deepStrictEqual as same, ok } from "node:assert/strict";
-import { toResult } from "../../../../worker_runtime/sandbox/result.ts";
-import { formatLog } from "../../../../worker_runtime/sandbox/serialize.ts";
+import { toResult } from "../../../../../worker_runtime/sandbox/result/result.ts";
+import { formatLog } from "../../../../../worker_runtime/sandbox/result/serialize.ts";
 import { poisoned, POISONS } from "./hostile.ts";
 
 // Nothing of the sandbox may call, or be misled by, what agent code put on the built-ins.

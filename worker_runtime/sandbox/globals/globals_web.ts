@@ -8,7 +8,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 const SafeDOMException = DOMException;
 const SafeAbortController = AbortController;

@@ -19,7 +19,7 @@
  */
 
 import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { clean, cleanElements, cleanMembers, copyOf } from "./result.ts";
 import { enter, expect, report, type Walk } from "./result_walk.ts";
 import { isSuppressedError } from "./serialize_kinds.ts";

@@ -18,7 +18,7 @@
  */
 
 import { functionName, kindOf, thrownText, toJsonOf } from "./kinds.ts";
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { errorMembers, type Form, formOf, read, readText } from "./serialize_kinds.ts";
 import { newWriter, write, writeQuoted, type Writer } from "./serialize_writer.ts";
 import { agentFrames } from "./stack_text.ts";

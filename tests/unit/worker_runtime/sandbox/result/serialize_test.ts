@@ -1,6 +1,6 @@
 import { deepStrictEqual as same, ok } from "node:assert/strict";
-import { formatLog } from "../../../../worker_runtime/sandbox/serialize.ts";
-import { agentFrames } from "../../../../worker_runtime/sandbox/stack_text.ts";
+import { formatLog } from "../../../../../worker_runtime/sandbox/result/serialize.ts";
+import { agentFrames } from "../../../../../worker_runtime/sandbox/result/stack_text.ts";
 
 const CAP = 64 * 1024;
 const log = (...args: unknown[]) => formatLog(args, CAP);

@@ -4,7 +4,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 import { formatLog } from "./serialize.ts";
 import { isSuppressedError, read } from "./serialize_kinds.ts";
 import { agentFrames, lastFrameless } from "./stack_text.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 /** What went wrong at one place of the value. */
 export type IssueKind =

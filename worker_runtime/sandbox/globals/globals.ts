@@ -10,8 +10,8 @@
 import { structuredClone } from "./globals_clone.ts";
 import { ALLOWED_GLOBALS } from "./globals_table.ts";
 import { base64, denoCore, makeAbortTimeout, makeTimers } from "./globals_web.ts";
-import * as p from "./primordials.ts";
-import { scriptStack } from "./stack_text.ts";
+import * as p from "../primordials.ts";
+import { scriptStack } from "../result/stack_text.ts";
 
 export { ALLOWED_GLOBALS, DEVIATIONS } from "./globals_table.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 /** `left`: UTF-8 bytes that still fit. `full`: something did not fit; every later write is ignored. */
 export interface Writer {

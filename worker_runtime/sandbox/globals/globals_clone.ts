@@ -7,8 +7,8 @@
  * @module
  */
 
-import { bytesOf, className, kindOf, regExpFlagsOf, unbox } from "./kinds.ts";
-import * as p from "./primordials.ts";
+import { bytesOf, className, kindOf, regExpFlagsOf, unbox } from "../result/kinds.ts";
+import * as p from "../primordials.ts";
 
 const SafeDOMException = DOMException;
 const SafeDate = Date;

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { send, utf8 } from "./channel.ts";
-import type { Log } from "./protocol.gen.ts";
-import { formatLog } from "./serialize.ts";
+import { send, utf8 } from "../wire/channel.ts";
+import type { Log } from "../wire/protocol.gen.ts";
+import { formatLog } from "../result/serialize.ts";
 
 /** Methods that log, and at which level: the four of the specification, and what scripts also reach for. */
 export const CONSOLE_LEVELS: Readonly<Record<string, Log["level"]>> = {

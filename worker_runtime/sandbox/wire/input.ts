@@ -16,9 +16,9 @@
  */
 
 import { utf8 } from "./channel.ts";
-import { type Kind, kindOf, thrownText } from "./kinds.ts";
-import * as p from "./primordials.ts";
-import { escapeToken, MAX_POINTER } from "./result_walk.ts";
+import { type Kind, kindOf, thrownText } from "../result/kinds.ts";
+import * as p from "../primordials.ts";
+import { escapeToken, MAX_POINTER } from "../result/result_walk.ts";
 
 /** How many containers may be nested: `MAX_DEPTH` of the broker's `execution/payload.py`, which would refuse more. */
 export const MAX_INPUT_DEPTH = 128;

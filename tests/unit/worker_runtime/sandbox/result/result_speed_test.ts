@@ -1,5 +1,5 @@
 import { ok } from "node:assert/strict";
-import { toResult } from "../../../../worker_runtime/sandbox/result.ts";
+import { toResult } from "../../../../../worker_runtime/sandbox/result/result.ts";
 
 // In a file, so a process, of its own: what the hostile tests do to Array.prototype slows V8 for good.
 const LIMITS = { maxBytes: 1 << 20, maxDepth: 100 };

@@ -1,5 +1,5 @@
 import { deepStrictEqual as same, ok } from "node:assert/strict";
-import { type IssueKind, toResult } from "../../../../worker_runtime/sandbox/result.ts";
+import { type IssueKind, toResult } from "../../../../../worker_runtime/sandbox/result/result.ts";
 
 const LIMITS = { maxBytes: 1 << 20, maxDepth: 100 };
 const read = (value: unknown, limits = LIMITS) => toResult(value, limits);

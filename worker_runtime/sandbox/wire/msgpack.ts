@@ -9,7 +9,7 @@
  * @module
  */
 
-import * as p from "./primordials.ts";
+import * as p from "../primordials.ts";
 
 export type HeaderValue = string | number | boolean | null;
 export type Header = { [key: string]: HeaderValue };
