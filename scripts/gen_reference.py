@@ -86,7 +86,7 @@ def diagnostics() -> Iterator[tuple[str, str, str, str]]:
     """
     for file in sorted(BROKER.rglob("*.py")):
         yield from broker_diagnostics(file.name, ast.parse(file.read_text(encoding="utf-8")))
-    for file in sorted(SANDBOX.glob("*.ts")):
+    for file in sorted(SANDBOX.rglob("*.ts")):
         yield from sandbox_notices(file.read_bytes())
 
 

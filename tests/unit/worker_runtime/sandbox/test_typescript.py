@@ -1,4 +1,4 @@
-"""Runs the TypeScript tests beside this file (`*_test.ts`) with no permission at all."""
+"""Runs the TypeScript tests below this folder (`*_test.ts`) with no permission at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("*_test.ts")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(HERE.rglob("*_test.ts")), ids=lambda path: path.stem)
 def test_typescript(path: Path) -> None:
     flags = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm", "--no-check"]
     done = subprocess.run(

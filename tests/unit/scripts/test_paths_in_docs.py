@@ -1,0 +1,43 @@
+"""Every path of this project that README.md and the pages name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+]
+BELOW = (
+    "",
+    "broker/cellblock",
+    "broker/cellblock/frontend",
+    "worker_runtime",
+    "worker_runtime/cellblock_worker",
+)
+PATH = re.compile(r"`((?:[\w.]+/)+[\w]+\.(?:py|ts))`")
+TESTS = "tests/unit/.../"
+
+
+def is_there(path: str) -> bool:
+    if path.startswith(TESTS):
+        return any((ROOT / "tests" / "unit").glob(f"*/*/{path[len(TESTS) :]}"))
+    return any((ROOT / below / path).is_file() for below in BELOW)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_files_that_are_there(page: Path) -> None:
+    named = PATH.findall(page.read_text(encoding="utf-8"))
+    assert [path for path in named if not is_there(path)] == []
+
+
+def test_the_table_of_the_path_is_found() -> None:
+    _, _, table = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("## Where each step of the path lives")
+    )
+    assert len(PATH.findall(table.partition("\n## ")[0])) > 20
