@@ -18,7 +18,15 @@ import { applyGlobals } from "./globals/globals.ts";
 import { slice, startsWith, uncurryThis } from "./primordials.ts";
 import { type Failed, PROTOCOL_VERSION, type Start } from "./wire/protocol.gen.ts";
 import { toResult } from "./result/result.ts";
-import { callsInFlight, callTool, capMessages, query, rehearseCall, scriptError, settle } from "./wire/rpc.ts";
+import {
+  callsInFlight,
+  callTool,
+  capMessages,
+  query,
+  rehearseCall,
+  scriptError,
+  settle,
+} from "./wire/rpc.ts";
 import { SCRIPT_TOKEN } from "./result/stack_text.ts";
 
 const BOOT_HOOK = "__cellblock_boot__";
