@@ -25,7 +25,7 @@ SITE_FOLDERS: Final = [
 PRELUDE: Final = """
 import os, sys, time
 sys.path[:0] = {folders!r}
-from cellblock_worker.frames import FrameDecoder, encode_frame, pack_header
+from cellblock_worker.wire.frames import FrameDecoder, encode_frame, pack_header
 
 decoder = FrameDecoder(1 << 30)
 waiting = []

@@ -20,7 +20,7 @@ from cellblock_worker.base.folders import InTheWay
 HOLDER = """
 import socket, sys
 from pathlib import Path
-from cellblock.socket_dir import SocketDir
+from cellblock.base.socket_dir import SocketDir
 held = SocketDir(Path(sys.argv[1]))
 socket.socket(socket.AF_UNIX).bind(str(held.path / "hosts.sock"))
 print(held.path, flush=True)

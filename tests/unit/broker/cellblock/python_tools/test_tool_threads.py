@@ -115,7 +115,7 @@ async def test_closing_ends_idle_threads_and_later_those_at_work() -> None:
 def test_a_thread_that_hangs_does_not_keep_the_process() -> None:
     code = """
 import asyncio, threading
-from cellblock.upstream.tool_threads import StillRunning, ToolThreads
+from cellblock.python_tools.tool_threads import StillRunning, ToolThreads
 async def main():
     threads = ToolThreads(1)
     try:

@@ -20,7 +20,7 @@ BOUND = 20.0
 
 PARENT = """
 import subprocess, sys, time
-from cellblock_worker import lifetime
+from cellblock_worker.base import lifetime
 child = subprocess.Popen(lifetime.dying_with_this(["sleep", "600"]), stdin=subprocess.DEVNULL)
 print(child.pid, flush=True)
 time.sleep(600)

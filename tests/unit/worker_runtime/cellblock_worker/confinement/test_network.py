@@ -21,7 +21,7 @@ NOBODY = 65534
 PRELUDE = """
 import ctypes, os, socket, sys, threading, time
 from pathlib import Path
-from cellblock_worker import lifetime, network
+from cellblock_worker.base import lifetime; from cellblock_worker.confinement import network
 
 def state():
     names = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "user")]

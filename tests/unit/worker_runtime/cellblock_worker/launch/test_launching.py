@@ -26,7 +26,7 @@ SLEEP = [str(shutil.which("sleep")), "600"]
 
 HOST = """
 import asyncio, os, sys, time
-from cellblock_worker.launching import Launcher, Order
+from cellblock_worker.launch.launching import Launcher, Order
 async def main():
     launcher, answered = Launcher(), asyncio.get_running_loop().create_future()
     nothing = os.open(os.devnull, os.O_RDWR)

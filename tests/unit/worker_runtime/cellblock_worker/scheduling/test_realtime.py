@@ -126,7 +126,7 @@ async def test_no_threads_is_no_claim_and_one_that_has_ended_is_passed_over() ->
 
 TRY = """
 import threading
-from cellblock_worker.realtime import Claim
+from cellblock_worker.scheduling.realtime import Claim
 claim = Claim([threading.get_native_id()])
 print(claim.held, claim.refused)
 """

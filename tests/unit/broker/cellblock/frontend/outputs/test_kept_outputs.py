@@ -260,9 +260,9 @@ async def test_pages_are_the_whole(text: str) -> None:
 
 HUNG = """
 import asyncio, pathlib, sys, threading
-from cellblock.config_outputs import OutputSettings
+from cellblock.config.outputs import OutputSettings
 from cellblock.frontend import kept_outputs
-from cellblock.frontend.kept_outputs import Output, Owner, keeping
+from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
 
 kept_outputs.CLOSE_SECONDS = 0.2
 kept_outputs.DISK_SECONDS = 0.1
