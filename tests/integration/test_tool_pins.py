@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from cellblock import Broker
 from cellblock.cli.approval import approve
 from cellblock.config.settings import Settings
+from cellblock.upstream.definitions import canonical, digest
+from cellblock.upstream.pins.pin_store import PinStore
 from support import error_of, plain_server, sdk_server, settings, succeeded, until, within
 
 Definitions = dict[str, Any]
@@ -26,6 +29,8 @@ class Shifting:
 
     def __init__(self, folder: Path, reaction: str) -> None:
         self._file = folder / "definitions.json"
+        self.starts_when = folder / "starts"
+        self.starts_when.touch()
         self._folder = folder
         self._reaction = reaction
 
@@ -35,7 +40,7 @@ class Shifting:
 
     @property
     def settings(self) -> Settings:
-        servers = {"shifting": plain_server("--definitions", self._file)}
+        servers = {"shifting": plain_server("--definitions", self._file, "--start-when", self.starts_when)}
         return settings(self._folder / "state", servers, pins={"reaction": self._reaction})
 
     async def once(self, *codes: str) -> list[Any]:
@@ -180,6 +185,78 @@ async def test_a_server_that_comes_back_with_other_tools_is_held_against_its_pin
             lambda: any(one.name == "read" for one in broker.known_catalog.servers["shifting"].withheld),
             "the changed tool is left out",
         )
+
+
+async def test_pins_are_read_and_written_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of 1,500 tools took 150 ms to read, and 230 ms to write."""
+    here = threading.get_ident()
+    uses: list[tuple[str, bool]] = []
+
+    def noting(name: str) -> None:
+        use = getattr(PinStore, name)
+
+        def noted(*given: Any, **more: Any) -> Any:
+            uses.append((name, threading.get_ident() == here))
+            return use(*given, **more)
+
+        monkeypatch.setattr(PinStore, name, noted)
+
+    for name in ("load", "create", "replace"):
+        noting(name)
+    server = Shifting(tmp_path, "quarantine")
+    server.lists(tool("read"), tool("write"))
+    await server.once(CALL)
+    server.lists(tool("read", "Is something else now"))
+    await server.once(NAMES)
+    assert {name for name, _ in uses} == {"load", "create", "replace"}
+    assert not any(on_loop for _, on_loop in uses)
+
+
+async def test_a_tool_that_was_removed_is_shown_by_no_later_start_and_is_held_against_its_pin(
+    tmp_path: Path,
+) -> None:
+    server = Shifting(tmp_path, "quarantine")
+
+    async def shown_while_it_starts() -> list[str]:
+        server.starts_when.unlink()
+        async with Broker(server.settings) as broker:
+            found = sorted(one.tool_name for one in broker.known_catalog.servers["shifting"].tools)
+        server.starts_when.touch()
+        return found
+
+    server.lists(tool("read"), tool("write"))
+    await server.once(CALL)
+    assert await shown_while_it_starts() == ["announce", "read", "write"]
+    server.lists(tool("write"))
+    await server.once(NAMES)
+    assert await shown_while_it_starts() == ["announce", "write"]
+    server.lists(tool("read", "Is a trap now"), tool("write"))
+    [refused] = await server.once(CALL)
+    assert "changed since it was pinned" in error_of(refused, "IMPORT_FAILURE").message
+    server.lists(tool("read"), tool("write"))
+    [used] = await server.once(CALL)
+    assert succeeded(used) == '{"a": 1}'
+
+
+async def test_a_pin_file_that_was_made_by_hand_ends_no_start_and_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Shifting(tmp_path, "quarantine")
+    server.lists(tool("read"))
+    await server.once(CALL)
+    [file] = (tmp_path / "state" / "pins").iterdir()
+    data = json.loads(file.read_text())
+    data["tools"]["read"]["definition"] = nameless = {"description": "Is harmless"}
+    data["tools"]["read"]["digest"] = digest(canonical(nameless))
+    file.write_text(json.dumps(data))
+    by_hand = file.read_bytes()
+    with caplog.at_level(logging.WARNING):
+        [refused] = await server.once(CALL)
+    assert "is left out" in error_of(refused, "IMPORT_FAILURE").message
+    assert any(str(file) in record.getMessage() for record in caplog.records)
+    assert file.read_bytes() == by_hand
 
 
 async def test_tools_in_python_are_not_pinned(tmp_path: Path) -> None:

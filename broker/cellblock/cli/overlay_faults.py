@@ -160,7 +160,7 @@ def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
 
 
 def _pinned(settings: Settings, server: str) -> Inputs | None:
-    """The tools that a server had when they were pinned; None when that is not known."""
+    """The pinned tools that a server had when it was last seen; None when that is not known."""
     config = settings.servers.get(server)
     if config is None:
         return None
@@ -170,7 +170,7 @@ def _pinned(settings: Settings, server: str) -> Inputs | None:
         return None  # `approve` and the broker tell of it.
     if pins is None or pins.origin != origin_of(config):
         return None
-    return {name: pin.definition.get("inputSchema") for name, pin in pins.tools.items()}
+    return {name: pin.definition.get("inputSchema") for name, pin in pins.listed().items()}
 
 
 def _checks(path: Path) -> dict[tuple[str, str], GivenCheck]:

@@ -128,6 +128,7 @@ async def start_reach(
         workers = await start_workers(settings, log_dir, stack)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
+    await registry.recall()
     return Reach(registry, workers, learner, outputs, apart)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import mcp_types as types
 
 from cellblock.base.visible_text import is_visible
-from cellblock.catalog.model import Withheld
+from cellblock.catalog.model import ToolEntry, Withheld
 from cellblock.catalog.naming import identifier
 from cellblock.config.settings import UpstreamSettings
 from cellblock.upstream.lenience import schemas_of, stubbed_bytes
@@ -42,6 +42,17 @@ class ToolDefinition:
         """The definition by its names in MCP; what is absent is left out."""
         return _as_json(
             self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations
+        )
+
+    def as_entry(self, export: str) -> ToolEntry:
+        """The tool under a name in its server's module."""
+        return ToolEntry(
+            tool_name=self.name,
+            export_name=export,
+            description=self.description,
+            annotations=self.annotations,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
         )
 
 

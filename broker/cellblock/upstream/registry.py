@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from cellblock.catalog.tool_names import check_tool_name
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool
-from cellblock.upstream.definitions import ToolDefinition
 from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.login import Login, no_logins
@@ -102,6 +102,7 @@ class Registry:
         self._since: dict[Retired, int] = {}
         self._numbers: dict[str, int] = {}
         self._last_known: dict[str, ServerFacts] = {}
+        self._recalling: asyncio.Task[None] | None = None
         self._retired: dict[Retired, UpstreamSession] = {}
         self.sessions = {
             name: self._new_session(name, config) for name, config in servers.items() if not config.disabled
@@ -117,6 +118,18 @@ class Registry:
         """Connects to every server, in parallel."""
         for session in self.sessions.values():
             session.start()
+
+    async def recall(self) -> None:
+        """Has `known_catalog` show servers that start as they were pinned; the pins are read beside the loop."""
+        if self._reviewer is None:
+            return
+        for name, session in [*self.sessions.items()]:
+            if session.first.pending and self.sessions.get(name) is session:
+                pinned = await asyncio.to_thread(self._reviewer.pinned, name, self._servers[name])
+                if pinned and self.sessions.get(name) is session:
+                    self._last_known[name] = ServerFacts(None, None, None, (), pinned)
+        if self._last_known:
+            self._changed()
 
     def reconfigure(self, servers: Mapping[str, ServerConfig], pins: PinSettings | None = None) -> Change:
         """Goes over to other servers: connects to those that are new or changed, and keeps the sessions of the rest.
@@ -156,6 +169,9 @@ class Registry:
             self._reviewer.use(pins)
         for name in (*change.added, *change.changed):
             self.sessions[name].start()
+        if self._recalling is not None:
+            self._recalling.cancel()
+        self._recalling = asyncio.create_task(self.recall())
         self._changed()
         return change
 
@@ -210,12 +226,17 @@ class Registry:
             named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
             approved = [name for name in named if self._reviewer.approved_meanwhile(name)]
             for name in approved:
+                session = self.sessions.get(name)
+                if session is not None and session.facts is not None:
+                    await self._prepare(name, self._servers[name], session.facts)
                 self._entries.pop(name, None)
             if approved:
                 self._changed()
 
     async def close(self) -> None:
         """Closes every session, in parallel, within their bound."""
+        if self._recalling is not None:
+            self._recalling.cancel()
         sessions = [*self.sessions.values(), *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
 
@@ -254,10 +275,7 @@ class Registry:
         self._started += 1
         self._numbers[name] = self._started
         self._since[name, self._started] = self._changes
-        if self._reviewer is not None and (pinned := self._reviewer.pinned(name, config)):
-            self._last_known[name] = ServerFacts(None, None, None, (), pinned)
-        else:
-            self._last_known.pop(name, None)
+        self._last_known.pop(name, None)
         return UpstreamSession(
             name,
             config,
@@ -266,7 +284,12 @@ class Registry:
             on_change=self._changed,
             large=self._large,
             login=self._logins(name, config),
+            prepare=partial(self._prepare, name, config),
         )
+
+    async def _prepare(self, name: str, config: ServerConfig, facts: ServerFacts) -> None:
+        if self._reviewer is not None:
+            await self._reviewer.prepare(name, config, facts.tools, whole=not facts.notes)
 
     def _form_of(self, name: str, tool_name: str) -> ResultForm:
         held = self._entries.get(name)
@@ -294,7 +317,9 @@ class Registry:
         unavailable: dict[str, str] = {}
         for name, session in self.sessions.items():
             path = self._paths[name]
-            facts = session.facts or (self._last_known.get(name) if session.first.pending else None)
+            if not session.first.pending:
+                self._last_known.pop(name, None)
+            facts = session.facts or self._last_known.get(name)
             if facts is not None:
                 known[path] = self._entry(name, facts)
             if session.state is State.READY and path in known:
@@ -324,7 +349,7 @@ class Registry:
         exports = export_names(named)
         offered = {tool.name: tool for tool in review.offered}
         tools = tuple(
-            self._refine(name, _tool_entry(offered[tool_name], export))
+            self._refine(name, offered[tool_name].as_entry(export))
             for tool_name, export in exports.items()
             if tool_name in offered
         )
@@ -369,14 +394,3 @@ class Registry:
             tools=tools,
             by_export={tool.export_name: tool for tool in tools},
         )
-
-
-def _tool_entry(tool: ToolDefinition, export: str) -> ToolEntry:
-    return ToolEntry(
-        tool_name=tool.name,
-        export_name=export,
-        description=tool.description,
-        annotations=tool.annotations,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +63,7 @@ class UpstreamSession:
         on_change: Called from the event loop.
         large: Reads messages that are too large for the loop; None: on its own.
         login: What is known of its OAuth login; None for a server that cannot have one.
+        prepare: Waited for before facts are taken over.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class UpstreamSession:
         on_change: Callable[[], None],
         large: LargeMessages | None = None,
         login: Login | None = None,
+        prepare: Callable[[ServerFacts], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
         self.state = State.CONNECTING
@@ -85,6 +87,7 @@ class UpstreamSession:
         self._config = config
         self._redactor = login.redactor if login is not None else Redactor(config)
         self._login = login
+        self._prepare = prepare
         self._routing = Routing(name, self._redactor)
         self._server_log = ServerLog(name, self._redactor)
         most = settings.servers[name].max_concurrent_calls if name in settings.servers else None
@@ -338,6 +341,8 @@ class UpstreamSession:
         if facts != self.facts:
             for note in facts.all_notes():
                 logger.warning("upstream %s: %s", self.name, self._redactor.text(note))
+        if self._prepare is not None:
+            await self._prepare(facts)
         return facts
 
     async def _on_message(self, message: IncomingMessage) -> None:

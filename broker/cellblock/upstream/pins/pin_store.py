@@ -25,6 +25,9 @@ FORMAT: Final = 1
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 """More than any list of tools within the caps makes, approved many times over."""
 
+_PARTS: Final = {"title": str, "description": str, "annotations": dict}
+"""What a definition has at most beside its name and its schemas, which may be anything."""
+
 Stamp = tuple[int, int, int]
 """Inode, modification time in nanoseconds, size: what tells one version of a file from another."""
 
@@ -74,7 +77,8 @@ class PinStore:
         if len(raw) > MAX_FILE_BYTES:
             raise self._unusable(server, "is too large")
         try:
-            return _read(json.loads(raw), server)
+            # With a hook in Python, a thread that reads a long file lets others have their turn.
+            return _read(json.loads(raw, object_hook=lambda value: value), server)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._unusable(server, f"is damaged ({type(error).__name__})") from None
 
@@ -95,14 +99,15 @@ class PinStore:
                 folder.replace(new, name)
         return True
 
-    def replace(self, server: str, pins: Pins) -> None:
-        """Writes a server's pins over those that there are.
+    def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> None:
+        """Writes a server's pins over those that there are; given `only`, over no other version than that.
 
         Raises:
             PinError: The file cannot be written.
         """
         with self._opened(server) as folder, self._written(folder, server, pins) as new:
-            folder.replace(new, self.path(server).name)
+            if only is None or self.stamp(server) == only:
+                folder.replace(new, self.path(server).name)
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -126,6 +131,7 @@ class PinStore:
                 name: {"digest": pin.digest, "definition": dict(pin.definition)}
                 for name, pin in pins.tools.items()
             },
+            "gone": sorted(pins.gone),
         }
         name = f".pins-{secrets.token_hex(8)}"
         descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -163,5 +169,14 @@ def _read(data: Any, server: str) -> Pins:
         # The definition is what an approval shows as the old one; it must be what the digest stands for.
         if not isinstance(definition, dict) or digest(canonical(definition)) != entry["digest"]:
             raise ValueError("a definition does not fit its digest")
-        tools[name] = Pin(entry["digest"], cast("dict[str, Any]", definition))
-    return Pins(data["origin"], tools)
+        known = cast("dict[str, Any]", definition)
+        if known.get("name") != name or not all(
+            isinstance(known.get(part), kind | None) for part, kind in _PARTS.items()
+        ):
+            raise ValueError("a definition is not of its tool")
+        tools[name] = Pin(entry["digest"], known)
+    # A file of an earlier version has none.
+    gone = cast("dict[str, Any]", data).get("gone", [])
+    if not isinstance(gone, list) or not all(name in tools for name in cast("list[object]", gone)):
+        raise ValueError("gone is no list of pinned tools")
+    return Pins(data["origin"], tools, frozenset(cast("list[str]", gone)))

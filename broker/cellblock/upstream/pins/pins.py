@@ -35,10 +35,17 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """All pins of one server. `origin` is the fingerprint of its command or URL."""
+    """All pins of one server.
+
+    Attributes:
+        origin: The fingerprint of its command or URL.
+        tools: By name; those that it has had at any time, so that none comes back as another.
+        gone: Names of those that it did not list any more when it was last seen.
+    """
 
     origin: str
     tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+    gone: frozenset[str] = frozenset()
 
     def differences(self, origin: str, tools: Iterable[ToolDefinition]) -> dict[str, Difference]:
         """The listed tools that are not as pinned. A pinned tool that is not listed is no difference."""
@@ -56,7 +63,17 @@ class Pins:
     def approving(self, origin: str, tools: Iterable[ToolDefinition]) -> Pins:
         """The pins with these tools as they are now; pins of another command or URL are dropped."""
         kept = dict(self.tools) if origin == self.origin else {}
-        return Pins(origin, {**kept, **_pinned(tools)})
+        pinned = _pinned(tools)
+        return Pins(origin, {**kept, **pinned}, self.gone & kept.keys() - pinned.keys())
+
+    def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
+        """The same pins, of a server that lists these tools now; `whole` says whether they are all that it lists."""
+        may_be_gone = self.tools.keys() if whole else self.gone
+        return Pins(self.origin, self.tools, frozenset(may_be_gone - {tool.name for tool in tools}))
+
+    def listed(self) -> dict[str, Pin]:
+        """Those of tools that the server listed when it was last seen."""
+        return {name: pin for name, pin in self.tools.items() if name not in self.gone}
 
 
 def first_pins(origin: str, tools: Iterable[ToolDefinition]) -> Pins:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +20,9 @@ logger = logging.getLogger("cellblock.upstream")
 
 MAX_NAMED = 5
 """Tools named in one warning."""
+
+MAX_NOTES = 64
+"""How often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,7 @@ class Reviewer:
 
     A pin file is read when a server's tools have been read, and again before a run that names a server with
     something to approve, when the file has changed since: an approval needs no restart, and nothing else a look.
+    What `prepare` and `pinned` have read beside the loop, `review` does not read again.
     """
 
     def __init__(self, settings: PinSettings, store: PinStore) -> None:
@@ -43,6 +50,8 @@ class Reviewer:
         self._store = store
         self._open: dict[str, Stamp | None] = {}
         self._told: dict[str, str] = {}
+        self._read: dict[str, tuple[Stamp | None, Pins | PinError | None]] = {}
+        self._notes: Counter[str] = Counter()
 
     def use(self, settings: PinSettings) -> None:
         """Takes over other reactions; every server has to be reviewed anew then."""
@@ -53,18 +62,32 @@ class Reviewer:
         return server in self._open and self._store.stamp(server) != self._open[server]
 
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-        """The tools of a server as they were last approved, to be shown while it starts; none where nothing is pinned
-        for this command or URL, or pins are off."""
+        """The tools of a server as they were last approved, but those that it listed no more, to be shown while it
+        starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
         if self._settings.of(server) == "off":
             return ()
         try:
-            pins = self._store.load(server)
+            pins = self._load(server)
         except PinError:
             # The review says so, as soon as there is something to review.
             return ()
         if pins is None or pins.origin != fingerprint(config):
             return ()
-        return tuple(from_json(pin.definition, pin.digest) for pin in pins.tools.values())
+        return tuple(from_json(pin.definition, pin.digest) for pin in pins.listed().values())
+
+    async def prepare(
+        self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], *, whole: bool = True
+    ) -> None:
+        """Does in a thread what `review` of these tools would wait for, and notes in the pins what they lack.
+
+        Args:
+            server: Its name in the configuration.
+            config: Its entry there.
+            tools: As for `review`.
+            whole: Whether they are all that the server lists.
+        """
+        if self._settings.of(server) != "off":
+            await asyncio.to_thread(self._prepare, server, config, tools, whole)
 
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
         """Which tools a script is given, by the configured reaction."""
@@ -103,15 +126,46 @@ class Reviewer:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _pins(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Pins | None:
-        pins = self._store.load(server)
+        pins = self._load(server)
         # An empty list is nothing to trust: the first tools would be taken for new ones.
         if pins is not None or not tools:
             return pins
         first = first_pins(fingerprint(config), tools)
         if self._store.create(server, first):
             logger.info("upstream %s: %d tools are pinned", server, len(tools))
-            return first
-        return self._store.load(server)
+        return self._load(server)
+
+    def _load(self, server: str) -> Pins | None:
+        """As `PinStore.load`, of each version of a file once."""
+        stamp = self._store.stamp(server)
+        held = self._read.get(server)
+        if held is None or held[0] != stamp:
+            try:
+                held = stamp, self._store.load(server)
+            except PinError as error:
+                held = stamp, error
+            self._read[server] = held
+        if isinstance(held[1], PinError):
+            raise held[1].with_traceback(None)
+        return held[1]
+
+    def _prepare(
+        self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], whole: bool
+    ) -> None:
+        if isinstance(self._read.get(server, (None, None))[1], PinError):
+            # What was wrong need not be the file itself.
+            self._read.pop(server, None)
+        # The review says so.
+        with contextlib.suppress(PinError):
+            stamp = self._store.stamp(server)
+            pins = self._pins(server, config, tools)
+            if stamp is None or pins is None or pins.origin != fingerprint(config):
+                return
+            seen = pins.seen(tools, whole=whole)
+            if seen.gone != pins.gone and self._notes[server] < MAX_NOTES:
+                self._notes[server] += 1
+                self._store.replace(server, seen, only=stamp)
+                self._load(server)
 
     def _without_pins(
         self, server: str, reaction: Reaction, tools: Sequence[ToolDefinition], error: PinError

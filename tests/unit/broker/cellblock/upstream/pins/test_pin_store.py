@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,27 @@ def test_what_was_written_is_read(store: PinStore) -> None:
     store.replace("files", pins("other"))
     assert store.load("files") == pins("other")
     assert store.stamp("files") != first
+
+
+def test_what_is_gone_is_kept_and_a_file_without_it_is_of_an_earlier_version(store: PinStore) -> None:
+    gone = replace(pins(), gone=frozenset({"a"}))
+    store.replace("files", gone)
+    assert store.load("files") == gone
+    data = json.loads(store.path("files").read_bytes())
+    del data["gone"]
+    store.path("files").write_text(json.dumps(data))
+    assert store.load("files") == pins()
+
+
+def test_another_version_than_the_one_that_was_read_is_not_replaced(store: PinStore) -> None:
+    store.create("files", pins())
+    read = store.stamp("files")
+    store.replace("files", pins("approved meanwhile"))
+    store.replace("files", pins("late"), only=read)
+    assert store.load("files") == pins("approved meanwhile")
+    store.replace("files", pins("in time"), only=store.stamp("files"))
+    assert store.load("files") == pins("in time")
+    assert list(store.path("files").parent.iterdir()) == [store.path("files")]
 
 
 def test_first_pins_never_replace_others(store: PinStore) -> None:
@@ -122,7 +144,24 @@ def test_a_pin_file_that_is_none_is_not_read_and_not_replaced(
     assert sorted(path.parent.iterdir()) == [path] and (path.is_symlink() or path.is_fifo())
 
 
+def by_hand(definition: object, **fields: object) -> bytes:
+    """A file whose digest is right, of the tool `a`."""
+    entry = {"digest": digest(canonical(definition)), "definition": definition}
+    data: dict[str, object] = {"format": 1, "server": "files", "origin": "o", "tools": {"a": entry}}
+    return json.dumps({**data, **fields}).encode()
+
+
 DAMAGE = [
+    by_hand({}),
+    by_hand({"description": "d"}),
+    by_hand({"name": "b"}),
+    by_hand({"name": ["a"]}),
+    by_hand({"name": "a", "title": 5}),
+    by_hand({"name": "a", "description": ["d"]}),
+    by_hand({"name": "a", "annotations": "readOnly"}),
+    by_hand({"name": "a"}, gone="a"),
+    by_hand({"name": "a"}, gone=[["a"]]),
+    by_hand({"name": "a"}, gone=[5, "a"]),
     b"",
     b"{",
     b"null",

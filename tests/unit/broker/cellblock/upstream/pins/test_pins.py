@@ -40,6 +40,19 @@ def test_a_tool_that_comes_back_is_held_against_its_old_pin() -> None:
     assert pins.differences(ORIGIN, [tool("b", "other")]) == {"b": Difference.CHANGED}
 
 
+def test_what_is_listed_no_more_keeps_its_pin_and_is_gone_until_it_comes_back() -> None:
+    pins = first_pins(ORIGIN, [tool("a"), tool("b")]).seen([tool("a"), tool("new")])
+    assert pins.gone == {"b"} and set(pins.listed()) == {"a"}
+    assert pins.differences(ORIGIN, [tool("b", "other")]) == {"b": Difference.CHANGED}
+    approved = pins.approving(ORIGIN, [tool("b", "other")])
+    assert not approved.gone and set(approved.listed()) == {"a", "b"}
+    assert pins.approving(ORIGIN, [tool("a", "other")]).gone == {"b"}
+    assert not pins.approving("other", [tool("a")]).gone
+    assert not pins.seen([tool("b"), tool("a")]).gone
+    assert pins.seen([tool("b")], whole=False).gone == frozenset()
+    assert pins.seen([], whole=False).gone == {"b"}
+
+
 def test_another_server_under_the_name_shares_no_pin() -> None:
     pins = first_pins(ORIGIN, [tool("a"), tool("b")])
     assert pins.differences("other", [tool("a")]) == {"a": Difference.OTHER_SERVER}

@@ -11,7 +11,7 @@ import pytest
 from cellblock.config.settings import PinSettings, Reaction, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pin_store import PinStore
-from cellblock.upstream.pins.review import Review, Reviewer
+from cellblock.upstream.pins.review import MAX_NOTES, Review, Reviewer
 
 CONFIG = ServerConfig(command="x")
 
@@ -81,6 +81,47 @@ def test_an_empty_first_list_is_not_what_is_trusted(tmp_path: Path) -> None:
     assert names(quarantine.review("s", CONFIG, [])) == ([], [])
     assert names(quarantine.review("s", CONFIG, tools(a="1"))) == (["a"], [])
     assert names(quarantine.review("s", CONFIG, tools(a="1", b="2"))) == (["a"], ["b"])
+
+
+async def test_a_tool_that_is_listed_no_more_is_not_shown_as_known_and_stays_pinned(tmp_path: Path) -> None:
+    first = reviewer(tmp_path, "quarantine")
+    await first.prepare("s", CONFIG, tools(a="1", b="2"))
+    assert [tool.name for tool in first.pinned("s", CONFIG)] == ["a", "b"]
+    await first.prepare("s", CONFIG, tools(b="2"))
+    second = reviewer(tmp_path, "quarantine")
+    assert [tool.name for tool in second.pinned("s", CONFIG)] == ["b"]
+    back = tools(a="other", b="2")
+    await second.prepare("s", CONFIG, back)
+    assert names(second.review("s", CONFIG, back)) == (["b"], ["a"])
+    await second.prepare("s", CONFIG, tools(a="1", b="2"))
+    assert [tool.name for tool in reviewer(tmp_path, "quarantine").pinned("s", CONFIG)] == ["a", "b"]
+
+
+async def test_a_list_that_flaps_is_not_written_for_ever(tmp_path: Path) -> None:
+    flapping = reviewer(tmp_path, "quarantine")
+    stamps: set[object] = set()
+    for turn in range(2 * MAX_NOTES):
+        await flapping.prepare("s", CONFIG, tools(a="1", b="2") if turn % 2 == 0 else tools(a="1"))
+        stamps.add(PinStore(tmp_path).stamp("s"))
+    assert len(stamps) <= MAX_NOTES + 1
+
+
+async def test_what_another_command_lists_says_nothing_of_these_pins(tmp_path: Path) -> None:
+    one = reviewer(tmp_path, "quarantine")
+    await one.prepare("s", CONFIG, tools(a="1", b="2"))
+    await one.prepare("s", ServerConfig(command="y"), tools(a="1"))
+    assert [tool.name for tool in one.pinned("s", CONFIG)] == ["a", "b"]
+
+
+async def test_an_error_that_has_passed_is_forgotten(tmp_path: Path) -> None:
+    blocked = tmp_path / "pins"
+    blocked.write_text("in the way")
+    waiting = reviewer(blocked, "quarantine")
+    await waiting.prepare("s", CONFIG, tools(a="1"))
+    assert names(waiting.review("s", CONFIG, tools(a="1"))) == ([], ["a"])
+    blocked.unlink()
+    await waiting.prepare("s", CONFIG, tools(a="1"))
+    assert names(waiting.review("s", CONFIG, tools(a="1"))) == (["a"], [])
 
 
 def test_a_server_may_have_another_reaction(tmp_path: Path) -> None:
