@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import secrets
 import time
@@ -101,12 +102,20 @@ def read_uses(state_dir: Path) -> Uses | None:
             with os.fdopen(descriptor, "rb") as file:
                 data: Any = json.loads(file.read(MAX_BYTES))
         return {
-            principal: {server_id: (float(use[0]), int(use[1])) for server_id, use in own.items()}
+            principal: {server_id: _use(*use) for server_id, use in own.items()}
             for principal, own in cast("dict[str, dict[str, list[Any]]]", data[_CONTENT]).items()
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         logger.info("what clients have used is not known: %s", error)
         return None
 
@@ -135,6 +144,14 @@ def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
         except BaseException:
             folder.remove(name)
             raise
+
+
+def _use(weight: Any, day: Any) -> tuple[float, int]:
+    """A use as it was kept. Raises ValueError, TypeError or OverflowError where it is none."""
+    use = float(weight), int(day)
+    if not math.isfinite(_weight(use, _today())):
+        raise ValueError("a use that is no number")
+    return use
 
 
 def _weight(use: tuple[float, int], today: int) -> float:

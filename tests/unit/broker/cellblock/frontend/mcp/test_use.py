@@ -48,7 +48,20 @@ async def test_what_a_client_is_shown_does_not_change_while_it_works(tmp_path: P
     assert log.ranked("editor") == [] and UseLog(tmp_path).ranked("editor") == ["files"]
 
 
-@pytest.mark.parametrize("text", ['{"mine": 1}', "no JSON", '{"usesOfServers": [1]}', "[]", '"x"'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mine": 1}',
+        "no JSON",
+        '{"usesOfServers": [1]}',
+        "[]",
+        '"x"',
+        '{"usesOfServers": {"editor": {"files": [1, 1e400]}}}',
+        '{"usesOfServers": {"editor": {"files": [1e400, 1]}}}',
+        f'{{"usesOfServers": {{"editor": {{"files": [1, -1{"0" * 400}]}}}}}}',
+        f'{{"usesOfServers": {{"editor": {{"files": [1{"0" * 400}, 1]}}}}}}',
+    ],
+)
 async def test_a_file_of_somebody_else_stays(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text, "utf-8")
     await noted(tmp_path, "files")
