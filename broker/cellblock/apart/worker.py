@@ -123,6 +123,7 @@ class Worker:
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
+        self._took_ms = 0
         if self._group is not None:
             self._group.limit_run(task.memory_bytes)
         head = {
@@ -171,7 +172,7 @@ class Worker:
     @contextlib.contextmanager
     def _watched(self) -> Generator[None]:
         """Around a task: looks at what it takes as long as that lasts, and once more when it ends."""
-        self._since_ms, self._took_ms = self._used_ms(), 0
+        self._since_ms = self._used_ms()
         self._look()
         try:
             yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -16,6 +17,7 @@ from cellblock.apart import pool, worker
 from cellblock.apart.pool import Apart, ApartFailed, Bill, TookTooLong
 from cellblock.apart.worker import Task
 from cellblock.base.errors import HostUnavailable
+from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
 from support import gone, until, within
 
@@ -85,6 +87,25 @@ async def test_what_fails_is_billed_and_ends_one_piece_of_work(
     assert bills["grows"].cpu_ms > 0
     assert bills["cancelled"].cpu_ms >= 300
     assert bills["late"].cpu_ms > 0
+
+
+async def test_what_cannot_be_begun_is_not_billed_what_was_done_before(
+    apart: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Bill(), Bill()
+    await within(apart.do(task("compute"), {"seconds": 0.2}, key="k", bill=first))
+    (held,) = apart._idle  # pyright: ignore[reportPrivateUsage]
+
+    class Refusing(WorkerGroup):
+        def limit_run(self, memory_bytes: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(held, "_group", Refusing([]))
+        patch.setattr(held, "_groups", WorkerGroups([]))
+        with pytest.raises(ApartFailed):
+            await within(apart.do(task("echo"), {}, key="k", bill=second))
+    assert first.cpu_ms >= 200 and second.cpu_ms == 0
 
 
 async def test_an_answer_that_does_not_come_ends_one_piece_of_work(
