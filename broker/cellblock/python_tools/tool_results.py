@@ -19,6 +19,9 @@ _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 STEPS_DEEP: Final = 200
 """Levels; what is below them is too deep anyway."""
 
+SLICE: Final = 100
+"""Items of a list that are checked and dumped at a time."""
+
 _Block = (
     types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
 )
@@ -36,6 +39,7 @@ class ResultForm:
     def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
         self.schema = schema
         self._adapter = adapter
+        self._in_slices = adapter is not None and _is_plain_list(adapter)
         self._name = name
         self._field = marked_field(schema)
         self._validator = (
@@ -77,6 +81,8 @@ class ResultForm:
     def _dumped(self, value: Any) -> Any:
         adapter = self._adapter or _ANY
         try:
+            if self._in_slices and cast("Any", type(value)) is list:
+                return _dumped_in_slices(adapter, value)
             if self._adapter is not None:
                 value = adapter.validate_python(value)
             elif not is_small(value):
@@ -115,6 +121,28 @@ def _dumped_in_steps(value: Any, depth: int) -> Any:
     if value is None or kind in (str, int, float, bool):
         return value
     return _ANY.dump_python(value, mode="json", by_alias=True, warnings=False)
+
+
+def _is_plain_list(adapter: TypeAdapter[Any]) -> bool:
+    """Whether a list fits an annotation when all its items do."""
+    schema = cast("dict[str, Any]", adapter.core_schema)
+    if schema["type"] == "definitions":
+        schema = schema["schema"]
+    return schema["type"] == "list" and schema.keys() <= {"type", "items_schema", "metadata"}
+
+
+def _dumped_in_slices(adapter: TypeAdapter[Any], value: list[Any]) -> list[Any]:
+    """A list as it is dumped whole, but between two slices other threads have their turn."""
+    dumped: list[Any] = []
+    for start in range(0, len(value), SLICE):
+        try:
+            part = adapter.validate_python(value[start : start + SLICE])
+        except ValidationError:
+            # For its place in the whole list.
+            adapter.validate_python(value)
+            raise
+        dumped += adapter.dump_python(part, mode="json", by_alias=True, warnings=False)
+    return dumped
 
 
 def _finite(value: Any) -> Any:
