@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 LIGHT_BYTES: Final = 256 * 1024
@@ -46,11 +47,22 @@ def weight_of(value: object, most: int) -> int:
             elif isinstance(item, dict):
                 known = cast("dict[object, Any]", item)
                 waiting += (known.keys(), known.values())
-            elif isinstance(item, list | tuple | set | frozenset):
+            elif isinstance(item, bytearray | memoryview):
+                weight += len(cast("bytearray", item)) // TEXT_CHARS
+            elif isinstance(item, list | tuple | set | frozenset | deque):
                 waiting.append(cast("Iterable[Any]", item))
-            elif (fields := getattr(item, "__dict__", None)) is not None and not isinstance(item, type):
-                # An instance, such as of a model or a dataclass.
-                waiting.append(fields.values())
+            elif not isinstance(item, int | float | type | None):
+                waiting.append(_fields(item))
             if weight > most:
                 return weight
     return weight
+
+
+def _fields(instance: object) -> Iterator[Any]:
+    """What an instance has, such as of a model or a dataclass."""
+    yield from getattr(instance, "__dict__", {}).values()
+    for kind in type(instance).__mro__:
+        slots: Iterable[str] | str = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if not name.startswith("__"):
+                yield getattr(instance, name, None)

@@ -57,8 +57,12 @@ def decode(data: bytes) -> Any:
     return value
 
 
-def encode(value: Any) -> bytes:
+def encode(value: Any, most: int = MAX_DEPTH) -> bytes:
     """Encodes plain JSON data for a worker; NaN and infinities become null, lone surrogates U+FFFD.
+
+    Args:
+        value: The data, or a part of it.
+        most: How many levels it may have.
 
     Raises:
         PayloadError: Not JSON data, or too deep.
@@ -68,11 +72,11 @@ def encode(value: Any) -> bytes:
     except (ValueError, TypeError, RecursionError):
         pass
     else:
-        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _too_deep(value):
+        if data.count(b"[") + data.count(b"{") > most and _too_deep(value, most):
             raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
         return data
     try:
-        return to_json(_well_formed(value, 0), inf_nan_mode="null")
+        return to_json(_well_formed(value, MAX_DEPTH - most), inf_nan_mode="null")
     except (ValueError, TypeError, RecursionError) as error:
         raise PayloadError(str(error)) from None
 
@@ -96,10 +100,11 @@ def encode_in_steps(value: Any, most: int) -> bytes:
 
 def _pieces(value: Any, depth: int) -> Generator[bytes]:
     """The JSON of data, in pieces of about `STEP_WEIGHT` values."""
-    if depth > MAX_DEPTH:
+    most = MAX_DEPTH - depth
+    if most <= 0 and isinstance(value, dict | list | tuple):
         raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
     if weight_of(value, STEP_WEIGHT) <= STEP_WEIGHT:
-        yield encode(value)
+        yield encode(value, most)
     elif isinstance(value, str):
         yield b'"'
         for start in range(0, len(value), STEP_WEIGHT):
@@ -119,7 +124,7 @@ def _pieces(value: Any, depth: int) -> Generator[bytes]:
         for end, item in enumerate(items):
             more = weight_of(item, STEP_WEIGHT)
             if weight and weight + more > STEP_WEIGHT:
-                yield encode(items[start:end])[1:-1] + b","
+                yield encode(items[start:end], most)[1:-1] + b","
                 start, weight = end, 0
             weight += more
             if weight > STEP_WEIGHT:
@@ -127,16 +132,16 @@ def _pieces(value: Any, depth: int) -> Generator[bytes]:
                 yield b"," if end + 1 < len(items) else b""
                 start, weight = end + 1, 0
         if start < len(items):
-            yield encode(items[start:])[1:-1]
+            yield encode(items[start:], most)[1:-1]
         yield b"]"
     else:
         yield encode(value)
 
 
-def _too_deep(value: Any) -> bool:
+def _too_deep(value: Any, most: int = MAX_DEPTH) -> bool:
     """Whether containers nest over the cap. Walks level by level, so its own stack stays flat."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(most):
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -148,7 +153,7 @@ def _too_deep(value: Any) -> bool:
         if not below:
             return False
         level = below
-    return True
+    return bool(level)
 
 
 def _has_infinity(value: Any) -> bool:

@@ -196,3 +196,18 @@ def test_in_steps_it_has_the_same_bounds() -> None:
             encode_in_steps(deep, 10**9)
         with pytest.raises(TooLong):
             encode_in_steps([0] * 99, 50)
+
+
+@pytest.mark.parametrize("beside", [[], [0] * 20_000])
+def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
+    """Where a part of large data is small, it has the levels that are left."""
+    inner: Any = 0
+    for _ in range(MAX_DEPTH - 20):
+        inner = [inner]
+    for above in (18, 19):
+        value: Any = [beside, inner, {"a": inner}]
+        for _ in range(above - 1):
+            value = [value]
+        assert encode_in_steps(value, 10**9) == encode(value)
+    with pytest.raises(PayloadError, match="nested deeper"):
+        encode_in_steps([value], 10**9)
