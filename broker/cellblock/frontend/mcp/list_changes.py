@@ -42,6 +42,9 @@ PAUSE_SECONDS: Final = 2.0
 TELL_SECONDS: Final = 5.0
 """For a client to take a notification; one that does not read is not waited for."""
 
+_FOLLOWED: Final = "cellblock/followed"
+"""In the state of a connection whose client is told."""
+
 MAX_STREAMS: Final = 256
 """Streams that are open at once."""
 
@@ -124,6 +127,11 @@ class ListChanges:
     async def greeted(self, context: Context, _params: types.NotificationParams) -> None:
         """Handles `notifications/initialized`: a session of an older revision is told until it ends."""
         session = context.session
+        # The SDK has cleanup belong there, and shows it to handlers in no other way yet.
+        connection = session._connection  # pyright: ignore[reportPrivateUsage]
+        if connection.state.setdefault(_FOLLOWED, context) is not context:
+            # Said once more, it is no other client.
+            return
 
         async def tell(before: Shown, after: Shown) -> None:
             if before.description != after.description:
@@ -132,9 +140,7 @@ class ListChanges:
                 await session.send_resource_list_changed()
 
         audience = await self._join(context, tell)
-        # The SDK has cleanup belong there, and shows it to handlers in no other way yet.
-        ending = session._connection.exit_stack  # pyright: ignore[reportPrivateUsage]
-        ending.callback(self._audiences.discard, audience)
+        connection.exit_stack.callback(self._audiences.discard, audience)
 
     async def listen(
         self, context: Context, params: types.SubscriptionsListenRequestParams

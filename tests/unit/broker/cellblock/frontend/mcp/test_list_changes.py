@@ -103,6 +103,20 @@ async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("at_once")
+async def test_who_says_more_than_once_that_it_is_there_is_told_once(tmp_path: Path) -> None:
+    service = Standing(settings(tmp_path), server("files", "read"))
+    said: list[str] = []
+    async with following(service, said) as client:
+        for _ in range(50):
+            await client.session.send_notification(types.InitializedNotification())
+        await client.list_tools()
+        service.show(server("files", "read", "write"))
+        await until(lambda: said, "the change")
+        await client.list_tools()
+        assert said == ["tools"]
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None:
     made = settings(tmp_path, outputs={"inline_bytes": 1024})
     service = Standing(made, server("files", "read"))
