@@ -237,6 +237,19 @@ async def test_a_flood_over_stdio_is_read_at_a_bounded_pace_and_cut(
         assert len(read) < most + 2 * stdio.READ_BYTES / 80
 
 
+async def test_a_flood_of_lines_over_the_cap_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs what its bytes do, though none is kept: eight of them a second."""
+    with_a_slow_pace(monkeypatch)
+    flood = STDIO_FLOOD.replace('(json.dumps(notice) + "\\n") * 300', '"x" * 1_100_000 + "\\n"')
+    assert "1_100_000" in flood
+    server = {"command": sys.executable, "args": ["-I", "-c", flood]}
+    bounds = {"max_message_bytes": 1_000_000}
+    async with Broker(settings(tmp_path, {"endless": server}, upstream=bounds)) as broker:
+        await within(broker.settled())
+        await until(lambda: "endless" in broker.catalog.unavailable, "it is cut")
+        assert SAID in broker.catalog.unavailable["endless"]
+
+
 async def test_a_flood_over_http_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_a_slow_pace(monkeypatch)
     async with broker_at(tmp_path, "flood", "session") as (broker, _):

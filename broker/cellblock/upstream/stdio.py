@@ -181,13 +181,11 @@ async def _read(
             while chunk := await process.stdout.read(READ_BYTES):
                 unasked = 0.0
                 for line in splitter.feed(chunk):
-                    if isinstance(line, TooLong):
-                        unasked += 1
-                        await sender.send(too_large_error(line, cap))
-                    elif is_light(line):
-                        item = read_message(line)
+                    if isinstance(line, TooLong) or is_light(line):
+                        is_long = isinstance(line, TooLong)
+                        item = too_large_error(line, cap) if is_long else read_message(line)
                         if not heavy.awaits(item):
-                            unasked += 1 + len(line) / MESSAGE_BYTES
+                            unasked += 1 + (line.size if is_long else len(line)) / MESSAGE_BYTES
                         await sender.send(item)
                     else:
                         if apart is not None:
