@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,9 @@ exec "$@"
 """As in a container: the hierarchies are there, and are not this process's to change."""
 
 ANOTHER = 65534
+
+NEEDED = [CELLBLOCK.parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+"""What another user must be able to read to run Cellblock: the checkout, and its Python."""
 
 
 def doctor(*before: str, state_dir: Path, isolation: str = "auto") -> dict[str, Any]:
@@ -49,6 +55,31 @@ def doctor(*before: str, state_dir: Path, isolation: str = "auto") -> dict[str, 
 
 def about_groups(report: dict[str, Any], part: str) -> list[str]:
     return [text for text in report[part] if text.startswith("cgroup")]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that all can enter; that of the test itself is below this user's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def showing(paths: Iterable[Path], aside: Path) -> str:
+    """A script that puts folders which all may enter above these, in its own mount namespace, and becomes its
+    arguments."""
+    above = {
+        path: [one for one in reversed(path.parents) if not one.stat().st_mode & 0o001] for path in paths
+    }
+    hidden = {path: closed[0] for path, closed in above.items() if closed}
+    kept = {path: aside / str(number) for number, path in enumerate(hidden)}
+    for folder in kept.values():
+        folder.mkdir()
+    lines = [["mount", "--bind", str(path), str(kept[path])] for path in hidden]
+    lines += [["mount", "-t", "tmpfs", "-o", "mode=755", "none", str(top)] for top in {*hidden.values()}]
+    for path in hidden:
+        lines += [["mkdir", "-p", str(path)], ["mount", "--bind", str(kept[path]), str(path)]]
+    return "\n".join(["set -e", *map(shlex.join, lines), 'exec "$@"'])
 
 
 def refused(*words: str) -> bool:
@@ -83,16 +114,14 @@ def test_where_none_can_be_written_it_says_what_is_left_open(tmp_path: Path) -> 
     )
 
 
-def test_another_user_has_none_unless_they_are_given_to_it(tmp_path: Path) -> None:
+def test_another_user_has_none_unless_they_are_given_to_it(open_folder: Path) -> None:
     as_other = ["setpriv", f"--reuid={ANOTHER}", f"--regid={ANOTHER}", "--clear-groups"]
-    as_other += ["env", f"HOME={tmp_path}"]
+    as_other += ["env", f"HOME={open_folder}"]
     if refused(*as_other, str(CELLBLOCK), "--version"):
-        pytest.skip(
-            "this process cannot become another user, or the checkout and its Python are this user's alone"
-        )
-    for folder in (tmp_path, tmp_path.parent):
-        folder.chmod(0o755)
-    state = tmp_path / "state"
+        as_other = ["unshare", "--mount", "sh", "-c", showing(NEEDED, open_folder), "sh", *as_other]
+    if refused(*as_other, str(CELLBLOCK), "--version"):
+        pytest.skip("this process cannot become another user, or cannot show it what it needs")
+    state = open_folder / "state"
     state.mkdir()
     shutil.chown(state, ANOTHER, ANOTHER)
     report = doctor(*as_other, state_dir=state)
