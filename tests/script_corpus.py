@@ -3,7 +3,7 @@
 A server answers each tool with what fits its declared output, or, where it declares none, with one of the forms that
 real servers have: structured content, a JSON text, a plain text. The scripts are put together from that by chance, from
 a seed. Places where a mistake can be made are marked in a template: `⟦f:title⟧` a field, `⟦k:label⟧` a key of an input,
-`⟦p⟧…⟦/p⟧` a text that is parsed.
+`⟦e:open⟧` a value of a declared enum, `⟦p⟧…⟦/p⟧` a text that is parsed. All end with the assignment of the result.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from cellblock import Broker
 from cellblock.catalog.naming import export_names
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.validation import InputValidator
+from cellblock.script.conventions import MAX_SHOWN
+from script_templates import OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 from support import plain_server, settings
 
 CATALOGS = Path(__file__).parent / "fixtures" / "catalogs"
 
-Mistake = Literal["field", "argument", "parse"]
-MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse")
+Mistake = Literal["field", "argument", "parse", "enum", "result"]
+MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result")
 
-_MARK = re.compile(r"⟦([fk]):([^⟧]+)⟧")
+_MARK = re.compile(r"⟦([fke]):([^⟧]+)⟧")
+_RESULT = "globalThis.__codemode_result__ = "
+_NAMED = re.compile(r"^(?:const|let) (\w+) =", re.MULTILINE)
 _PARSED = re.compile(r"⟦p⟧JSON\.parse\((.*?)\)⟦/p⟧", re.DOTALL)
 
 _FIELDS = (
@@ -43,6 +47,20 @@ _FIELDS = (
     ("owner", {"name": "Ada", "email": "ada@example.org"}),
     ("path", "notes/a.md"),
     ("size", 1024),
+)
+_ENUMS: tuple[tuple[str, list[str]], ...] = (
+    ("status", ["open", "in_progress", "closed"]),
+    ("state", ["OPEN", "CLOSED", "MERGED"]),
+    ("severity", ["low", "medium", "high", "critical"]),
+    ("kind", ["issue", "pull-request", "draft"]),
+    (
+        "phase",
+        [
+            f"{step}_{part}"
+            for step in ("plan", "build", "test", "ship")
+            for part in ("new", "doing", "held", "done")
+        ],
+    ),
 )
 _LISTS = ("items", "results", "issues", "entries", "records", "messages")
 
@@ -62,6 +80,9 @@ class Tool:
     """What a script gets, once it has parsed it."""
 
     is_json_text: bool
+
+    enum: tuple[str, list[str]] | None = None
+    """A field of the elements of its list that has an enum, and the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +136,9 @@ def wrong_scripts(right: list[Case], rng: random.Random, count: int) -> list[Cas
     found: dict[str, Case] = {}
     turns = [(mistake, case) for case in right for mistake in MISTAKES if _has(case.template, mistake)]
     by_kind = {mistake: [case for one, case in turns if one == mistake] for mistake in MISTAKES}
+    kinds = [mistake for mistake in MISTAKES if by_kind[mistake]]
     for _ in range(50 * count):
-        mistake = MISTAKES[len(found) % len(MISTAKES)]
+        mistake = kinds[len(found) % len(kinds)]
         if len(found) == count:
             break
         made = _mistaken(rng.choice(by_kind[mistake]).template, mistake, rng)
@@ -140,6 +162,9 @@ def _tool(server: str, export: str, definition: dict[str, Any], rng: random.Rand
         more = {**known, name: _filled(part, schema)}
         if name not in known and rng.random() < 0.6 and validator.check(more) is None:
             known = more
+    enum = rng.choice(_ENUMS) if "outputSchema" not in definition and rng.random() < 0.35 else None
+    if enum is not None:
+        definition = {**definition, "outputSchema": _with_enum(*enum, rng)}
     declared = definition.get("outputSchema")
     value = _invented(rng) if declared is None else _filled(declared, declared)
     as_text = isinstance(value, list) or (isinstance(value, dict) and declared is None and rng.random() < 0.6)
@@ -147,7 +172,18 @@ def _tool(server: str, export: str, definition: dict[str, Any], rng: random.Rand
     answer: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
     if isinstance(value, dict) and not as_text:
         answer["structuredContent"] = value
-    return Tool(server, export, definition, known, answer, value, as_text)
+    return Tool(server, export, definition, known, answer, value, as_text, enum)
+
+
+def _with_enum(field: str, values: list[str], rng: random.Random) -> dict[str, Any]:
+    """An output with a list of records, open or closed, one of whose fields has an enum."""
+    types = {int: "integer", str: "string", list: "array", dict: "object"}
+    fields = {name: {"type": types[type(value)]} for name, value in rng.sample(_FIELDS, 5)}
+    fields[field] = {"type": "string", "enum": values}
+    more: dict[str, Any] = {"additionalProperties": False} if rng.random() < 0.5 else {}
+    record = {"type": "object", "properties": fields, "required": rng.sample(sorted(fields), 3), **more}
+    key = rng.choice(_LISTS)
+    return {"type": "object", "properties": {key: {"type": "array", "items": record}}, "required": [key]}
 
 
 def _filled(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
@@ -196,83 +232,33 @@ def _invented(rng: random.Random) -> Any:
 
 def _template(tool: Tool, rng: random.Random) -> str:
     call = f"await server.{tool.export}({_input(tool)})"
-    value = f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})"
     head = f'import * as server from "@codemode/servers/{tool.server}";\n'
-    if isinstance(tool.value, str):
-        body = rng.choice(_OF_TEXT).replace("VALUE", value)
-    else:
-        body = _of_value(tool.value, value, rng)
-    return head + body
+    if isinstance(tool.value, str) or (tool.is_json_text and rng.random() < 0.15):
+        return head + rng.choice(OF_TEXT).replace("VALUE", f"({call})")
+    value = f"⟦p⟧JSON.parse({call})⟦/p⟧" if tool.is_json_text else f"({call})"
+    return head + _of_value(tool, value, rng)
 
 
-_OF_TEXT = (
-    "const text = VALUE;\nglobalThis.__codemode_result__ = text.split('\\n').map((line) => line.trim());\n",
-    "const text = VALUE;\nglobalThis.__codemode_result__ = { size: text.length, start: text.slice(0, 20) };\n",
-    "let text = VALUE;\nif (text.includes('line')) text = text.trim();\nglobalThis.__codemode_result__ = text;\n",
-)
-
-_OF_LIST = (
-    "const list = LIST;\nglobalThis.__codemode_result__ = list.map((one) => one.A);\n",
-    "const out = [];\nfor (const one of LIST) {\n  out.push({ first: one.A, more: one.B });\n}\n"
-    "globalThis.__codemode_result__ = out;\n",
-    "const list = LIST;\nconst wanted = list.filter((one) => one.A === 'open' || one.B !== 3);\n"
-    "globalThis.__codemode_result__ = { count: wanted.length, first: wanted[0]?.A };\n",
-    "globalThis.__codemode_result__ = LIST.map(({ A, B: other, extra = 'none' }) => `${A} ${other} ${extra}`);\n",
-    "const by = {};\nfor (const one of LIST) (by[one.A] ??= []).push(one.B);\n"
-    "globalThis.__codemode_result__ = Object.keys(by).length;\n",
-    "const sorted = [...LIST].sort((a, b) => (a.A < b.A ? -1 : 1));\n"
-    "globalThis.__codemode_result__ = sorted.slice(0, 3).map((one) => ({ ...one, rank: one.B }));\n",
-    "const seen = new Map(LIST.map((one) => [String(one.A), one]));\n"
-    "globalThis.__codemode_result__ = [...seen.values()].map((one) => [one.B, one.extra ?? null]);\n",
-    "const [first] = LIST;\nconst { A: kept } = first;\n"
-    "globalThis.__codemode_result__ = { kept, tag: first.tag ?? first.label ?? 'none', more: first.B };\n",
-    "const list = LIST;\nconst total = list.reduce((sum, one) => sum + String(one.A).length, 0);\n"
-    "globalThis.__codemode_result__ = total / list.length;\n",
-    "let all = [];\nfor (let page = 0; page < 2; page++) {\n  const list = LIST;\n  all.push(...list);\n}\n"
-    "globalThis.__codemode_result__ = all.map((one) => one.A);\n",
-    "let last = null;\nfor (const one of LIST) if (!last || one.A > last.A) last = one;\n"
-    "globalThis.__codemode_result__ = { last: last.B };\n",
-    "const counts = { total: 0 };\nfor (const one of LIST) {\n  counts[one.A] = (counts[one.A] || 0) + 1;\n"
-    "  counts.total++;\n}\nglobalThis.__codemode_result__ = { total: counts.total, open: counts.open || 0 };\n",
-    "const list = LIST;\nconst names = list.map((one) => one['A']).join();\n"
-    "globalThis.__codemode_result__ = names;\n",
-    "const list = LIST;\nconst late = list.filter((one) => one.overdue && one.A);\n"
-    "for (const one of list) if (typeof one.note === 'string') console.log(one.note, one.B);\n"
-    "globalThis.__codemode_result__ = late.length;\n",
-)
-
-_OF_OBJECT = (
-    "const value = VALUE;\nglobalThis.__codemode_result__ = { a: value.A, b: value.B };\n",
-    "const { A: first, B: second = null } = VALUE;\nglobalThis.__codemode_result__ = [first, second];\n",
-    "const value = VALUE;\nif (value.error) throw new Error(value.error);\n"
-    "globalThis.__codemode_result__ = value.A;\n",
-    "const value = VALUE;\nconst next = value.nextCursor;\nif (next) console.log(next);\n"
-    "globalThis.__codemode_result__ = JSON.stringify(value.A);\n",
-    "const value = VALUE;\nglobalThis.__codemode_result__ = 'more' in value ? value.more : value.A;\n",
-    "const value = VALUE;\nglobalThis.__codemode_result__ = Object.hasOwn(value, 'hint') ? value.hint : value.B;\n",
-    "const value = VALUE;\nObject.assign(value, { seen: true });\n"
-    "globalThis.__codemode_result__ = { seen: value.seen, a: value.A, note: value.note?.length ?? 0 };\n",
-    "const [one, two] = await Promise.all([1, 2].map(async () => VALUE));\n"
-    "globalThis.__codemode_result__ = one.A === two.A;\n",
-    "let found;\ntry {\n  found = VALUE;\n} catch (error) {\n  console.error(error.message);\n}\n"
-    "globalThis.__codemode_result__ = found ? found.A : null;\n",
-    "async function read() {\n  const value = VALUE;\n  return { ...value, at: Date.now() };\n}\n"
-    "globalThis.__codemode_result__ = (await read()).A;\n",
-)
-
-
-def _of_value(value: Any, written: str, rng: random.Random) -> str:
+def _of_value(tool: Tool, written: str, rng: random.Random) -> str:
+    value = tool.value
     lists: dict[str, Any] = (
         {} if isinstance(value, list) else {key: each for key, each in value.items() if _is_records(each)}
     )
+    enum, values = tool.enum or ("", [])
     if isinstance(value, list):
         first = cast("list[dict[str, Any]]", value)[0]
-        return _with_fields(rng.choice(_OF_LIST).replace("LIST", written), first, rng)
+        return _with_fields(rng.choice(OF_LIST).replace("LIST", written), first, rng)
+    if tool.enum is not None and rng.random() < 0.8:
+        one, other = rng.sample(values, 2)
+        body = rng.choice(OF_ENUM).replace("LIST", f"{written}.⟦f:{next(iter(lists))}⟧")
+        return re.sub(r"\bF\b", enum, re.sub(r"\bV\b", one, re.sub(r"\bW\b", other, body)))
     if lists and rng.random() < 0.75:
         key = rng.choice(sorted(lists))
         # A call in parentheses is read at once; what is parsed is so, too.
-        return _with_fields(rng.choice(_OF_LIST).replace("LIST", f"{written}.⟦f:{key}⟧"), lists[key][0], rng)
-    return _with_fields(rng.choice(_OF_OBJECT).replace("VALUE", written), value, rng)
+        # Those templates compare with what may be no value of an enum.
+        record = {name: each for name, each in lists[key][0].items() if name != enum}
+        return _with_fields(rng.choice(OF_LIST).replace("LIST", f"{written}.⟦f:{key}⟧"), record, rng)
+    return _with_fields(rng.choice(OF_OBJECT).replace("VALUE", written), value, rng)
 
 
 def _is_records(value: Any) -> bool:
@@ -305,7 +291,9 @@ def _plain(template: str) -> str:
 
 
 def _has(template: str, mistake: Mistake) -> bool:
-    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧"}[mistake] in template
+    return {"field": "⟦f:", "argument": "⟦k:", "parse": "⟦p⟧", "enum": "⟦e:", "result": ""}[
+        mistake
+    ] in template
 
 
 def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | None:
@@ -313,7 +301,9 @@ def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | Non
         return Case(
             _plain(_PARSED.sub(lambda match: f"({match[1]})", template)), mistake, "JSON.parse", template
         )
-    letter = "f" if mistake == "field" else "k"
+    if mistake == "result":
+        return _without_result(template, rng)
+    letter = {"field": "f", "argument": "k"}.get(mistake, "e")
     marks = [mark for mark in _MARK.finditer(template) if mark[1] == letter]
     chosen = rng.choice(marks)
     wrong = _misspelt(chosen[2], rng)
@@ -321,6 +311,21 @@ def _mistaken(template: str, mistake: Mistake, rng: random.Random) -> Case | Non
         return None
     code = _plain(template[: chosen.start()] + wrong + template[chosen.end() :])
     return Case(code, mistake, chosen[2], template)
+
+
+def _without_result(template: str, rng: random.Random) -> Case:
+    """Without the assignment: what was assigned is gone, stands alone, or has a name of its own."""
+    code = _plain(template)
+    before, _, rest = code.rpartition(_RESULT)
+    value = rest.removesuffix(";\n")
+    names = [name for name in _NAMED.findall(before) if re.search(rf"\b{name}\b", value)]
+    alone = f"({value})" if value.startswith("{") else value
+    ways = [(f"{before}{alone};\n", value), (f"{before}const answer = {value};\n", "answer")]
+    if names:
+        ways.append((before, names[-1]))
+    wrong, fix = rng.choice(ways)
+    # What is too long for a hint is told in general.
+    return Case(wrong, "result", fix if len(fix) <= MAX_SHOWN - len("await ") else _RESULT.strip(), template)
 
 
 def _misspelt(name: str, rng: random.Random) -> str:
@@ -353,7 +358,7 @@ class Outcome:
     @property
     def fixed(self) -> bool:
         """Whether a hint names what has to be written."""
-        word = re.compile(rf"(?<![\w$]){re.escape(self.case.fix)}(?![\w$])")
+        word = re.compile(rf"(?<!\w){re.escape(self.case.fix)}(?!\w)")
         return any(word.search(hint) for _, hint in self.said)
 
 

@@ -25,7 +25,13 @@ WARM_MS = 60_000
 """Bounds of checks: for what takes milliseconds on a quiet machine."""
 
 PAGE = {"type": "object", "properties": {"issues": {"type": "array", "items": {"type": "object"}}}}
+STATUS = {"type": "object", "properties": {"status": {"enum": ["open", "closed"]}}, "required": ["status"]}
+ANSWERS = {
+    name: {"content": [], "structuredContent": {"status": status}}
+    for name, status in (("ticket", "open"), ("other_ticket", "Done"))
+}
 TEXT_TOOLS = [
+    *({"name": name, "inputSchema": {"type": "object"}, "outputSchema": STATUS} for name in ANSWERS),
     {"name": "declared", "inputSchema": {"type": "object"}, "outputSchema": PAGE},
     {"name": "undeclared", "inputSchema": {"type": "object"}},
     {"name": "iterated", "inputSchema": {"type": "object"}},
@@ -61,7 +67,7 @@ def told(response: RunResponse) -> list[tuple[str, str]]:
 
 def config(folder: Path, **more: Any) -> Any:
     definitions = folder / "definitions.json"
-    definitions.write_text(json.dumps({"pages": [TEXT_TOOLS]}))
+    definitions.write_text(json.dumps({"pages": [TEXT_TOOLS], "answers": ANSWERS}))
     servers = {
         "tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]},
         "plain": plain_server("--definitions", definitions),
@@ -103,6 +109,28 @@ async def test_a_field_that_a_result_has_is_not_told(broker: Broker) -> None:
     assert told(await within(broker.run(result("(await local.person({ more: true })).nickname")))) == []
     ((message, _),) = told(await within(broker.run(result("[(await local.person()).nickname]"))))
     assert "'nickname'" in message
+
+
+async def test_a_comparison_in_vain_is_told_though_the_script_succeeds(broker: Broker) -> None:
+    response = await within(broker.run(result("(await texts.ticket({})).status === 'Closed' ? 1 : 0")))
+    assert succeeded(response) == 0
+    ((message, hint),) = told(response)
+    assert '"Closed" is in vain' in message and "No result of this run had it." in message
+    assert hint == 'Did you mean "closed"? Declared: "closed", "open".'
+    # The declaration is wrong where a result has the value after all.
+    for name, count in (("ticket", 1), ("other_ticket", 0)):
+        compared = await within(broker.run(result(f"(await texts.{name}({{}})).status === 'Done'")))
+        assert compared.ok and len(told(compared)) == count
+
+
+async def test_a_script_that_failed_waits_for_what_the_check_finds(tmp_path: Path) -> None:
+    """A model corrects it from that response; what came with the next one would be of a script that it has left."""
+    async with Broker(config(tmp_path, typecheck_hold_ms=0), tools=[person]) as broker:
+        await broker.settled()
+        failed = await within(broker.run(result("(await local.person({})).nmae.length")))
+        error_of(failed, "UNCAUGHT_EXCEPTION")
+        ((message, hint),) = told(failed)
+        assert "'nmae'" in message and "`name`" in hint
 
 
 async def test_before_it_runs_a_slip_refuses_the_script_and_nothing_else_of_this(broker: Broker) -> None:

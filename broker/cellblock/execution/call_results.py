@@ -14,6 +14,7 @@ from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, kind_of, unwrap
 from cellblock.learning.observation import Kind
 from cellblock.learning.sample import UNREAD
+from cellblock.upstream.definitions import shown
 from cellblock.upstream.heavy import heavy_value
 
 
@@ -70,7 +71,7 @@ def _capped(body: bytes, tool: ToolEntry, max_bytes: int) -> bytes:
 
 def _too_large(tool: ToolEntry, size: int, most: int) -> ToolCallError:
     return ToolCallError(
-        f"{tool.tool_name} gave {size} bytes, over the maximum of {most}.",
+        f"{shown(tool.tool_name)} gave {size} bytes, over the maximum of {most}.",
         hint="Ask for less at a time, for example with a limit or a filter.",
         certainty=Certainty.COMPLETED,
     )
@@ -78,7 +79,7 @@ def _too_large(tool: ToolEntry, size: int, most: int) -> ToolCallError:
 
 def _no_form(tool: ToolEntry, why: str) -> ToolCallError:
     return ToolCallError(
-        f"{tool.tool_name} gave a result that has no JSON form: {why}.",
+        f"{shown(tool.tool_name)} gave a result that has no JSON form: {why}.",
         hint="The tool has run; report this to its authors.",
         certainty=Certainty.COMPLETED,
     )

@@ -172,7 +172,7 @@ class SideCheck:
         self._task: asyncio.Task[None] | None = None
         self._gave_up: Checked | None = None
         self._got: Mapping[tuple[str, str], ToolOutput] = {}
-        self.answers = Answers(keeps=kept is None or any(fault.field for fault in kept.checked.faults))
+        self.answers = Answers(keeps=kept is None or any(fault.absent for fault in kept.checked.faults))
 
     @property
     def is_about_tools(self) -> bool:

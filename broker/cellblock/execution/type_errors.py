@@ -11,9 +11,11 @@ from cellblock.execution.failure_hints import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
 from cellblock.execution.side_checks import SideCheck
+from cellblock.script.lines import line_of
 from cellblock.script.source import SCRIPT_NAME
 from cellblock.typecheck.checker import Checked, TypeChecker, TypeFault
 from cellblock.typecheck.compiler import FIX
+from cellblock.upstream.definitions import shown
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
 """Failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
@@ -77,7 +79,7 @@ class TypeErrors:
         late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
-            response = _said_of_texts(response, side)
+            response = _said_of_texts(response, [tool for _, tool in side.answers.texts()])
         if not found and not late:
             return response
         return response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
@@ -123,20 +125,19 @@ class TypeErrors:
 
 
 def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
-    """What counts in a script that has succeeded: not a field that a result has, whatever is declared."""
+    """What counts in a script that has succeeded: not what a result has after all, whatever is declared."""
     return [
-        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.field else fault
+        replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
         for fault in checked.faults
-        if not fault.field or not side.answers.may_have(fault.field)
+        if not fault.absent or not side.answers.may_have(fault.absent)
     ]
 
 
-def _said_of_texts(response: RunResponse, side: SideCheck) -> RunResponse:
-    """The response, with the likely reason of an exception where tools have answered JSON in texts."""
-    texts = [tool for _, tool in side.answers.texts()]
+def _said_of_texts(response: RunResponse, texts: list[str]) -> RunResponse:
+    """The response, with the likely reason of an exception where tools, of these names, have answered JSON in texts."""
     if not texts:
         return response
-    names = " and ".join(f"`{name}`" for name in texts[:2])
+    names = " and ".join(f"`{shown(name)}`" for name in texts[:2])
     hint = f"{names} answered with JSON text: use JSON.parse on it before its fields are read."
     diagnostics = [
         found.model_copy(update={"hint": hint})
@@ -149,10 +150,9 @@ def _said_of_texts(response: RunResponse, side: SideCheck) -> RunResponse:
 
 def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
     """The same of a script whose response is gone: its places would be taken for those of another."""
-    lines = code.splitlines()
     found: list[Diagnostic] = []
     for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
-        line = lines[fault.line - 1].strip() if fault.line <= len(lines) else ""
+        line = line_of(code, fault.line).strip()
         if len(line) > MAX_QUOTED_CHARS:
             start = max(0, fault.column - MAX_QUOTED_CHARS // 2)
             line = f"{'…' if start else ''}{line[start : start + MAX_QUOTED_CHARS]}…"

@@ -8,6 +8,7 @@ returns, `export default` is written, and the sandbox calls what it finds there.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -55,6 +56,9 @@ _DECLARATIONS: Final = frozenset(
 )
 _FUNCTIONS: Final = frozenset(["arrow_function", "function_expression"])
 _CONSOLE: Final = re.compile(r"console\s*\.\s*\w+")
+_RETURN: Final = re.compile(rb"return")
+# To tree-sitter's JavaScript `await (f())` is a call of `await`.
+_AWAITS: Final = re.compile(r"await(?![\w$])")
 
 Kind = Literal["export", "function", "return"]
 
@@ -82,10 +86,11 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
         return None
     if any(node.type == "export_statement" for node in others):
         return Entry("export") if b"default" in source else None
-    if b"return" in source and any(_returns(node, source) for node in others):
+    returns = [match.start() for match in _RETURN.finditer(source)]
+    if returns and any(_returns(node, returns) for node in others):
         # An import cannot be in a function.
         return Entry("return", others[0].start_byte) if _first(imports, others) else None
-    last, before = others[-1], others[:-1]
+    last, before = others[-1], [node for node in others[:-1] if not _is_directive(node)]
     if last.type == "function_declaration" and not before:
         return Entry("function", last.start_byte)
     function = _bare(last)
@@ -126,14 +131,27 @@ def _first(imports: list[Node], others: list[Node]) -> bool:
     return not imports or imports[-1].end_byte <= others[0].start_byte
 
 
-def _returns(statement: Node, source: bytes) -> bool:
-    """Whether a statement has a `return` in it that belongs to no function."""
+def _is_directive(statement: Node) -> bool:
+    """Whether a statement is a text alone, as `"use strict"` is."""
+    return statement.type == "expression_statement" and _bare(statement).type == "string"
+
+
+def _returns(statement: Node, returns: list[int]) -> bool:
+    """Whether a statement has a `return` in it that belongs to no function.
+
+    Args:
+        statement: Where to look.
+        returns: The bytes at which the word stands in the script, in order.
+    """
     todo = [statement]
     while todo:
         node = todo.pop()
         if node.type == "return_statement":
             return True
-        if node.type in _STATEMENTS and source.find(b"return", node.start_byte, node.end_byte) >= 0:
+        if node.type not in _STATEMENTS:
+            continue
+        at = bisect_left(returns, node.start_byte)
+        if at < len(returns) and returns[at] < node.end_byte:
             todo += node.named_children
     return False
 
@@ -159,7 +177,7 @@ def _value_of(expression: Node, source: bytes) -> str:
             return ""
         if not _CONSOLE.fullmatch(_text(function, source)):
             text = _text(expression, source)
-            return f"await {text}" if text else ""
+            return f"await {text}" if text and not _AWAITS.match(text) else text
         if arguments.named_child_count != 1 or arguments.named_children[0].type in (
             "string",
             "template_string",

@@ -15,6 +15,7 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 MAX_SEPARATORS: Final = 10_000
 """U+2028 and U+2029 of one text that `CompilerPlaces` knows; these cost 10 ms, and no script has so many."""
 
+_LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _SEPARATOR: Final = re.compile("[\u2028\u2029]")
 
 TAB_COLUMNS: Final = 2
@@ -26,6 +27,12 @@ def with_plain_ends(source: bytes) -> bytes:
     if source.count(b"\r") > source.count(b"\r\n"):
         source = source.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     return source.replace(b"\xe2\x80\xa8", b"  \n").replace(b"\xe2\x80\xa9", b"  \n")
+
+
+def line_of(text: str, line: int) -> str:
+    """The text of a line, as the engine counts them from 1; "" where there is none."""
+    lines = _LINE_END.split(text)
+    return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
 def units(text: str) -> int:

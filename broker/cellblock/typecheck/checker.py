@@ -204,7 +204,7 @@ class TypeChecker:
                 counted = judge(report, code, declarations, typescript=typescript)
             else:
                 counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
-            about_output = any(complaint.code in MEMBER for complaint in counted)
+            about_output = any(complaint.code in MEMBER or complaint.choices for complaint in counted)
             observed = self._declarations.observed(script.catalog, script.names) if about_output else {}
             faults = await told(counted, script, declarations, observed, warm)
             done = True

@@ -1,44 +1,117 @@
 """Reads what the compiler says of comparisons that can never be true: with a value that a declared enum does not have.
 
-Only such counts. The compiler says the same of a script's own constants, and of what an `if` around has excluded.
+Only such counts. The compiler says the same of a script's own constants, and of what an `if` around has excluded; and a
+script that compares with several names for the same thing, of which one is declared, is right.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tree_sitter import Node
+
 from cellblock.catalog.suggest import nearest_names
-from cellblock.typecheck.likely import MAX_NAMED, listed
 
 COMPARISON: Final = frozenset({2367, 2678})
+"""With operators, and in a `switch`."""
 
-_NO_OVERLAP: Final = (
-    "This comparison appears to be unintentional because the types '",
-    "' and '",
-    "' have no overlap.",
+_OF_ARGUMENT: Final = 2345
+
+MAX_ALTERNATIVES: Final = 20
+"""Operators around a comparison, and comparisons among these, that are looked at."""
+
+_SAID: Final = (
+    ("This comparison appears to be unintentional because the types '", "' and '", "' have no overlap."),
+    ("Type '", "' is not comparable to type '", "'."),
+    ("Argument of type '", "' is not assignable to parameter of type '", "'."),
 )
-_NOT_COMPARABLE: Final = ("Type '", "' is not comparable to type '", "'.")
-_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_SEEKING: Final = frozenset([b"includes", b"indexOf", b"lastIndexOf"])
+_TEXT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+_LITERAL: Final = rf"(?:{_TEXT.pattern}|-?\d[\d.]*+|true\b|false\b|null\b)"
+_UNION: Final = re.compile(rf"/\*.*?\*/|{_LITERAL}(?:\s*+\|\s*+{_LITERAL})*+", re.DOTALL)
+_PRINTED: Final = re.compile(rf"(?:{_LITERAL}|\.\.\. \d+ more \.\.\.)(?: \| |$)")
+_CUT: Final = re.compile(r"\.\.\. \d+ more \.\.\.")
+
+_EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
+_JOINED: Final = frozenset(["||", "&&"])
+_AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
+_ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
+"""Nodes in which a text is no value of what is around them."""
 
 
 class Foreign(NamedTuple):
-    """A text that is compared with, and the texts of the enum, all as the compiler prints them."""
+    """A text that is compared with, and the texts of the enum, all as they are declared; `of` is what has it."""
 
     value: str
-    choices: list[str]
+    choices: tuple[str, ...]
+    of: Node
 
 
-def foreign_value(message: str, declarations: str) -> Foreign | None:
-    """What a comparison is with, and what there is; None unless the enum, and not the value, is declared."""
-    one, other = _types_in(message, *_NO_OVERLAP) or _types_in(message, *_NOT_COMPARABLE) or ("", "")
-    for value, union in ((one, other), (other, one)):
-        choices = _texts(union)
-        if not choices or _TEXT.fullmatch(value) is None:
-            continue
-        if value not in declarations and all(choice in declarations for choice in choices):
-            return Foreign(value, choices)
-    return None
+def may_compare(number: int, node: Node) -> bool:
+    """Whether a complaint is about a comparison: with an operator, in a `switch`, or with the elements of a list."""
+    return number in COMPARISON or (number == _OF_ARGUMENT and _operands(node) is not None)
+
+
+class Comparisons:
+    """The comparisons of one script.
+
+    Args:
+        root: Its tree.
+        declarations: What it was checked against.
+    """
+
+    def __init__(self, root: Node, declarations: str) -> None:
+        self._root = root
+        self._declarations = declarations
+        self._unions: list[frozenset[str]] | None = None
+        self._made: set[bytes] | None = None
+
+    def foreign(self, message: str, node: Node) -> Foreign | None:
+        """What a comparison is with, and what there is; None unless the enum, and not the value, is declared.
+
+        Args:
+            message: The compiler's.
+            node: What it is about.
+        """
+        one, other = next(filter(None, (_types_in(message, *said) for said in _SAID)), ("", ""))
+        operands = _operands(node)
+        if operands is None:
+            return None
+        for value, union, of in ((one, other, operands[1]), (other, one, operands[0])):
+            printed = _literals(union)
+            if printed and _TEXT.fullmatch(value) is not None:
+                choices = self._choices(value, printed, cut=_CUT.search(union) is not None)
+                if choices and not self._is_own(of) and not _is_covered(node, of, value, choices):
+                    return Foreign(value, choices, of)
+        return None
+
+    def _choices(self, value: str, printed: frozenset[str], *, cut: bool) -> tuple[str, ...]:
+        """The texts of the declared enum that a type is, or is what is left of; none where it has the value."""
+        if self._unions is None:
+            found = {match[0] for match in _UNION.finditer(self._declarations)}
+            self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
+        # One that is whole is not what an `if` has left of another.
+        whole = [printed] if len(printed) > 1 and printed in self._unions else []
+        homes = whole or [union for union in self._unions if printed <= union]
+        if not homes and not cut and all(any(one in union for union in self._unions) for one in printed):
+            homes = [printed]
+        if len(printed) == 1 or homes == [printed] != whole:
+            # Tags of several objects, or what is left of them.
+            homes += [union for union in self._unions if value in union]
+        if not homes or any(value in union for union in homes):
+            return ()
+        return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
+
+    def _is_own(self, of: Node) -> bool:
+        """Whether what is compared may have a value that the script itself has given."""
+        if self._made is None:
+            self._made = set(_made(self._root))
+        if of.type in ("member_expression", "identifier"):
+            member = of.child_by_field_name("property") or of
+            return _text(member) in self._made
+        return any(True for _ in _texts_in(of))
 
 
 def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, str] | None:
@@ -48,28 +121,144 @@ def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, st
     return (one, other) if found else None
 
 
-def _texts(union: str) -> list[str]:
-    """The texts of a union that has nothing else; of any other, none."""
-    found: list[str] = []
+def _literals(union: str) -> frozenset[str]:
+    """The literals of a union that has nothing else, as the compiler prints it; of any other, none."""
     at = 0
-    while (text := _TEXT.match(union, at)) is not None:
-        found.append(text[0])
-        at = text.end()
-        if at == len(union):
-            return found
-        if not union.startswith(" | ", at):
+    while at < len(union):
+        part = _PRINTED.match(union, at)
+        if part is None:
+            return frozenset()
+        at = part.end()
+    return frozenset(_each(_CUT.sub("", union)))
+
+
+def _each(union: str) -> list[str]:
+    return re.findall(_LITERAL, union)
+
+
+# ---- in the tree -------------------------------------------------------------------------------------------
+
+
+def _operands(node: Node) -> tuple[Node, Node] | None:
+    """What is compared, in the order of the compiler's message."""
+    parent = node.parent
+    if node.type == "binary_expression":
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        return (_bare(left), _bare(right)) if left is not None and right is not None else None
+    if parent is not None and parent.type == "switch_case":
+        switch = parent.parent.parent if parent.parent is not None else None
+        value = switch.child_by_field_name("value") if switch is not None else None
+        return (node, _bare(value)) if value is not None else None
+    if parent is not None and parent.type == "arguments" and parent.parent is not None:
+        function = parent.parent.child_by_field_name("function")
+        member = function.child_by_field_name("property") if function is not None else None
+        read_of = function.child_by_field_name("object") if function is not None else None
+        if member is not None and read_of is not None and _text(member) in _SEEKING:
+            return node, _bare(read_of)
+    return None
+
+
+def _bare(node: Node) -> Node:
+    while node.type in _AROUND and node.named_children:
+        node = node.named_children[0]
+    return node
+
+
+def _made(root: Node) -> Iterator[bytes]:
+    """The names of variables and members that the script gives texts of its own, or types."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.named_children)
+        name = node.child_by_field_name("name") or node.child_by_field_name("left")
+        value = node.child_by_field_name("value") or node.child_by_field_name("right")
+        if node.type == "variable_declarator":
+            gives = node.child_by_field_name("type") is not None
+        elif node.type in ("assignment_expression", "augmented_assignment_expression") or node.type.endswith(
+            "assignment_pattern"
+        ):
+            gives = False
+        else:
+            continue
+        if name is not None and (gives or (value is not None and any(True for _ in _texts_in(value)))):
+            yield _text(name.child_by_field_name("property") or name)
+
+
+def _texts_in(value: Node) -> Iterator[Node]:
+    """The texts that an expression's value may be."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node.type in ("string", "template_string"):
+            yield node
+        elif node.type == "binary_expression":
+            operator = node.child_by_field_name("operator")
+            if operator is not None and operator.type not in _EQUALITIES:
+                stack.extend(node.named_children)
+        elif node.type == "ternary_expression":
+            stack.extend(node.named_children[1:])
+        elif node.type not in _ELSEWHERE and not node.type.endswith(("function", "function_expression")):
+            stack.extend(node.named_children)
+
+
+def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> bool:
+    """Whether the same is compared beside it with the declared value that was meant, if it is known which."""
+    beside = {text for text in _beside(node, of) if text in choices}
+    near = nearest_names(value, choices, limit=1)
+    return bool(beside) and (not near or near[0] in beside)
+
+
+def _beside(node: Node, of: Node) -> Iterator[str]:
+    """What else the same is compared with, joined with this comparison, as JSON writes it."""
+    if node.type != "binary_expression":
+        yield from _cases_beside(node)
+        return
+    top, levels = node, 0
+    while (parent := top.parent) is not None and levels < MAX_ALTERNATIVES:
+        if parent.type not in _AROUND and not (parent.type == "binary_expression" and _is_joined(parent)):
             break
-        at += 3
-    return []
+        top, levels = parent, levels + 1
+    stack, seen, subject = [top], 0, _text(of)
+    while stack and seen < MAX_ALTERNATIVES:
+        here = stack.pop()
+        seen += 1
+        if here.type in _AROUND or _is_joined(here):
+            stack.extend(here.named_children)
+        elif (pair := _operands(here)) is not None and here.type == "binary_expression":
+            for this, other in (pair, pair[::-1]):
+                if _text(this) == subject:
+                    yield _as_json(other)
 
 
-def comparison_message(foreign: Foreign) -> str:
-    """What is wrong."""
-    return f"The comparison with {foreign.value} is never true: the declared values have no such one."
+def _cases_beside(value: Node) -> Iterator[str]:
+    """The values of the cases that run into the one of this value, and those that it runs into."""
+    case = value.parent
+    if case is None or case.type != "switch_case" or case.parent is None:
+        return
+    group: list[str] = []
+    is_in = False
+    for one in case.parent.named_children:
+        of = one.child_by_field_name("value")
+        if of is not None:
+            group.append(_as_json(of))
+        is_in |= one.id == case.id
+        if one.child_by_field_name("body") is not None:
+            if is_in:
+                break
+            group = []
+    yield from group if is_in else ()
 
 
-def comparison_hint(foreign: Foreign) -> str:
-    """One corrective action."""
-    near = nearest_names(foreign.value, sorted(foreign.choices), limit=1)
-    start = f"Did you mean {near[0]}? " if near else ""
-    return f"{start}Declared: {listed(foreign.choices, cut=len(foreign.choices) > MAX_NAMED)}."
+def _is_joined(node: Node) -> bool:
+    operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
+    return operator is not None and operator.type in _JOINED
+
+
+def _as_json(node: Node) -> str:
+    """A text as the compiler prints it."""
+    text = _text(node).decode("utf-8", "replace")
+    return f'"{text[1:-1]}"' if node.type == "string" else text
+
+
+def _text(node: Node) -> bytes:
+    return node.text or b""

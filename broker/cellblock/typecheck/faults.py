@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -37,8 +38,8 @@ class TypeFault:
     line: int
     column: int
 
-    field: str = ""
-    """The field of an object that is read and that is not known of it."""
+    absent: str = ""
+    """What makes it right if a result has it after all: the field that is read, or the text that is compared with."""
 
     slip: bool = False
     """Whether it is a key that is spelt almost like one which the call does not give."""
@@ -99,7 +100,9 @@ async def told(
         slip = complaint.code in KEY and is_slip(complaint.name, members)
         if script.closed and complaint.code in KEY and not slip and takes_any_key(complaint, script.catalog):
             continue
-        message = message_of(complaint, declarations) + (f" (In {places} places.)" if places > 1 else "")
+        if complaint.choices and _only_observed(complaint, script, observed):
+            continue
+        message = message_of(complaint) + (f" (In {places} places.)" if places > 1 else "")
         hint = hint_of(complaint, members, script.catalog, script.names, declarations)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
@@ -109,12 +112,31 @@ async def told(
                 hint,
                 complaint.line,
                 complaint.column,
-                field=complaint.name if is_of_object(complaint) else "",
+                absent=_absent(complaint),
                 slip=slip,
                 json_text=is_json_text(complaint.receiver or ""),
             )
         )
     return tuple(faults)
+
+
+def _absent(complaint: Complaint) -> str:
+    if complaint.choices:
+        try:
+            return str(json.loads(complaint.name))
+        except ValueError:
+            return ""
+    return complaint.name if is_of_object(complaint) else ""
+
+
+def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:
+    """Whether the values that are compared with may be tags that results happened to have: others may come."""
+    known = [
+        json.dumps([output.schema, output.document])
+        for name, output in observed.items()
+        if name in script.code
+    ]
+    return any(all(choice in text for choice in complaint.choices) for text in known)
 
 
 async def _also_undeclared(complaint: Complaint, script: Script, warm: WarmSession) -> list[Complaint]:

@@ -10,13 +10,8 @@ from cellblock.catalog.absent_globals import absent_hint, import_hint
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
+from cellblock.catalog.suggest import nearest_names
 from cellblock.typecheck.argument_hints import argument_hint
-from cellblock.typecheck.comparisons import (
-    COMPARISON,
-    comparison_hint,
-    comparison_message,
-    foreign_value,
-)
 from cellblock.typecheck.likely import (
     MAX_NAMED,
     WRAPPERS,
@@ -48,10 +43,14 @@ _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
-def message_of(complaint: Complaint, declarations: str = "") -> str:
+def message_of(complaint: Complaint) -> str:
     """The compiler's message without its advice, which is about projects, not about scripts."""
-    foreign = foreign_value(complaint.message, declarations) if complaint.code in COMPARISON else None
-    text = comparison_message(foreign) if foreign else _BOILERPLATE.sub("", complaint.message.strip())
+    text = _BOILERPLATE.sub("", complaint.message.strip())
+    if complaint.choices:
+        of = f" of `{complaint.subject}`" if complaint.subject else ""
+        return _cut(
+            f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
+        )
     if complaint.code in NAME:
         text = f"Cannot find name '{complaint.name}'."
     if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
@@ -68,6 +67,10 @@ def message_of(complaint: Complaint, declarations: str = "") -> str:
     if complaint.code in CHARACTERS:
         text = f"`{complaint.subject or complaint.name}` is JSON text, and its single characters are read."
     text = re.sub(r"(?<!\s)\s*\n\s*", " ", text)
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
 
@@ -88,8 +91,8 @@ def hint_of(
         declarations: What the script was checked against.
     """
     suggested = _SUGGESTED.search(complaint.message)
-    if complaint.code in COMPARISON and (foreign := foreign_value(complaint.message, declarations)):
-        return comparison_hint(foreign)
+    if complaint.choices:
+        return _comparison_hint(complaint)
     if is_json_text(complaint.receiver or ""):
         return _json_text_hint(complaint)
     if complaint.code in MEMBER:
@@ -100,6 +103,12 @@ def hint_of(
         return _name_hint(complaint, catalog, imports, suggested[1] if suggested else None)
     assert complaint.code in ARGUMENT
     return argument_hint(complaint, suggested[1] if suggested else None, declarations, members)
+
+
+def _comparison_hint(complaint: Complaint) -> str:
+    near = nearest_names(complaint.name, complaint.choices, limit=1)
+    start = f"Did you mean {near[0]}? " if near else ""
+    return _cut(f"{start}Declared: {listed(complaint.choices)}.")
 
 
 def _json_text_hint(complaint: Complaint) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tree_sitter import Node
 
 from cellblock.script.lines import CompilerPlaces
-from cellblock.typecheck.comparisons import COMPARISON, foreign_value
+from cellblock.typecheck.comparisons import COMPARISON, Comparisons, may_compare
 from cellblock.typecheck.parsed import ParsedScript
 from cellblock.typecheck.printed_types import is_union
 
@@ -113,6 +113,9 @@ class Complaint:
     subject: str = ""
     """Of a member or of characters: the expression that they are read of, where it is a short one."""
 
+    choices: tuple[str, ...] = ()
+    """Of a comparison: what the declared enum has, as JSON writes it."""
+
     beside: tuple[tuple[str, int, int], ...] = ()
     """Of an undeclared key: the literal's other keys, each with its line and column from 0. The compiler tells of one
     key in a literal only."""
@@ -145,24 +148,27 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
     if not found:
         return []
     source = ParsedScript(code, typescript)
+    comparisons = Comparisons(source.root, declarations)
     counted: list[Complaint] = []
     for item in found:  # pyright: ignore[reportUnknownVariableType]
-        complaint = _complaint(item, source, declarations)  # pyright: ignore[reportUnknownArgumentType]
+        complaint = _complaint(item, source, declarations, comparisons)  # pyright: ignore[reportUnknownArgumentType]
         if complaint is not None:
             counted.append(complaint)
     return sorted(counted, key=lambda complaint: complaint.position)
 
 
-def _complaint(item: dict[str, Any], source: ParsedScript, declarations: str) -> Complaint | None:
+def _complaint(
+    item: dict[str, Any], source: ParsedScript, declarations: str, comparisons: Comparisons
+) -> Complaint | None:
     number, message = int(item["code"]), str(item["message"])
     start, end = item["range"]["start"], item["range"]["end"]
     line, column = int(start["line"]), int(start["character"])
     first, last = source.offset(line, column), source.offset(int(end["line"]), int(end["character"]))
     name = source.code[first:last]
     node = source.node(first, last)
-    if node is None or any(part.type in _ERASED for part in _upwards(node)):
+    if node is None or any(part.type in _ERASED for part in _upwards(node, source)):
         return None
-    receiver, module, called, owner, subject, beside = None, "", "", "", "", ()
+    receiver, module, called, owner, subject, choices, beside = None, "", "", "", "", (), ()
     if number == BRACKETS:
         index = node.child_by_field_name("index")
         if index is None or index.type != "string":
@@ -187,12 +193,14 @@ def _complaint(item: dict[str, Any], source: ParsedScript, declarations: str) ->
             name = quoted[1]
         if re.search(rf"\btypeof\s+{re.escape(name)}\b", source.code):
             return None
-    elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node)):
+    elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node, source)):
         # The compiler takes it for an import, which the sandbox does not.
         number, name, module = REQUIRE, "require", _module_in(message)
-    elif number in COMPARISON:
-        if foreign_value(message, declarations) is None:
+    elif may_compare(number, node):
+        foreign = comparisons.foreign(message, node)
+        if foreign is None:
             return None
+        name, choices, subject = foreign.value, foreign.choices, _short(foreign.of, source)
     elif number in CHARACTERS:
         if number != SPREAD and _OF_JSON_TEXT.match(message) is None:
             return None
@@ -208,7 +216,18 @@ def _complaint(item: dict[str, Any], source: ParsedScript, declarations: str) ->
         owner = _owner(node, source, of_member=number in KEY)
     at = source.places.place(line + 1, column + 1)
     return Complaint(
-        number, message, *at, name, receiver, (line, column + inside), module, called, owner, subject, beside
+        number,
+        message,
+        *at,
+        name,
+        receiver,
+        (line, column + inside),
+        module,
+        called,
+        owner,
+        subject,
+        choices,
+        beside,
     )
 
 
@@ -222,6 +241,11 @@ def _subject(node: Node, source: ParsedScript) -> str:
         if _text_is_listed(parent, source) and call is not None:
             arguments = call.child_by_field_name("arguments")
             read = arguments.named_children[0] if arguments is not None and arguments.named_children else None
+    return _short(read, source)
+
+
+def _short(read: Node | None, source: ParsedScript) -> str:
+    """What is written, where it is a name, or a member's, that fits into a sentence."""
     if read is None or read.type not in ("identifier", "member_expression"):
         return ""
     text = source.text(read)
@@ -232,13 +256,19 @@ def _text_is_listed(function: Node, source: ParsedScript) -> bool:
     return source.text(function) in ("Object.keys", "Object.values", "Object.entries", "Array.from")
 
 
-def _upwards(node: Node) -> list[Node]:
+def _upwards(node: Node, source: ParsedScript) -> list[Node]:
     """The node and what is around it, up to the statement."""
+    # From the root down: each node's parent would be looked for from there again.
+    way: list[Node] = []
+    here: Node | None = source.root
+    while here is not None and here.id != node.id:
+        way.append(here)
+        here = here.child_with_descendant(node)
     found = [node]
-    while (parent := found[-1].parent) is not None and not parent.type.endswith("statement"):
-        found.append(parent)
-    if parent is not None:
-        found.append(parent)
+    while way:
+        found.append(way.pop())
+        if found[-1].type.endswith("statement"):
+            break
     return found
 
 

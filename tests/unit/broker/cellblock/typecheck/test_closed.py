@@ -153,7 +153,7 @@ FIELDS = [
 @pytest.mark.parametrize(("code", "field", "hint"), FIELDS)
 async def test_a_field_that_is_not_declared_is_told(closed: Closed, code: str, field: str, hint: str) -> None:
     (fault,) = (await closed(code)).faults
-    assert fault.field == field and hint in (fault.hint or "")
+    assert fault.absent == field and hint in (fault.hint or "")
 
 
 TEXTS = [
@@ -163,6 +163,11 @@ TEXTS = [
     ("const [first] = await t.rows({}); console.log(first);", "JSON.parse(…)"),
     ("const rows = await t.rows({}); console.log(rows[0].title);", "JSON.parse first"),
     ("const rows = await t.rows({}); console.log(Array.from(rows));", "JSON.parse(rows)"),
+    (
+        "const rows = await t.rows({}); for (let n = 0; n < rows.length; n++) f(rows[n].id); function f() {}",
+        "JSON.parse",
+    ),
+    ("const rows = await t.rows({}); if (rows.length) rows.slice(0, 3).map((row) => row.id);", "JSON.parse"),
     ("const one = await t.one({}); console.log(one.title);", "JSON.parse(one).title"),
     ("const { title } = await t.one({}); console.log(title);", "JSON.parse(…).title"),
     ("const one = await t.one({}); console.log(Object.keys(one));", "JSON.parse(one)"),
@@ -178,7 +183,7 @@ async def test_json_text_that_is_used_as_a_value_is_told(
     closed: Closed, code: str, hint: str, view: bool
 ) -> None:
     (fault,) = (await closed(code, closed=view)).faults
-    assert hint in (fault.hint or "") and not fault.field
+    assert hint in (fault.hint or "") and not fault.absent
 
 
 async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -> None:
@@ -216,6 +221,7 @@ GUARDED = [
     "await t.any_key({ query: 'a', anything: 1 }); await t.by_name({ whatever: 1 });",
     "const any = await t.any_key({}); console.log(any.what.ever, any[0].there.is);",
     "const text = await t.rows({}); const rows = JSON.parse(text); console.log(rows[0].title, text.length);",
+    "const text = await t.rows({}); console.log({ size: text.length, start: text.slice(0, 80) }, text.trim());",
     "const raw = await t.one({}); const one = typeof raw === 'string' ? JSON.parse(raw) : raw; console.log(one.id);",
     "console.log((await t.edit({ path: 'a' })).split('\\n').map((line) => line.trim()));",
     "await t.edit({ path: 'a', edits: [{ oldText: await t.rows({}), newText: String(await t.one({})) }] });",
@@ -234,7 +240,7 @@ async def test_who_looks_before_reading_is_not_told_anything(closed: Closed, cod
 
 async def test_a_guard_of_one_value_is_none_of_another(closed: Closed) -> None:
     code = f"{LIST} console.log(i.done ?? 1); console.log(issues.map((each) => each.done));"
-    assert [fault.field for fault in (await closed(code)).faults] == ["done"]
+    assert [fault.absent for fault in (await closed(code)).faults] == ["done"]
 
 
 @pytest.mark.parametrize(

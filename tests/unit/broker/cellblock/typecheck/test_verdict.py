@@ -44,12 +44,12 @@ WRONG = [
     ("await t.list_tasks({ state: 'opne' });", '"opne"', None),
     (
         "const found = await t.find(); console.log(found.kind === 'B');",
-        '"B" is never true',
+        '"B" is in vain',
         'mean "b"? Declared: "a", "b".',
     ),
     (
         "switch ((await t.find()).kind) { case 'a': break; case 'other': }",
-        '"other" is never true',
+        '"other" is in vain',
         '"a", "b"',
     ),
     ("console.log(undeclared);", "'undeclared'", "`undeclared`"),

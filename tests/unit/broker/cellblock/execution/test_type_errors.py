@@ -1,0 +1,33 @@
+"""What is said of type errors: of an earlier script, and where tools have answered with texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from cellblock.execution.failure_hints import CORRECT_IT
+from cellblock.execution.response import Diagnostic, RunResponse
+from cellblock.execution.type_errors import (
+    _earlier,  # pyright: ignore[reportPrivateUsage]
+    _said_of_texts,  # pyright: ignore[reportPrivateUsage]
+)
+from cellblock.typecheck.faults import TypeFault
+
+
+@pytest.mark.parametrize(
+    ("code", "line"), [("a\fb\n c", 2), ("a\u2028b\r\n c", 3), ("a\rb\u2029 c", 3), ("a\x1cb\x85\v\n c", 2)]
+)
+def test_the_line_of_an_earlier_script_is_the_one_that_the_engine_counts(code: str, line: int) -> None:
+    (told,) = _earlier([TypeFault("It is wrong.", None, line, 2)], code)
+    assert told.message == "In your script before this one, at `c`: It is wrong."
+
+
+def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
+    failed = Diagnostic(
+        severity="error",
+        code="UNCAUGHT_EXCEPTION",
+        message="TypeError: rows.map is not a function",
+        hint=CORRECT_IT[0],
+    )
+    response = RunResponse(ok=False, result=None, diagnostics=[failed], logs=[])
+    (told,) = _said_of_texts(response, ["x" * 10_000, "rows"]).diagnostics
+    assert told.hint is not None and "`rows` answered with JSON text" in told.hint and len(told.hint) < 300
