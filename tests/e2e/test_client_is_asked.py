@@ -1,5 +1,5 @@
-"""A real client in front of real front-ends: what an upstream server asks reaches it, over stdio and over HTTP, in
-both generations of the protocol, although the server speaks only the older one."""
+"""A real client in front of real front-ends: what an upstream server asks reaches it, over stdio, over HTTP and
+through a relay, in both generations of the protocol, although the server speaks only the older one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def asked(server: Any, mode: str) -> Any:
         return run.structured_content["result"]
 
 
-async def test_over_stdio_and_over_http(tmp_path: Path) -> None:
+async def test_over_stdio_over_http_and_through_a_relay(tmp_path: Path) -> None:
     command = [sys.executable, "-I", str(SERVERS / "asking_server.py"), "stdio", "--older"]
     config = write_config(tmp_path, {"asking": {"command": command[0], "args": command[1:]}})
     options = ["--config", str(config), "--state-dir", str(tmp_path / "s")]
@@ -56,8 +56,12 @@ async def test_over_stdio_and_over_http(tmp_path: Path) -> None:
         while "serving" not in line:
             line = (await within(process.stderr.readline(), 60)).decode()
             assert line, "it did not start"
+        url = line.split()[-1]
+        words = ["connect", "--url", url, "--state-dir", str(tmp_path / "s")]
+        relayed = StdioServerParameters(command=str(CELLBLOCK), args=words)
         for mode in ("legacy", "auto"):
-            assert await asked(line.split()[-1], mode) == wanted
+            assert await asked(url, mode) == wanted
+            assert await asked(relayed, mode) == wanted
     finally:
         process.terminate()
         await within(process.wait(), 40)

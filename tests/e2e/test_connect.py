@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -138,6 +139,23 @@ async def test_a_daemon_that_goes_away_leaves_no_request_without_an_answer(tmp_p
         assert "cellblock serve --http" in (await process.stderr.read()).decode()
 
 
+async def test_a_session_that_the_daemon_has_forgotten_ends_the_relay(tmp_path: Path) -> None:
+    async with (
+        daemon(tmp_path, http={"session_idle_ms": 50}) as running,
+        at_its_pipes(*arguments(running)) as process,
+    ):
+        write(process, INITIALIZE)
+        found = await answer(process)
+        while "result" in found:
+            await asyncio.sleep(0.2)
+            write(process, {"jsonrpc": "2.0", "id": 2, "method": "ping"})
+            found = await answer(process)
+        assert "forgotten this session" in found["error"]["message"]
+        assert await within(process.wait(), 60) == 3
+        assert process.stderr is not None
+        assert "again in the editor" in (await process.stderr.read()).decode()
+
+
 @pytest.mark.parametrize("token", ["wrong", "none", "unreadable"])
 async def test_without_the_right_token_it_says_so(served: Daemon, tmp_path: Path, token: str) -> None:
     file = tmp_path / "token"
@@ -181,3 +199,46 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
             assert tool.name == TOOL
     said = errors.read_text()
     assert "warning" in said and "cellblock.pool.warm" in said and "NOT_SET_ANYWHERE" not in said
+
+
+async def test_its_first_answer_waits_for_no_import_that_is_slow(served: Daemon) -> None:
+    """Seen from outside, of the whole command."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "importtime", "-m", "cellblock.cli", *arguments(served)),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    output, told = await within(process.communicate(json.dumps(INITIALIZE).encode() + b"\n"), 60)
+    assert json.loads(output)["result"]["serverInfo"]["name"] == "cellblock"
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in told.decode().splitlines()}
+    assert "cellblock" in imported
+    assert not imported & {"mcp", "mcp_types", "pydantic", "pydantic_core", "httpx2"}
+
+
+async def test_to_and_from_files(served: Daemon, tmp_path: Path) -> None:
+    asked, answered = tmp_path / "asked", tmp_path / "answered"
+    lines = (INITIALIZE, INITIALIZED, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+    asked.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with asked.open("rb") as stdin, answered.open("wb") as stdout:
+        process = await asyncio.create_subprocess_exec(
+            str(CELLBLOCK), *arguments(served), stdin=stdin, stdout=stdout
+        )
+        assert await within(process.wait(), 60) == 0
+    found = [json.loads(line) for line in answered.read_text().splitlines()]
+    assert [one["id"] for one in found] == [INITIALIZE["id"], 2]
+    assert "tools" in found[1]["result"]
+
+
+async def test_a_client_that_reads_nothing_more_keeps_nobody(served: Daemon) -> None:
+    """Its pipe is full of an answer when it goes."""
+    async with at_its_pipes(*arguments(served)) as process:
+        write(process, INITIALIZE, INITIALIZED, call(2, "globalThis.__codemode_result__ = 'x'.repeat(4e6);"))
+        assert "result" in await answer(process)
+        assert process.stdin is not None
+        process.stdin.close()
+        # `wait` would wait for the pipe's end, which is behind what is in it.
+        await until(lambda: process.returncode is not None, "the relay ends", bound=60)
+        assert process.returncode == 0
+        assert process.stdout is not None
+        await within(process.stdout.read(), 60)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from certificates import certificate
-from http_daemon import MCP_HEADERS, TOOL, daemon
+from http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
 from support import CELLBLOCK, within
 from token_issuer import AUDIENCE, ISSUER, Issuer
 
@@ -65,9 +65,13 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
         for trusted, code in (([], 3), (["--tls-ca", str(cert)], 0)):
             process = await asyncio.create_subprocess_exec(
                 *(str(CELLBLOCK), "connect", "--url", running.url, "--token-file", str(token_file), *trusted),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
             )
-            _, error = await within(process.communicate(), 60)
+            listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            lines = f"{json.dumps(INITIALIZE)}\n{json.dumps(listing)}\n".encode()
+            output, error = await within(process.communicate(lines), 60)
             assert process.returncode == code, error.decode()
+            answers = [json.loads(line) for line in output.splitlines()]
+            assert [answer["id"] for answer in answers if "result" in answer] == ([] if code else [1, 2])

@@ -15,12 +15,13 @@ from support import CELLBLOCK, within
 
 LINES = (
     b"no json\n",
+    b'{"jsonrpc":"2.0","id":10,"method":"tools/call","params":{"name":"\xff"}}\n',
     b"\n",
     b'{"jsonrpc":"2.0","id":11,"method":"tools/call","params":[]}\n',
     b'{"id":12,"method":"ping"}\n',
     b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":[]}\n',
 )
-TOLD = [(None, -32700), (11, -32602), (12, -32600)]
+TOLD = [(None, -32700), (10, -32700), (11, -32602), (12, -32600)]
 
 TOO_MUCH = {
     "jsonrpc": "2.0",
@@ -31,6 +32,13 @@ TOO_MUCH = {
 """Over what the loop may decode; the relay passes it on."""
 
 
+TOO_LONG = [
+    b'{"jsonrpc":"2.0","id":31,"method":"tools/call","params":{"x":"%s"}}\n' % (b"x" * 20_000_000),
+    b"y" * 40_000_000,
+]
+"""Over what a line may have: one is known by its id, the other by nothing; both are one line."""
+
+
 @asynccontextmanager
 async def started(*options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
@@ -38,9 +46,7 @@ async def started(*options: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     )
     try:
         yield process
-        assert process.stdin is not None
-        process.stdin.close()
-        assert await within(process.wait()) == 0
+        assert await within(process.wait(), 60) == 0
     finally:
         if process.returncode is None:
             process.kill()
@@ -64,8 +70,18 @@ async def check(process: asyncio.subprocess.Process) -> None:
     refused = await said(process)
     assert (refused["id"], refused["error"]["code"]) == (21, -32600)
     assert "over 50000 values" in refused["error"]["message"]
+    process.stdin.write(TOO_LONG[0] + TOO_LONG[1] + b"\n")
+    for request_id in (31, None):
+        refused = await said(process)
+        assert (refused["id"], refused["error"]["code"]) == (request_id, -32600)
+        assert "over 16777216 bytes" in refused["error"]["message"]
     process.stdin.write(b'{"jsonrpc":"2.0","id":13,"method":"ping"}\n')
     assert await said(process) == {"jsonrpc": "2.0", "id": 13, "result": {}}
+    # The last line has no end: a whole message is taken, and half of one is told.
+    process.stdin.write(b'{"jsonrpc":"2.0","id":14,"method":"pi')
+    process.stdin.close()
+    half = await said(process)
+    assert (half["id"], half["error"]["code"]) == (None, -32700)
 
 
 async def test_over_stdio(tmp_path: Path) -> None:
@@ -92,3 +108,23 @@ async def test_what_a_file_asks_is_answered_before_its_end_ends_the_server(tmp_p
     out, _ = await within(process.communicate(), 60)
     assert process.returncode == 0
     assert "tools" in json.loads(out.splitlines()[-1])["result"]
+
+
+async def test_what_is_asked_last_is_answered_when_the_server_runs_already(tmp_path: Path) -> None:
+    """The end of stdin is read right behind the requests, before any of them has begun."""
+    async with started("serve", "--stdio", "--state-dir", str(tmp_path)) as process:
+        assert process.stdin is not None
+        process.stdin.write(f"{json.dumps(INITIALIZE)}\n".encode())
+        assert "result" in await said(process)
+        process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        process.stdin.write(b'{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n')
+        assert "tools" in (await said(process))["result"]
+        asked = {3: "tools/list", 4: "ping", 5: "resources/list", 6: "nothing/known"}
+        process.stdin.write(
+            b"".join(
+                b'{"jsonrpc":"2.0","id":%d,"method":"%s"}\n' % (key, name.encode())
+                for key, name in asked.items()
+            )
+        )
+        process.stdin.close()
+        assert {(await said(process))["id"] for _ in asked} == set(asked)

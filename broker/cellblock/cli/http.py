@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from cellblock import __version__
 from cellblock.base.errors import ConfigError
@@ -233,30 +233,69 @@ def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
         loop.add_signal_handler(number, on_signal)
 
 
-async def connect(daemon: Daemon) -> None:
-    """Relays until the client closes standard input."""
+async def connect(found: Found) -> None:
+    """Relays until the client closes standard input. What is wrong with the configuration is looked for when the client
+    has its first answer, or when all is over."""
     from cellblock.frontend.stdio.connect import relay_stdio
 
-    await relay_stdio(daemon)
+    warning: asyncio.Future[None] | None = None
+
+    def warn() -> None:
+        nonlocal warning
+        warning = warning or asyncio.get_running_loop().run_in_executor(None, found.warn)
+
+    try:
+        await relay_stdio(found.daemon, on_answer=warn)
+    finally:
+        warn()
+        await cast("asyncio.Future[None]", warning)
 
 
-def daemon_of(parsed: argparse.Namespace) -> Daemon:
+class Found(NamedTuple):
+    """A daemon, and what tells the user what is wrong with the configuration beside."""
+
+    daemon: Daemon
+    warn: Callable[[], None]
+
+
+def found_daemon(parsed: argparse.Namespace) -> Found:
     """The daemon that the options of `add_daemon_options` name; its token is read.
 
     Raises:
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
-    from cellblock.cli.config_needed import load_needed
+    from cellblock.config.file.plain_state_dir import default_state_dir, plain_state_dir
     from cellblock.frontend.stdio.connect import Daemon
 
-    settings, warnings = load_needed(
-        parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
-    )
-    _warn(warnings)
-    file: Path = parsed.token_file or token_file(settings)
+    def needed() -> tuple[Settings, list[str]]:
+        from cellblock.cli.config_needed import load_needed
+
+        return load_needed(
+            parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
+        )
+
+    def warn() -> None:
+        if parsed.config is not None:
+            _warn(needed()[1])
+
+    file: Path | None = parsed.token_file
+    if file is None:
+        folder: Path | None = parsed.state_dir
+        if folder is None:
+            folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
+        file = _token_in(needed()[0].state_dir if folder is None else folder.absolute())
     url = parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
     # A daemon with --no-auth has none; one that wants a token will say so.
-    return Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca)
+    return Found(
+        Daemon(url, token_file=file, token_optional=parsed.token_file is None, tls_ca=parsed.tls_ca), warn
+    )
+
+
+def daemon_of(parsed: argparse.Namespace) -> Daemon:
+    """The same; what is wrong with the configuration is told at once."""
+    found = found_daemon(parsed)
+    found.warn()
+    return found.daemon
 
 
 def _warn(sentences: Sequence[str]) -> None:
@@ -287,6 +326,10 @@ def service(parsed: argparse.Namespace) -> str:
 
 def token_file(settings: Settings) -> Path:
     """Where the token is when nothing else is said."""
+    return _token_in(settings.state_dir)
+
+
+def _token_in(state_dir: Path) -> Path:
     from cellblock.frontend.http.token import FILE_NAME
 
-    return settings.state_dir / FILE_NAME
+    return state_dir / FILE_NAME

@@ -188,9 +188,9 @@ async def _serve_stdio(
     return EXIT_OK
 
 
-@_given(http.daemon_of)
-async def _connect(_: argparse.Namespace, daemon: Daemon) -> int:
-    await http.connect(daemon)
+@_given(http.found_daemon)
+async def _connect(_: argparse.Namespace, found: http.Found) -> int:
+    await http.connect(found)
     return EXIT_OK
 
 

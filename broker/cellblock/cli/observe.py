@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import shutil
 import sys
 import webbrowser
@@ -86,28 +87,28 @@ async def _ask_run(daemon: Daemon, run_id: str) -> Any:
 
 async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:
     """What the daemon answers; with `absent`, None for what it has not."""
-    import httpx2
-
+    from cellblock.frontend.relay.channel import Broken, whole
     from cellblock.frontend.stdio.connect import DaemonUnavailable
 
-    async with daemon.client() as client:
+    async with daemon.channel() as channel:
         try:
-            response = await client.request(method, urljoin(daemon.url, path))
-        except httpx2.HTTPError as error:
-            raise daemon.gone(error) from None
-        if response.status_code == 200:
+            async with channel.ask(method, urljoin(daemon.url, path)) as answer:
+                status, body = answer.status, await whole(answer)
+        except Broken as error:
+            raise daemon.gone(str(error)) from None
+        if status == 200:
             with contextlib.suppress(ValueError):
-                return response.json()
+                return json.loads(body)
             raise DaemonUnavailable(f"{daemon.url} is no Cellblock daemon.", hint="Check --url.")
-        if response.status_code == 404 and absent:
+        if status == 404 and absent:
             return None
-        if response.status_code == 404:
+        if status == 404:
             raise DaemonUnavailable(
                 f"The daemon at {daemon.url} has no dashboard.",
                 hint="Set cellblock.dashboard.enabled to true in its configuration.",
             )
-        await daemon.check(client)
+        await daemon.check(channel)
         raise DaemonUnavailable(
-            f"The daemon at {daemon.url} answers with status {response.status_code}.",
+            f"The daemon at {daemon.url} answers with status {status}.",
             hint="Try again in a moment.",
         )

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
+from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.config.file.references import Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
@@ -209,7 +209,7 @@ class Settings(BaseModel):
     def state_dir(self) -> Path:
         """Where everything that outlives a run is kept."""
         # Absolute: worker hosts are told of it, and do not run in this process's folder.
-        return (self.cellblock.state_dir or Path(platformdirs.user_state_dir("cellblock"))).absolute()
+        return (self.cellblock.state_dir or default_state_dir()).absolute()
 
     @property
     def overlay_dir(self) -> Path:

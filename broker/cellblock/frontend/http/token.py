@@ -7,14 +7,15 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Final
-
-from mcp.server.auth.provider import AccessToken
+from typing import TYPE_CHECKING, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import AccessToken
 
 FILE_NAME: Final = "token"
 """In the state directory."""
@@ -103,6 +104,9 @@ class FileToken:
     """Accepts one token; an `mcp.server.auth.provider.TokenVerifier`."""
 
     def __init__(self, token: str) -> None:
+        # Not at the top: a relay reads the token, and does without the SDK.
+        from mcp.server.auth.provider import AccessToken
+
         self._token = token.encode()
         self._access = AccessToken(token="", client_id=SUBJECT, scopes=[])
 

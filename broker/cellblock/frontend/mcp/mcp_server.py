@@ -22,7 +22,7 @@ from cellblock.frontend.mcp.manual import instructions
 from cellblock.frontend.mcp.tool_name import ToolNames
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
-from cellblock.frontend.stdio.stdin import CLIENT
+from cellblock.frontend.taken_lines import CLIENT
 
 if TYPE_CHECKING:
     from cellblock.frontend.mcp.surface import Surface
@@ -33,13 +33,11 @@ Context = ServerRequestContext[dict[str, Any]]
 _CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
 
 
-LOOKING_UP: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
+METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tools/list": (types.PaginatedRequestParams, "list_tools"),
     "resources/list": (types.PaginatedRequestParams, "list_resources"),
     "resources/templates/list": (types.PaginatedRequestParams, "templates"),
     "resources/read": (types.ReadResourceRequestParams, "read_resource"),
-}
-LONG: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tools/call": (types.CallToolRequestParams, "call_tool"),
     "subscriptions/listen": (types.SubscriptionsListenRequestParams, "listen"),
     "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
@@ -73,11 +71,7 @@ class FrontServer(Server[dict[str, Any]]):
         self._granted = Granted(service, principal_of, self._uses)
         self._surface: Surface | None = None
         self._opened = asyncio.Event()
-        self._answering = 0
-        self._idle = asyncio.Event()
-        for method, (params, name) in LOOKING_UP.items():
-            self.add_request_handler(method, params, self._looking_up(name))
-        for method, (params, name) in LONG.items():
+        for method, (params, name) in METHODS.items():
             self.add_request_handler(method, params, self._at_surface(name))
         initialized = self._at_surface("greeted")
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
@@ -118,14 +112,6 @@ class FrontServer(Server[dict[str, Any]]):
         """Waits until it is open."""
         await self._opened.wait()
 
-    async def quiet(self) -> None:
-        """Waits until it is open, and no request waits for what is only looked up: those come before the end of stdin,
-        and are answered at once when nothing is starting."""
-        await self._opened.wait()
-        while self._answering:
-            self._idle.clear()
-            await self._idle.wait()
-
     def create_initialization_options(
         self,
         notification_options: NotificationOptions | None = None,
@@ -159,20 +145,6 @@ class FrontServer(Server[dict[str, Any]]):
             if self._surface is None:
                 await self._opened.wait()
             return await getattr(self._surface, method)(context, params)
-
-        return handle
-
-    def _looking_up(self, method: str) -> Any:
-        """The same, of a request that `quiet` waits for."""
-        handler = self._at_surface(method)
-
-        async def handle(context: Context, params: Any) -> Any:
-            self._answering += 1
-            try:
-                return await handler(context, params)
-            finally:
-                self._answering -= 1
-                self._idle.set()
 
         return handle
 

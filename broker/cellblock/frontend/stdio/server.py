@@ -12,11 +12,13 @@ from mcp.server.stdio import stdio_server
 
 from cellblock.apart.pool import Apart
 from cellblock.apart.raw import Splices
+from cellblock.frontend.due import DueAnswers
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.service import RunService
 from cellblock.frontend.stdio.stdin import StdinLines
 from cellblock.frontend.stdio.stdout import StdoutLines
 from cellblock.frontend.stdio.unreadable import AnsweringStream
+from cellblock.frontend.taken_lines import TakenLines
 
 GREET_SECONDS: Final = 0.1
 """For a client to ask to be greeted, which it does as soon as it has started a server: its question is in the pipe when
@@ -90,28 +92,32 @@ class StdioFront:
 
     async def _serve(self) -> None:
         server = self._server
-        lines = await StdinLines.open(self._apart)
+        lines = await StdinLines.open()
+        taken = TakenLines(lines, self._apart)
         # Who cannot be answered any more need not be listened to.
         splices = Splices()
-        output = await StdoutLines.open(
-            on_lost=lines.close if lines else lambda: None, splices=splices, on_written=self._greeted.set
-        )
+        output = await StdoutLines.open(on_lost=lines.close, splices=splices, on_written=self._greeted.set)
         server.splices = splices if output is not None else None
         try:
-            async with stdio_server(
-                stdin=lines.as_file() if lines else None, stdout=output.as_file() if output else None
-            ) as (read, write):
-                incoming = AnsweringStream(read, write, before_end=server.quiet)
-                if lines is not None:
-                    lines.refuse_by(incoming.answer)
-                await server.run(incoming, write, server.create_initialization_options())
+            async with stdio_server(stdin=taken.as_file(), stdout=output.as_file() if output else None) as (
+                read,
+                write,
+            ):
+                due = DueAnswers(write)
+
+                async def before_end() -> None:
+                    await server.opened()
+                    await due.none_left()
+
+                incoming = AnsweringStream(read, due, before_end=before_end, on_message=due.received)
+                taken.refuse_by(incoming.answer)
+                await server.run(incoming, due, server.create_initialization_options())
                 if output is not None:
                     output.say_farewell()
         finally:
             if output is not None:
                 output.close()
-            if lines is not None:
-                lines.close()
+            lines.close()
 
     async def _apart(self) -> Apart:
         """The broker's processes for large messages, as soon as it runs."""

@@ -7,18 +7,13 @@ upstream servers, until its client closes the pipe.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, cast
-
-import anyio
-import mcp_types as types
-
-from cellblock.apart.pool import Apart
-from cellblock.frontend.intake import AS_IT_IS_BYTES, NotTaken, take
+from typing import Final
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -26,81 +21,74 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """Longest message of a client; a script is at most 1 MiB, and six times that when every character is escaped. An answer
 to a server's question may have an image."""
 
-CLIENT: Final = "stdio"
-"""Over stdio, a process serves one client."""
+EDGE_BYTES: Final = 256
+"""Of a line that is too long, kept of either end to find its id."""
 
-ApartWhenItRuns = Callable[[], Awaitable[Apart]]
+_ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"[ !#-\[\]-~]{1,100}")\s*'
+_AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
+_AT_THE_END: Final = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
+"""Where clients write the id of a message: before or behind all that may be long. There it is nothing else's."""
 
-Refuse = Callable[[types.JSONRPCError], Awaitable[None]]
+
+class LineTooLong(Exception):
+    """A line of over `MAX_LINE_BYTES`, which is dropped. `request_id` is its message's, if that is known."""
+
+    def __init__(self, start: bytes, end: bytes) -> None:
+        super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
+        found = _AT_THE_START.match(start) or _AT_THE_END.search(end)
+        self.request_id: int | str | None = json.loads(found[1]) if found else None
 
 
 class StdinLines:
-    """An async iterator of lines as text, of which a large one is looked at apart first. Owns the transport on fd 0;
-    `close` ends it.
+    """Lines of fd 0. Owns the transport on it, where there is one; `close` ends it. Use `open`."""
 
-    Use `open`. Implements as much of `anyio.AsyncFile[str]` as `mcp.server.stdio.stdio_server` uses.
-    """
-
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        transport: asyncio.ReadTransport,
-        apart: ApartWhenItRuns | None,
-    ) -> None:
+    def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.ReadTransport | None) -> None:
         self._reader = reader
         self._transport = transport
-        self._apart = apart
-        self._refuse: asyncio.Future[Refuse] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def open(cls, apart: ApartWhenItRuns | None = None) -> StdinLines | None:
-        """Takes over stdin, or gives None for a file or a device, whose reads never wait.
-
-        Args:
-            apart: Waits for where large lines are looked at; None: nowhere, by a relay that serves nobody else.
-        """
+    async def open(cls) -> StdinLines:
+        """Takes over stdin. A file or a device is read in a thread: its reads never wait."""
         mode = os.fstat(sys.stdin.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or sys.stdin.isatty()):
-            return None
+            return cls(None, None)
         reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
         )
-        return cls(reader, transport, apart)
+        return cls(reader, transport)
 
-    def refuse_by(self, refuse: Refuse) -> None:
-        """From now on `refuse` answers what is not taken; until then that waits."""
-        self._refuse.set_result(refuse)
+    async def line(self) -> bytes:
+        """The next line; empty at the end.
 
-    def as_file(self) -> anyio.AsyncFile[str]:
-        """Itself, as the type that the SDK asks for."""
-        return cast("anyio.AsyncFile[str]", self)
+        Raises:
+            LineTooLong: It is dropped.
+        """
+        start = end = await self._piece()
+        if not _goes_on(end):
+            return end
+        edge = b""
+        while _goes_on(end):
+            edge, end = end[-EDGE_BYTES:], await self._piece()
+        logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
+        raise LineTooLong(start[:EDGE_BYTES], (edge + end)[-EDGE_BYTES:])
 
     def close(self) -> None:
         """Stops reading."""
-        self._transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
-    def __aiter__(self) -> AsyncIterator[str]:
-        return self
-
-    async def __anext__(self) -> str:
-        while True:
-            try:
-                return await self._line()
-            except NotTaken as refused:
-                if self._apart is not None:
-                    error = types.ErrorData(code=refused.code, message=refused.why)
-                    refuse = await self._refuse
-                    await refuse(types.JSONRPCError(jsonrpc="2.0", id=refused.request_id, error=error))
-
-    async def _line(self) -> str:
+    async def _piece(self) -> bytes:
+        """A line, or more of it than a line may have."""
+        if self._reader is None:
+            return await asyncio.to_thread(sys.stdin.buffer.readline, MAX_LINE_BYTES + 1)
         try:
-            line = await self._reader.readline()
-        except ValueError:
-            logger.warning("dropped a message of over %d bytes", MAX_LINE_BYTES)
-            raise NotTaken(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.") from None
-        if not line:
-            raise StopAsyncIteration
-        if self._apart is not None and len(line) > AS_IT_IS_BYTES:
-            line = (await take(line, await self._apart(), CLIENT)).body
-        return line.decode("utf-8", "replace")
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except asyncio.LimitOverrunError as error:
+            return await self._reader.readexactly(error.consumed)
+
+
+def _goes_on(piece: bytes) -> bool:
+    return len(piece) > MAX_LINE_BYTES and not piece.endswith(b"\n")

@@ -11,12 +11,13 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable
-from typing import Final, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, cast
 
-import anyio
+if TYPE_CHECKING:
+    import anyio
 
-from cellblock.apart.raw import Splices
+    from cellblock.apart.raw import Splices
 
 FAREWELL_SECONDS: Final = 2.0
 """For the last answers to a client that has closed its stdin, before they are dropped."""
@@ -55,7 +56,7 @@ class StdoutLines:
         fd: int,
         flow: _Flow,
         transport: asyncio.WriteTransport,
-        splices: Splices,
+        splices: Splices | None,
         on_written: Callable[[], None],
     ) -> None:
         self._fd = fd
@@ -91,7 +92,7 @@ class StdoutLines:
         transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        return cls(fd, flow, transport, splices or Splices(), on_written)
+        return cls(fd, flow, transport, splices, on_written)
 
     def as_file(self) -> anyio.AsyncFile[str]:
         """Itself, as the type that the SDK asks for."""
@@ -99,12 +100,14 @@ class StdoutLines:
 
     async def write(self, text: str) -> int:
         """Gives the text to the loop. What nobody can read is dropped."""
-        if not self._flow.lost:
-            # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
-            for piece in self._splices.spliced(text.encode()):
-                self._transport.write(piece)
-            self._on_written()
+        data = text.encode()
+        self._write([data] if self._splices is None else self._splices.spliced(data))
         return len(text)
+
+    async def send(self, line: bytes) -> None:
+        """Writes a line, and waits until that is done, or nobody reads any more."""
+        self._write([line + b"\n"])
+        await self.flush()
 
     async def flush(self) -> None:
         """Waits until all is written, or nobody reads any more."""
@@ -123,6 +126,13 @@ class StdoutLines:
         os.set_blocking(self._fd, True)
         os.dup2(self._fd, 1)
         os.close(self._fd)
+
+    def _write(self, pieces: Iterable[bytes]) -> None:
+        if not self._flow.lost:
+            # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
+            for piece in pieces:
+                self._transport.write(piece)
+            self._on_written()
 
     def _drop(self) -> None:
         # A transport that has lost its pipe must not be aborted: it raises AttributeError.

@@ -6,10 +6,8 @@ The SDK hands such a line on as an exception, and then drops it: a client with t
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
@@ -17,8 +15,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-MAX_WHY_CHARS: Final = 300
-"""Of what is wrong with a line."""
+from cellblock.frontend.misread import Misread, misread_line, misread_message
 
 Incoming = SessionMessage | Exception
 
@@ -33,10 +30,10 @@ def answer_to(error: Exception) -> types.JSONRPCError | None:
         return None
     found = error.errors(include_url=False)
     if found[0]["type"] == "json_invalid":
-        return _unparsed(str(found[0]["input"]), found[0]["msg"])
+        return _as_error(misread_line(str(found[0]["input"]), found[0]["msg"]))
     # Held against the four kinds of messages, an object lacks a field of one of them; the error then has it whole.
     whole = [one["input"] for one in found if len(one["loc"]) <= 1 or one["type"] == "missing"]
-    return _judged(whole[0]) if whole else None
+    return _as_error(misread_message(whole[0])) if whole else None
 
 
 class AnsweringStream:
@@ -46,6 +43,7 @@ class AnsweringStream:
         inner: What the client sends.
         answers: Takes messages for it.
         before_end: Waited for before the end of `inner` is told.
+        on_message: Called with each message that is handed on.
     """
 
     def __init__(
@@ -53,10 +51,12 @@ class AnsweringStream:
         inner: ReadStream[Incoming],
         answers: WriteStream[SessionMessage],
         before_end: Callable[[], Awaitable[None]] | None = None,
+        on_message: Callable[[SessionMessage], None] = lambda _: None,
     ) -> None:
         self._inner = inner
         self._answers = answers
         self._before_end = before_end
+        self._on_message = on_message
 
     @property
     def last_context(self) -> object:
@@ -106,6 +106,7 @@ class AnsweringStream:
 
     async def _is_answered(self, item: Incoming) -> bool:
         if not isinstance(item, Exception):
+            self._on_message(item)
             return False
         error = answer_to(item)
         if error is None:
@@ -117,44 +118,8 @@ class AnsweringStream:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-def _judged(message: Any) -> types.JSONRPCError | None:
-    if not isinstance(message, dict):
-        return _error(types.INVALID_REQUEST, None, "A message is one JSON object.")
-    message = cast("dict[str, Any]", message)
-    request_id = _id_of(message)
-    if "method" not in message:
-        if "result" in message or "error" in message:
-            return None
-        return _error(types.INVALID_REQUEST, request_id, "A request has a `method`.")
-    if message.get("jsonrpc") != "2.0":
-        return _error(types.INVALID_REQUEST, request_id, '`jsonrpc` is not "2.0".')
-    if not isinstance(message["method"], str):
-        return _error(types.INVALID_REQUEST, request_id, "`method` is no string.")
-    # A notification is not answered, whatever is wrong with it.
-    return None if "id" not in message else _error(types.INVALID_PARAMS, request_id, "`params` is no object.")
-
-
-def _unparsed(line: str, why: str) -> types.JSONRPCError | None:
-    if not line.strip():
+def _as_error(found: Misread | None) -> types.JSONRPCError | None:
+    if found is None:
         return None
-    try:
-        # Takes what the SDK's parser does not, such as half an emoji: the id at least is then known.
-        data: object = json.loads(line)
-    except (ValueError, RecursionError):
-        data = None
-    request_id = None
-    if isinstance(data, dict):
-        message = cast("dict[str, Any]", data)
-        if "method" not in message and ("result" in message or "error" in message):
-            return None
-        request_id = _id_of(message)
-    return _error(types.PARSE_ERROR, request_id, f"The line cannot be read: {why[:MAX_WHY_CHARS]}.")
-
-
-def _id_of(message: dict[str, Any]) -> types.RequestId | None:
-    given: object = message.get("id")
-    return given if isinstance(given, int | str) and not isinstance(given, bool) else None
-
-
-def _error(code: int, request_id: types.RequestId | None, why: str) -> types.JSONRPCError:
-    return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=types.ErrorData(code=code, message=why))
+    error = types.ErrorData(code=found.code, message=found.why)
+    return types.JSONRPCError(jsonrpc="2.0", id=found.request_id, error=error)

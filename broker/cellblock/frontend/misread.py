@@ -1,0 +1,87 @@
+"""What is wrong with a line that is no message, as JSON-RPC 2.0 has it (section 5.1). Imports next to nothing, for the
+relay."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple, cast
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+CONNECTION_CLOSED: Final = -32000
+
+MAX_WHY_CHARS: Final = 300
+"""Of what is wrong with a line."""
+
+NO_UTF8: Final = "it is no UTF-8"
+
+
+class Misread(NamedTuple):
+    """The error that answers a line."""
+
+    code: int
+    request_id: int | str | None
+    why: str
+
+    def answer(self) -> dict[str, Any]:
+        """The error as a message."""
+        error = {"code": self.code, "message": self.why}
+        return {"jsonrpc": "2.0", "id": self.request_id, "error": error}
+
+
+def misread_message(message: Any) -> Misread | None:
+    """What is wrong with JSON data that is no message; None where nobody is to be told.
+
+    Args:
+        message: The data, which is held against the four kinds of messages already.
+    """
+    if not isinstance(message, dict):
+        return Misread(INVALID_REQUEST, None, "A message is one JSON object.")
+    message = cast("dict[str, Any]", message)
+    request_id = id_of(message)
+    if "method" not in message:
+        if "result" in message or "error" in message:
+            return None
+        return Misread(INVALID_REQUEST, request_id, "A request has a `method`.")
+    if message.get("jsonrpc") != "2.0":
+        return Misread(INVALID_REQUEST, request_id, '`jsonrpc` is not "2.0".')
+    if not isinstance(message["method"], str):
+        return Misread(INVALID_REQUEST, request_id, "`method` is no string.")
+    # A notification is not answered, whatever is wrong with it.
+    return None if "id" not in message else Misread(INVALID_PARAMS, request_id, "`params` is no object.")
+
+
+def misread_line(line: str, why: str) -> Misread | None:
+    """What is wrong with a line that a parser does not take; None where nobody is to be told.
+
+    Args:
+        line: As text, with something in the place of what is no text.
+        why: What the parser says.
+    """
+    if not line.strip():
+        return None
+    try:
+        # Takes what other parsers do not, such as half an emoji: the id at least is then known.
+        data: object = json.loads(line)
+    except (ValueError, RecursionError):
+        data = None
+    request_id = None
+    if isinstance(data, dict):
+        message = cast("dict[str, Any]", data)
+        if "method" not in message and ("result" in message or "error" in message):
+            return None
+        request_id = id_of(message)
+    return Misread(PARSE_ERROR, request_id, f"The line cannot be read: {why[:MAX_WHY_CHARS]}.")
+
+
+def id_of(message: dict[str, Any]) -> int | str | None:
+    """The id of a message, if it is one."""
+    return as_id(message.get("id"))
+
+
+def as_id(given: object) -> int | str | None:
+    """JSON data as an id, if it is one."""
+    return given if isinstance(given, int | str) and not isinstance(given, bool) else None

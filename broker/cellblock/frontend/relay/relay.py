@@ -1,0 +1,356 @@
+"""Carries messages between a client and a daemon, each as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, Protocol
+
+from cellblock.base.errors import CellblockError
+from cellblock.frontend.misread import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Misread,
+    as_id,
+)
+from cellblock.frontend.relay.channel import Answer, Broken, Channel, whole
+from cellblock.frontend.relay.events import messages_in
+from cellblock.frontend.relay.messages import (
+    VERSION_HEADER,
+    Kind,
+    Message,
+    encoded,
+    message_of,
+    message_of_line,
+)
+from cellblock.frontend.stdio.stdin import LineTooLong
+
+logger = logging.getLogger("cellblock.frontend")
+
+HANDSHAKE_SECONDS: Final = 30.0
+"""For the answer to `initialize`: nothing else can be sent before the session has its id."""
+
+FAREWELL_SECONDS: Final = 5.0
+"""For the last answers, and to end the session, when the client has closed stdin."""
+
+RETRY_SECONDS: Final = 1.0
+"""Before the stream of what a daemon says by itself is opened again."""
+
+MAX_RETRIES: Final = 2
+"""In succession."""
+
+STREAMS: Final = "subscriptions/listen"
+"""Has no answer for as long as it lasts."""
+
+MODERN: Final = ("2026-07-28",)
+"""Protocol versions without sessions: there, a request is cancelled by hanging up."""
+
+SESSION_HEADER: Final = "mcp-session-id"
+
+FORGOTTEN: Final = ("Session terminated", "Session not found")
+"""What an error of a session that is not there says."""
+
+_HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+class DaemonUnavailable(CellblockError):
+    """The daemon is not there, does not take us, or has gone."""
+
+
+class Lines(Protocol):
+    """Where the client's lines come from; the end is empty. Raises LineTooLong."""
+
+    async def line(self) -> bytes:
+        """The next one."""
+        ...
+
+
+class _Asked:
+    """A request of the client that is not answered yet."""
+
+    def __init__(self, message: Message, *, modern: bool) -> None:
+        self.message = message
+        self.modern = modern
+        self.task: asyncio.Task[None] | None = None
+
+
+class Relay:
+    """Carries messages both ways.
+
+    Args:
+        url: Of the daemon's MCP endpoint.
+        gone: What to say when the daemon cannot be reached, from why.
+        channel: To the daemon.
+        lines: Of the client.
+        send: Takes lines for the client.
+        on_answer: Called once, when the client has its first answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        gone: Callable[[str], DaemonUnavailable],
+        channel: Channel,
+        lines: Lines,
+        send: Callable[[bytes], Awaitable[None]],
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._url, self._gone, self._channel = url, gone, channel
+        self._lines, self._send, self._on_answer = lines, send, on_answer
+        # 1 and "1" are different ids, and equal to nothing else.
+        self._waiting: dict[int | str, _Asked] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._settled = asyncio.Event()
+        self._answered = self._listening = False
+        self._session: str | None = None
+        self._version: str | None = None
+        self._lost: asyncio.Future[DaemonUnavailable] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> DaemonUnavailable | None:
+        """Relays until the client is done, or the daemon has gone.
+
+        Returns:
+            What to say when the daemon has gone; every request that waits has got it as its error.
+        """
+        up = self._start(self._up())
+        try:
+            await asyncio.wait([up, self._lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._stop_all()
+            if self._session is not None and not self._lost.done():
+                await self._say_goodbye()
+        if not self._lost.done():
+            return None
+        lost = self._lost.result()
+        # A client need not read.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                for asked in list(self._waiting.values()):
+                    await self._refuse(asked, CONNECTION_CLOSED, str(lost))
+        return lost
+
+    # ---- from the client -----------------------------------------------------------------------------------
+
+    async def _up(self) -> None:
+        while True:
+            try:
+                line = await self._lines.line()
+            except LineTooLong as error:
+                await self._tell(Misread(INVALID_REQUEST, error.request_id, str(error)))
+                continue
+            if not line:
+                break
+            found = message_of_line(line)
+            if isinstance(found, Misread):
+                await self._tell(found)
+            elif found is not None:
+                await self._carry(found)
+        # stdin is closed. Answers that come quickly are still worth having.
+        await self._until(
+            lambda: all(asked.message.method == STREAMS for asked in self._waiting.values()), FAREWELL_SECONDS
+        )
+
+    async def _carry(self, message: Message) -> None:
+        # Of a modern client, each message that has one; others have their session's.
+        self._version = message.version or self._version
+        if message.kind is Kind.REQUEST:
+            await self._ask(message)
+        elif message.method != "notifications/cancelled" or await self._cancels(message):
+            if message.method == "notifications/initialized" and not self._listening:
+                self._listening = True
+                self._start(self._listen())
+            with self._losing():
+                async with self._post(message) as answer:
+                    if answer.status >= 400:
+                        logger.info("the daemon answers %s with status %d", message.method, answer.status)
+
+    async def _ask(self, message: Message) -> None:
+        request_id = message.id
+        assert request_id is not None
+        if (same := self._waiting.pop(request_id, None)) is not None and same.task is not None:
+            # The id is this request's now.
+            same.task.cancel()
+        asked = self._waiting[request_id] = _Asked(message, modern=self._version in MODERN)
+        if message.method == "initialize":
+            self._session = self._version = None
+        asked.task = self._start(self._answer(asked))
+        # What follows may be about it, and is not to overtake it.
+        await asyncio.sleep(0)
+        if message.method == "initialize":
+            await self._until(lambda: self._waiting.get(request_id) is not asked, HANDSHAKE_SECONDS)
+
+    async def _cancels(self, message: Message) -> bool:
+        """Cancels a request. Returns whether the daemon is to be told."""
+        request_id = as_id(message.params.get("requestId"))
+        asked = None if request_id is None else self._waiting.get(request_id)
+        if asked is None:
+            return self._version not in MODERN
+        self._settle(asked)
+        if asked.modern and asked.task is not None:
+            asked.task.cancel()
+        return not asked.modern
+
+    # ---- from the daemon -----------------------------------------------------------------------------------
+
+    async def _answer(self, asked: _Asked) -> None:
+        with self._losing():
+            async with self._post(asked.message) as answer:
+                kind = answer.headers.get("content-type", "").lower()
+                if answer.status != 200:
+                    await self._not_answered(asked, answer, kind)
+                    return
+                if asked.message.method == "initialize":
+                    self._session = _shown(answer.headers.get(SESSION_HEADER))
+                if kind.startswith("text/event-stream"):
+                    await self._stream(asked, answer)
+                elif kind.startswith("application/json"):
+                    await self._pass_on(await whole(answer), asked)
+        if not self._lost.done():
+            await self._refuse(asked, CONNECTION_CLOSED, "The daemon has ended its answer without a message.")
+
+    async def _stream(self, asked: _Asked, answer: Answer) -> None:
+        try:
+            async for raw in messages_in(answer.pieces()):
+                if await self._pass_on(raw, asked):
+                    return
+        except Broken as error:
+            await self._refuse(asked, CONNECTION_CLOSED, f"The daemon's answer broke off: {error}.")
+
+    async def _not_answered(self, asked: _Asked, answer: Answer, kind: str) -> None:
+        """A request that the daemon refuses, or takes as something else."""
+        found = message_of(await whole(answer)) if kind.startswith("application/json") else None
+        error: Any = None if found is None else found.body.get("error")
+        forgotten = answer.status == 404 if error is None else error.get("message") in FORGOTTEN
+        if forgotten and self._session is not None:
+            # The client cannot know that it would have to initialize again; that it may restart us, it does.
+            self._lose(
+                DaemonUnavailable(
+                    f"The daemon at {self._url} has forgotten this session: it was restarted, or the "
+                    "session was idle for too long.",
+                    hint="Start the MCP server again in the editor.",
+                )
+            )
+        elif found is not None and error is not None:
+            await self._pass_on(found.raw, asked)
+        elif answer.status == 404:
+            await self._refuse(asked, METHOD_NOT_FOUND, "Not Found")
+        else:
+            code = INVALID_REQUEST if answer.status < 400 else INTERNAL_ERROR
+            await self._refuse(asked, code, f"The daemon answers with HTTP status {answer.status}.")
+
+    async def _listen(self) -> None:
+        """Passes on what the daemon says by itself, in sessions."""
+        failures = 0
+        while self._session is not None and failures < MAX_RETRIES:
+            try:
+                headers = {"accept": "text/event-stream", **self._of_session()}
+                async with self._channel.ask("GET", self._url, headers) as answer:
+                    if answer.status != 200:
+                        raise Broken(f"status {answer.status}")
+                    async for raw in messages_in(answer.pieces()):
+                        await self._pass_on(raw, None)
+                failures = 0
+            except Broken as error:
+                logger.info("the stream of the daemon's own messages broke: %s", error)
+                failures += 1
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _pass_on(self, raw: bytes, asked: _Asked | None) -> bool:
+        """Gives a message of the daemon to the client. Returns whether it is the answer to a request."""
+        message = message_of(raw)
+        if message is None:
+            logger.warning("a message of the daemon cannot be read")
+            return False
+        if message.kind is not Kind.ANSWER:
+            await self._send(message.as_line())
+            return False
+        if asked is None or (request_id := asked.message.id) is None:
+            return False
+        if asked.message.method == "initialize" and "result" in message.body:
+            self._version = str(message.body["result"].get("protocolVersion"))
+        if self._waiting.get(request_id, asked) is asked:
+            await self._send(message.answering(request_id))
+        self._settle(asked)
+        return True
+
+    # ---- both ----------------------------------------------------------------------------------------------
+
+    def _post(self, message: Message) -> contextlib.AbstractAsyncContextManager[Answer]:
+        headers = {**_HEADERS, **self._of_session(), **message.headers()}
+        return self._channel.ask("POST", self._url, headers, message.raw)
+
+    def _of_session(self) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        if self._session is not None:
+            headers[SESSION_HEADER] = self._session
+        if self._version is not None:
+            headers[VERSION_HEADER] = self._version
+        return headers
+
+    async def _say_goodbye(self) -> None:
+        with contextlib.suppress(Broken, TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                async with self._channel.ask("DELETE", self._url, self._of_session()):
+                    pass
+
+    async def _tell(self, found: Misread) -> None:
+        await self._send(encoded(found.answer()))
+
+    async def _refuse(self, asked: _Asked, code: int, why: str) -> None:
+        """Answers a request that the daemon does not answer, unless it is."""
+        request_id = asked.message.id
+        if request_id is not None and self._waiting.get(request_id) is asked:
+            await self._tell(Misread(code, request_id, why))
+            self._settle(asked)
+
+    def _settle(self, asked: _Asked) -> None:
+        request_id = asked.message.id
+        if request_id is not None and self._waiting.get(request_id) is asked:
+            del self._waiting[request_id]
+        self._settled.set()
+        if not self._answered:
+            self._answered = True
+            self._on_answer()
+
+    def _lose(self, why: DaemonUnavailable) -> None:
+        if not self._lost.done():
+            self._lost.set_result(why)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Generator[None]:
+        try:
+            yield
+        except Broken as error:
+            self._lose(self._gone(str(error)))
+
+    async def _until(self, done: Callable[[], bool], seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not done():
+                    self._settled.clear()
+                    await self._settled.wait()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._lost.done():
+            self._lost.set_exception(error)
+
+    async def _stop_all(self) -> None:
+        for task in (tasks := set(self._tasks)):
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _shown(session: str | None) -> str | None:
+    return session if session and session.isascii() and session.isprintable() else None
