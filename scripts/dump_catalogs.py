@@ -20,11 +20,14 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcp import Client, StdioServerParameters
+
+Shape = Callable[[dict[str, Any]], dict[str, Any]]
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 60.0
@@ -32,7 +35,7 @@ START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One server to dump. `executable` is the console script; `{tmp}` in `args` is an empty folder."""
+    """One server to dump. `executable` is the console script; `{tmp}` in `args` and `env` is a folder with `files`."""
 
     name: str
     registry: str
@@ -42,6 +45,7 @@ class Source:
     args: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict[str, str])
     also: tuple[str, ...] = ()  # further requirements that this version needs beside it
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
     folder: str = "catalogs"  # of tests/fixtures; `catalogs` is also what search is measured with
 
 
@@ -188,7 +192,7 @@ async def dump(source: Source, executable: Path, scratch: Path) -> dict[str, Any
     parameters = StdioServerParameters(
         command=command[0],
         args=command[1:],
-        env=source.env or None,
+        env={name: value.replace("{tmp}", str(scratch)) for name, value in source.env.items()} or None,
         cwd=scratch,
     )
     tools: list[dict[str, Any]] = []
@@ -215,28 +219,30 @@ async def dump(source: Source, executable: Path, scratch: Path) -> dict[str, Any
     return {"server": server, "package": package, "tools": tools}
 
 
-def main() -> int:
+def main(sources: Sequence[Source], about: str, shape: Shape = lambda document: document) -> int:
     """Dump the servers named on the command line (default: all). Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("packages", nargs="*", help="package names or fixture names; default all")
     parser.add_argument("--install-dir", type=Path, default=ROOT / ".servers" / "catalogs")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures")
     options = parser.parse_args()
     wanted: list[str] = options.packages
-    known = {name for source in SOURCES for name in (source.name, source.package)}
+    known = {name for source in sources for name in (source.name, source.package)}
     if unknown := sorted(set(wanted) - known):
         parser.error(f"unknown: {', '.join(unknown)}")
     out: Path = options.out
     installs: Path = options.install_dir.resolve()
     failed = 0
-    for source in SOURCES:
+    for source in sources:
         if wanted and source.name not in wanted and source.package not in wanted:
             continue
         try:
             executable = install(source, installs)
             scratch = installs / source.name / "scratch"
             scratch.mkdir(parents=True, exist_ok=True)
-            document = asyncio.run(dump(source, executable, scratch))
+            for name, content in source.files.items():
+                (scratch / name).write_text(content, encoding="utf-8")
+            document = shape(asyncio.run(dump(source, executable, scratch)))
         except Exception as error:  # noqa: BLE001 - one broken server must not lose the others
             failed += 1
             print(f"{source.name}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -250,4 +256,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(SOURCES, __doc__ or ""))

@@ -3,7 +3,7 @@
 
 They widen the recorded catalogs of `dump_catalogs.py`, whose installing and asking they share, to the
 size at which search decides. Only what names and describes a tool is kept: no types, no constraints.
-Those of FRESH go to another folder, as they came later: `measure_search.py --fresh` says what for.
+Some came later and go to another folder: `measure_search.py --fresh` says what for.
 
     python scripts/dump_search_catalogs.py              # all of them
     python scripts/dump_search_catalogs.py xero         # one
@@ -13,14 +13,20 @@ Needs npm and node for the npm packages. Exit status 1 if any server failed.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from dump_catalogs import ROOT, Source, dump, install
+from dump_catalogs import Source, main
+
+# An OAuth client that no service knows: two servers list their tools only with one.
+CREDENTIALS: Final = {
+    "credentials.json": json.dumps(
+        {"installed": {"client_id": "dummy", "client_secret": "dummy", "redirect_uris": ["http://localhost"]}}
+    )
+}
+OTHERS: Final = "search/catalogs"
+FRESH: Final = "search/fresh_catalogs"
 
 SOURCES = (
     Source(
@@ -30,6 +36,7 @@ SOURCES = (
         "0.4.0",
         "mcp-hubspot",
         env={"PRIVATE_APP_ACCESS_TOKEN": "dummy"},
+        folder=OTHERS,
     ),
     Source(
         "airtable",
@@ -38,9 +45,18 @@ SOURCES = (
         "1.14.0",
         "airtable-mcp-server",
         env={"AIRTABLE_API_KEY": "dummy"},
+        folder=OTHERS,
     ),
-    Source("kubernetes", "npm", "mcp-server-kubernetes", "4.1.7", "mcp-server-kubernetes"),
-    Source("todoist", "npm", "@doist/todoist-mcp", "11.0.0", "todoist-mcp", env={"TODOIST_API_KEY": "dummy"}),
+    Source("kubernetes", "npm", "mcp-server-kubernetes", "4.1.7", "mcp-server-kubernetes", folder=OTHERS),
+    Source(
+        "todoist",
+        "npm",
+        "@doist/todoist-mcp",
+        "11.0.0",
+        "todoist-mcp",
+        env={"TODOIST_API_KEY": "dummy"},
+        folder=OTHERS,
+    ),
     Source(
         "calendar",
         "npm",
@@ -48,6 +64,8 @@ SOURCES = (
         "2.6.3",
         "google-calendar-mcp",
         env={"GOOGLE_OAUTH_CREDENTIALS": "{tmp}/credentials.json"},
+        files=CREDENTIALS,
+        folder=OTHERS,
     ),
     Source(
         "xero",
@@ -56,6 +74,7 @@ SOURCES = (
         "0.0.17",
         "xero-mcp-server",
         env={"XERO_CLIENT_BEARER_TOKEN": "dummy"},
+        folder=OTHERS,
     ),
     Source(
         "mongodb",
@@ -64,6 +83,7 @@ SOURCES = (
         "3.0.4",
         "mongodb-mcp-server",
         ("--telemetry", "disabled"),
+        folder=OTHERS,
     ),
     Source(
         "atlassian",
@@ -79,6 +99,7 @@ SOURCES = (
             "CONFLUENCE_USERNAME": "a@example.invalid",
             "CONFLUENCE_API_TOKEN": "dummy",
         },
+        folder=OTHERS,
     ),
     Source(
         "stripe",
@@ -88,9 +109,16 @@ SOURCES = (
         "mcp",
         ("--tools=all",),
         env={"STRIPE_SECRET_KEY": "sk_test_dummy"},
+        folder=FRESH,
     ),
     Source(
-        "firecrawl", "npm", "firecrawl-mcp", "3.22.2", "firecrawl-mcp", env={"FIRECRAWL_API_KEY": "dummy"}
+        "firecrawl",
+        "npm",
+        "firecrawl-mcp",
+        "3.22.2",
+        "firecrawl-mcp",
+        env={"FIRECRAWL_API_KEY": "dummy"},
+        folder=FRESH,
     ),
     Source(
         "circleci",
@@ -99,8 +127,17 @@ SOURCES = (
         "0.20.0",
         "mcp-server-circleci",
         env={"CIRCLECI_TOKEN": "dummy"},
+        folder=FRESH,
     ),
-    Source("obsidian", "pypi", "mcp-obsidian", "0.2.3", "mcp-obsidian", env={"OBSIDIAN_API_KEY": "dummy"}),
+    Source(
+        "obsidian",
+        "pypi",
+        "mcp-obsidian",
+        "0.2.3",
+        "mcp-obsidian",
+        env={"OBSIDIAN_API_KEY": "dummy"},
+        folder=FRESH,
+    ),
     Source(
         "trello",
         "npm",
@@ -108,6 +145,7 @@ SOURCES = (
         "1.8.1",
         "mcp-server-trello",
         env={"TRELLO_API_KEY": "dummy", "TRELLO_TOKEN": "dummy"},
+        folder=FRESH,
     ),
     Source(
         "gmail",
@@ -116,14 +154,11 @@ SOURCES = (
         "1.1.11",
         "gmail-mcp",
         env={"GMAIL_OAUTH_PATH": "{tmp}/credentials.json", "GMAIL_CREDENTIALS_PATH": "{tmp}/none.json"},
+        files=CREDENTIALS,
+        folder=FRESH,
     ),
-    Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",)),
+    Source("excel", "pypi", "excel-mcp-server", "2.2.2", "excel-mcp-server", ("stdio",), folder=OTHERS),
 )
-FRESH = frozenset({"stripe", "firecrawl", "circleci", "obsidian", "trello", "gmail"})
-_CREDENTIALS = {
-    "installed": {"client_id": "dummy", "client_secret": "dummy", "redirect_uris": ["http://localhost"]}
-}
-"""An OAuth client that no service knows: the calendar server lists its tools only with one."""
 
 
 def slim(document: dict[str, Any]) -> dict[str, Any]:
@@ -144,38 +179,5 @@ def slim(document: dict[str, Any]) -> dict[str, Any]:
     return {"server": server, "package": document["package"], "tools": tools}
 
 
-def main() -> int:
-    """Dump the servers named on the command line (default: all). Returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[[], *(source.name for source in SOURCES)])
-    parser.add_argument("--install-dir", type=Path, default=ROOT / ".servers" / "search")
-    parser.add_argument("--out", type=Path, default=ROOT / "tests" / "fixtures" / "search")
-    options = parser.parse_args()
-    out: Path = options.out
-    installs: Path = options.install_dir.resolve()
-    failed = 0
-    for source in SOURCES:
-        if options.names and source.name not in options.names:
-            continue
-        try:
-            executable = install(source, installs)
-            scratch = installs / source.name / "scratch"
-            scratch.mkdir(parents=True, exist_ok=True)
-            (scratch / "credentials.json").write_text(json.dumps(_CREDENTIALS), encoding="utf-8")
-            for name, value in source.env.items():
-                source.env[name] = value.replace("{tmp}", str(scratch))
-            document = slim(asyncio.run(dump(source, executable, scratch)))
-        except Exception as error:  # noqa: BLE001 - one broken server must not lose the others
-            failed += 1
-            print(f"{source.name}: {type(error).__name__}: {error}", file=sys.stderr)
-            continue
-        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-        folder = out / ("fresh_catalogs" if source.name in FRESH else "catalogs")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{source.name}.json").write_text(text, encoding="utf-8")
-        print(f"{source.name}: {len(document['tools'])} tools, {len(text.encode()) / 1024:.0f} KiB")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(SOURCES, __doc__ or "", shape=slim))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 from statistics import median, quantiles
@@ -24,7 +24,10 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
 
-CATALOGS = Path(__file__).parents[1] / "tests" / "fixtures" / "catalogs"
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from recorded_catalogs import CATALOGS, recorded_catalog
+
 BOUND_SECONDS = 60.0
 WARM_TARGET_MS, COLD_TARGET_MS = 25, 150
 
@@ -50,21 +53,7 @@ def small() -> Catalog:
 
 def large() -> Catalog:
     """All the recorded servers, and the small one."""
-    servers = dict(small().servers)
-    for file in sorted(CATALOGS.glob("*.json")):
-        tools = tuple(
-            ToolEntry(
-                tool["name"],
-                tool["name"].replace("-", "_"),
-                tool.get("description"),
-                tool.get("annotations"),
-                tool.get("inputSchema"),
-                tool.get("outputSchema"),
-            )
-            for tool in json.loads(file.read_text(encoding="utf-8"))["tools"]
-        )
-        servers[file.stem] = ServerEntry(file.stem, file.stem, file.stem, tools=tools)
-    return Catalog(1, servers)
+    return Catalog(1, {**small().servers, **recorded_catalog(folders=CATALOGS).servers})
 
 
 def script(catalog: Catalog, number: int, *, every: bool = False) -> str:

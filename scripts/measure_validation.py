@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import statistics
 import subprocess
 import sys
@@ -25,19 +24,18 @@ import jsonschema_rs
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.validation import InputValidator
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from recorded_catalogs import recorded_tools
+
 reference_library: Any = importlib.import_module("jsonschema")  # only partly typed
-CATALOGS = Path(__file__).parents[1] / "tests" / "fixtures" / "catalogs"
 REPEATS = 20
 IMPORT_REPEATS = 7
 
 
 def main() -> None:
     """Measure and print."""
-    schemas: list[Any] = [
-        tool["inputSchema"]
-        for path in sorted(CATALOGS.glob("*.json"))
-        for tool in json.loads(path.read_text("utf-8"))["tools"]
-    ]
+    schemas: list[Any] = [tool["inputSchema"] for tool in recorded_tools()]
     examples = [minimal_example(schema) for schema in schemas]
     print(f"{len(schemas)} input schemas, {sum(example is not None for example in examples)} examples")
     wrong: list[Any] = [

@@ -32,6 +32,13 @@ PRELOADED = (
     "cellblock.frontend.http.server",
     "cellblock.config.file.problems",
     "cellblock.catalog.typescript",
+    "cellblock.execution.executor",
+    "cellblock.execution.looks_apart",
+    "cellblock.outputs",
+    "cellblock.typecheck.checker",
+    "cellblock.upstream.auth.login",
+    "cellblock.upstream.registry",
+    "cellblock.workers",
 )
 
 CALLER = """#!{python} -IS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,8 @@ import pytest
 
 # --import-mode=importlib puts no test folder on sys.path; test modules import `fixtures_servers` by name.
 sys.path.insert(0, str(Path(__file__).parent))
+
+from cellblock_zygote import install, zygote
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
 from fixtures_servers import (
@@ -44,6 +47,15 @@ hypothesis.settings.load_profile("cellblock")
 # A shell's background job ignores SIGINT, and what it starts inherits that; programs under test must not.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def forked_cellblock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A `cellblock` that starts by a fork: for tests of what a command does, not of how its process begins."""
+    folder = tmp_path_factory.mktemp("z")
+    with zygote(folder / "s"):
+        install(folder / "bin", folder / "s")
+        yield folder / "bin" / "cellblock"
 
 
 @pytest.fixture(scope="session")

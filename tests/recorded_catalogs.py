@@ -11,13 +11,14 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names
 
 FIXTURES: Final = Path(__file__).parent / "fixtures"
-FOLDERS: Final = ("catalogs", "measured_catalogs")
+CATALOGS: Final = ("catalogs",)
+FOLDERS: Final = (*CATALOGS, "measured_catalogs")
 
 
-def recorded() -> dict[str, dict[str, Any]]:
+def recorded(folders: Collection[str] = FOLDERS) -> dict[str, dict[str, Any]]:
     """What is kept of each server, by name: `server`, and the `tools` as it lists them."""
     files = sorted(
-        (file for folder in FOLDERS for file in (FIXTURES / folder).glob("*.json")),
+        (file for folder in folders for file in (FIXTURES / folder).glob("*.json")),
         key=lambda file: file.stem,
     )
     return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
@@ -42,9 +43,14 @@ def server_of(
     return ServerEntry(server_id, name, server_id, version, tools=entries)
 
 
-def recorded_catalog(names: Collection[str] | None = None) -> Catalog:
+def recorded_tools() -> list[dict[str, Any]]:
+    """The tools of all servers whose lists are not kept for a measurement alone."""
+    return [tool for document in recorded(CATALOGS).values() for tool in document["tools"]]
+
+
+def recorded_catalog(names: Collection[str] | None = None, folders: Collection[str] = FOLDERS) -> Catalog:
     """Recorded servers as a catalog; all of them when none is named."""
-    kept = recorded()
+    kept = recorded(folders)
     servers = {
         name: server_of(
             name, kept[name]["tools"], kept[name]["server"]["name"], kept[name]["server"].get("version")

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import recorded_catalogs
 from cellblock import Broker
 from cellblock.catalog.naming import export_names
 from cellblock.schemas.example import minimal_example
@@ -23,8 +24,6 @@ from cellblock.schemas.validation import InputValidator
 from cellblock.script.conventions import MAX_SHOWN
 from script_templates import OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 from support import plain_server, settings
-
-CATALOGS = Path(__file__).parent / "fixtures" / "catalogs"
 
 Mistake = Literal["field", "argument", "parse", "enum", "result"]
 MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result")
@@ -103,14 +102,12 @@ def recorded(rng: random.Random, names: list[str] | None = None) -> dict[str, li
         names: Of the catalogs; None for all.
     """
     found: dict[str, list[Tool]] = {}
-    for file in sorted(CATALOGS.glob("*.json")):
-        if names is None or file.stem in names:
-            definitions = json.loads(file.read_text(encoding="utf-8"))["tools"]
+    for name, document in recorded_catalogs.recorded(recorded_catalogs.CATALOGS).items():
+        if names is None or name in names:
+            definitions = document["tools"]
             exports = export_names([definition["name"] for definition in definitions])
-            tools = [
-                _tool(file.stem, exports[definition["name"]], definition, rng) for definition in definitions
-            ]
-            found[file.stem] = [tool for tool in tools if tool is not None]
+            tools = [_tool(name, exports[definition["name"]], definition, rng) for definition in definitions]
+            found[name] = [tool for tool in tools if tool is not None]
     return found
 
 

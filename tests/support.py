@@ -27,6 +27,9 @@ milliseconds, and a boot takes 30."""
 
 LIST_WAIT_MS = 10_000
 
+WARM = 2
+"""Workers that brokers under test keep warm: each takes a core for some 70 ms to boot, and few tests use more."""
+
 _T = TypeVar("_T")
 
 Entry = dict[str, Any]
@@ -48,20 +51,24 @@ def sdk_server(*args: object) -> Entry:
 
 def settings(state_dir: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Settings:
     """Settings as if read from a file; `cellblock` are the sections of the `"cellblock"` key."""
-    cellblock = {**patient(cellblock), "state_dir": str(state_dir)}
+    cellblock = {**for_tests(cellblock), "state_dir": str(state_dir)}
     raw = {"mcpServers": dict(servers or {}), "cellblock": cellblock}
     return parse_settings(raw)
 
 
-def patient(cellblock: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with time for servers to be listed that a busy machine may take; tests of that time set it."""
-    return {**cellblock, "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})}}
+def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with few workers, and time for servers to be listed on a busy machine; tests of these set them."""
+    return {
+        **cellblock,
+        "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
+        "pool": {"warm": WARM, **cellblock.get("pool", {})},
+    }
 
 
 def write_config(folder: Path, servers: Mapping[str, Any], **cellblock: Any) -> Path:
     """The same as a JSON file for `--config`."""
     file = folder / "cellblock.json"
-    given = {"mcpServers": dict(servers), "cellblock": patient(cellblock)}
+    given = {"mcpServers": dict(servers), "cellblock": for_tests(cellblock)}
     file.write_text(json.dumps(given), encoding="utf-8")
     return file
 

@@ -11,7 +11,7 @@ from mcp import MCPError
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, run, value
-from support import command_line, plain_server, settings, steady, succeeded, until, within, workers_of
+from support import WARM, command_line, plain_server, settings, steady, succeeded, until, within, workers_of
 
 REFUSED: dict[str, dict[str, Any]] = {
     "no code": {},
@@ -82,7 +82,7 @@ async def test_the_schema_of_the_tool_says_what_a_request_is(agent: Agent) -> No
 @pytest.mark.clause("3.2.a", "7.3.a")
 async def test_what_is_no_request_is_refused_before_a_worker_is_used(agent: Agent) -> None:
     """An error of the tool, with one sentence of what is wrong and one of what to do; workers stay as they are."""
-    await until(lambda: len(workers()) >= 4, "warm workers")
+    await until(lambda: len(workers()) >= WARM, "warm workers")
     before = await steady(workers, "the same workers")
     for what, arguments in REFUSED.items():
         result = await agent.call(arguments)

@@ -6,7 +6,15 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
+
+import oauth_world
 from oauth_world import World, world
+
+
+@pytest.fixture(autouse=True)
+def _quick(forked_cellblock: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setattr(oauth_world, "CELLBLOCK", forked_cellblock)
 
 
 def login_file(place: World) -> Path:

@@ -32,12 +32,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(home: Path) -> Any:
+def command(home: Path, forked_cellblock: Path) -> Any:
     """Runs `cellblock` with arguments; `code` is its standard input."""
 
-    def run(*arguments: object, code: str = "", env: Mapping[str, str] | None = None) -> Outcome:
+    def run(
+        *arguments: object,
+        code: str = "",
+        env: Mapping[str, str] | None = None,
+        program: Path = forked_cellblock,
+    ) -> Outcome:
         return subprocess.run(
-            [str(CELLBLOCK), *map(str, arguments)],
+            [str(program), *map(str, arguments)],
             input=code,
             env={"PATH": os.environ["PATH"], "HOME": str(home), **(env or {})},
             cwd=home,
@@ -252,7 +257,8 @@ def test_python_tools_of_a_module(command: Any, tmp_path: Path) -> None:
         import { double } from "@codemode/servers/local";
         globalThis.__codemode_result__ = (await double({ n: 21 })).result;
     """
-    outcome = command("run", "-", "--config", config, code=code, env={"PYTHONPATH": str(tmp_path)})
+    env = {"PYTHONPATH": str(tmp_path)}
+    outcome = command("run", "-", "--config", config, code=code, env=env, program=CELLBLOCK)
     assert outcome.returncode == 0, outcome.stderr
     assert response_of(outcome)["result"] == 42
 

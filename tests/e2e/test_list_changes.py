@@ -19,7 +19,7 @@ from mcp.shared.subscriptions import ResourcesListChanged
 
 from asking_client import connect, over_http, stdio
 from http_daemon import TOOL, Daemon, daemon
-from support import plain_server, until, within, write_config
+from support import WAIT_BOUND_SECONDS, plain_server, until, within, write_config
 
 GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: NAME });'
 PLAIN = "codemode://servers/plain.d.ts"
@@ -31,10 +31,14 @@ class Told:
 
     client: Client
     modern: bool
+    joined_late: bool
+    """Whether the servers had started when it began to listen: only then is their start surely no news to it."""
+
     said: list[str] = field(default_factory=list[str])
 
     def forget(self) -> None:
-        self.said.clear()
+        """All but how often the list of resources has changed."""
+        self.said[:] = [one for one in self.said if one == "resources"]
 
     async def hears(self, *wanted: str) -> None:
         await until(lambda: set(wanted) <= set(self.said), f"{wanted}, of which came {self.said}", bound=30)
@@ -44,16 +48,26 @@ class Told:
         assert tool.description is not None
         return tool.description
 
-    async def resources(self) -> list[str]:
-        return [str(one.uri) for one in (await within(self.client.list_resources())).resources]
+
+async def resources_of(client: Client) -> list[str]:
+    return [str(one.uri) for one in (await within(client.list_resources())).resources]
+
+
+async def started(client: Client, declarations: str = PLAIN) -> None:
+    """Waits until a server has started: its declarations are a resource then."""
+    async with asyncio.timeout(WAIT_BOUND_SECONDS):
+        while declarations not in await resources_of(client):  # noqa: ASYNC110 - it need not be told
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
-async def told(transport: Any, mode: str) -> AsyncGenerator[Told]:
-    """A client that listens as its generation of the protocol does."""
+async def told(transport: Any, mode: str, *, joins_late: bool = False) -> AsyncGenerator[Told]:
+    """A client that listens as its generation of the protocol does: the older one from its greeting on."""
     holder: list[Told] = []
 
     async def on_message(message: object) -> None:
+        if mode == "auto":
+            return  # the stream below gives the same
         if isinstance(message, types.ToolListChangedNotification):
             holder[0].said.append("tools")
         elif isinstance(message, types.ResourceListChangedNotification):
@@ -61,7 +75,7 @@ async def told(transport: Any, mode: str) -> AsyncGenerator[Told]:
 
     client = Client(transport, mode=mode, message_handler=on_message, cache=None)
     async with client:
-        holder.append(Told(client, mode == "auto"))
+        holder.append(Told(client, mode == "auto", joins_late or mode == "auto"))
         able = client.server_capabilities
         assert able.tools is not None and able.tools.list_changed
         assert able.resources is not None and able.resources.list_changed
@@ -69,6 +83,7 @@ async def told(transport: Any, mode: str) -> AsyncGenerator[Told]:
             assert not able.resources.subscribe
             yield holder[0]
             return
+        await started(client)
         async with client.listen(
             tools_list_changed=True, resources_list_changed=True, resource_subscriptions=[PLAIN]
         ) as changes:
@@ -92,16 +107,19 @@ async def grow(client: Client, name: str) -> None:
     assert not done.is_error
 
 
-async def check(asked: Told, config: Path) -> None:
-    """A tool more, and a server more."""
+async def check(config: Path, asked: Told, *others: Told) -> None:
+    """A tool more, and a server more: only that one changes the list of resources."""
     await grow(asked.client, "later")
-    await asked.hears("tools", *([PLAIN] if asked.modern else []))
-    assert "later" in await asked.description()
-    asked.forget()
+    for one in (asked, *others):
+        await one.hears("tools", *([PLAIN] if one.modern else []))
+        assert "later" in await one.description()
+        one.forget()
     add_server(config)
-    await asked.hears("tools", "resources")
-    assert "codemode://servers/second.d.ts" in await asked.resources()
-    assert PLAIN not in asked.said
+    for one in (asked, *others):
+        await one.hears("tools", "resources")
+        await started(one.client, "codemode://servers/second.d.ts")
+        assert PLAIN not in one.said
+        assert one.said.count("resources") == 1 or not one.joined_late, one.said
 
 
 def add_server(file: Path) -> None:
@@ -116,7 +134,7 @@ def add_server(file: Path) -> None:
 async def test_over_stdio(tmp_path: Path, mode: str) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, pool={"warm": 1})
     async with told(stdio(config, tmp_path / "s"), mode) as asked:
-        await check(asked, config)
+        await check(config, asked)
 
 
 async def test_over_http_and_through_connect(tmp_path: Path) -> None:
@@ -125,15 +143,13 @@ async def test_over_http_and_through_connect(tmp_path: Path) -> None:
         daemon(tmp_path, http={"drain_ms": 60_000}, pool={"warm": 1}) as running,
         over_http(running) as modern,
         over_http(running) as older,
+        # The others join when it listens, after the start.
         told(modern, "auto") as first,
-        told(older, "legacy") as second,
+        told(older, "legacy", joins_late=True) as second,
         told(connect(running), "auto") as third,
-        told(connect(running), "legacy") as fourth,
+        told(connect(running), "legacy", joins_late=True) as fourth,
     ):
-        others = [second, third, fourth]
-        await check(first, tmp_path / "cellblock.json")
-        for one in others:
-            await one.hears("tools", "resources")
+        await check(tmp_path / "cellblock.json", first, second, third, fourth)
         assert (await running.ask("GET", "/readyz")).status == 200
         await greeted_anew(running)
         began = time.monotonic()

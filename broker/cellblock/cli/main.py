@@ -214,7 +214,7 @@ async def _top(parsed: argparse.Namespace, daemon: Daemon) -> int:
 async def _catalog(settings: Settings) -> tuple[Catalog, Broker]:
     from cellblock.daemon.broker import Broker
 
-    async with Broker(settings) as broker:
+    async with Broker(settings.without_workers()) as broker:
         await broker.settled()
         catalog = broker.catalog
     for server_id, reason in catalog.unavailable.items():
@@ -348,7 +348,7 @@ async def _doctor(parsed: argparse.Namespace, checked: Checked | None) -> int:
             write_data(as_json({"ok": False, "problems": problems}) + "\n")
         settings = checked.usable()
         warnings = [f"{problem.text(checked.file)} {problem.hint}" for problem in checked.problems]
-    broker = Broker(settings.with_state_dir(parsed.state_dir))
+    broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run())
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
     report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
     if parsed.json:

@@ -104,7 +104,7 @@ async def run(parsed: argparse.Namespace, settings: Settings, asked: Asked) -> b
         key: value for name, (key, _) in LIMIT_OPTIONS.items() if (value := getattr(parsed, name)) is not None
     }
     wanted = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    broker = Broker(_told_at_once(settings))
+    broker = Broker(_told_at_once(settings).for_one_run())
     try:
         # Before any server is started.
         request = read_request({"code": code, **wanted}, settings.cellblock)

@@ -226,6 +226,16 @@ class Settings(BaseModel):
             return self
         return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
 
+    def without_workers(self) -> Settings:
+        """The same settings for a process that runs no script: it starts no worker host and no compiler."""
+        return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
+
+    def for_one_run(self) -> Settings:
+        """The same settings for a process that runs one script: it boots no workers for others."""
+        pool = self.cellblock.pool
+        warm = min(1, pool.warm)
+        return self._with(pool=pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm}))
+
     def with_profile(self, profile: Profile | None) -> Settings:
         """The same settings with another front-end profile, or unchanged for None."""
         if profile is None:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from load import __main__ as load  # noqa: E402
+
 NEWER = ROOT / "docs/benchmarks/load-2026-11-23.json"
 
 
@@ -37,7 +44,10 @@ def test_two_results_are_compared_load_by_load_and_in_all(tmp_path: Path) -> Non
     assert done.stdout.startswith("# Load test")
 
 
-def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_no_result_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: four more starts would show nothing else."""
     other = tmp_path / "other.json"
     other.write_text("[]")
     for file, said in (
@@ -45,6 +55,9 @@ def test_a_file_that_is_no_result_is_refused_in_words(tmp_path: Path) -> None:
         (other, "is no JSON result of scripts/loadtest"),
     ):
         for option in ("--result", "--compare"):
-            done = loadtest(option, file)
-            assert done.returncode == 2 and done.stdout == ""
-            assert f"{file} {said}" in done.stderr
+            monkeypatch.setattr(sys, "argv", ["load", option, str(file)])
+            with pytest.raises(SystemExit) as ended:
+                load.main()
+            output, errors = capsys.readouterr()
+            assert ended.value.code == 2 and output == ""
+            assert f"{file} {said}" in errors

@@ -7,22 +7,22 @@ import subprocess
 from pathlib import Path
 
 import deno
-import pytest
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("path", sorted(HERE.rglob("*_test.ts")), ids=lambda path: path.stem)
-def test_typescript(path: Path) -> None:
+def test_typescript() -> None:
+    # No --allow-*: what a worker cannot do, its unit tests cannot do either. Types are checked by scripts/check.
     flags = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm", "--no-check"]
+    files = sorted(map(str, HERE.rglob("*_test.ts")))
     done = subprocess.run(
-        [deno.find_deno_bin(), "test", *flags, str(path)],
+        [deno.find_deno_bin(), "test", *flags, *files],
         env={"NO_COLOR": "1", "HOME": "/nonexistent"},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    passed = re.search(r"ok \| (\d+) passed", done.stdout)
-    assert done.returncode == 0 and passed is not None, done.stdout + done.stderr
-    assert int(passed[1]) > 0
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [int(count) for count in re.findall(r"^running (\d+) tests? from ", done.stdout, re.MULTILINE)]
+    assert len(ran) == len(files) and all(ran), done.stdout

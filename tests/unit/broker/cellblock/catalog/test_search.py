@@ -15,6 +15,7 @@ import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
+from recorded_catalogs import CATALOGS, recorded_catalog
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 
@@ -24,21 +25,7 @@ LEAST = {"tuned": (0.82, 0.95), "held_out": (0.84, 0.96)}
 
 @cache
 def real_catalog() -> Catalog:
-    servers: dict[str, ServerEntry] = {}
-    for path in sorted((FIXTURES / "catalogs").glob("*.json")):
-        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        tools = tuple(
-            ToolEntry(
-                tool_name=raw["name"],
-                export_name=raw["name"].replace("-", "_"),
-                description=raw.get("description"),
-                annotations=raw.get("annotations"),
-                input_schema=raw["inputSchema"],
-            )
-            for raw in document["tools"]
-        )
-        servers[path.stem] = ServerEntry(path.stem, document["server"]["name"], path.stem, tools=tools)
-    return Catalog(servers=servers)
+    return recorded_catalog(folders=CATALOGS)
 
 
 @cache

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from pathlib import Path
 
 import pytest
 
 from cellblock.catalog.suggest import MAX_CANDIDATES, nearest_names
+from recorded_catalogs import recorded_tools
 
-FIXTURES = Path(__file__).parents[4] / "fixtures" / "catalogs"
-TOOLS = [
-    tool["name"] for path in sorted(FIXTURES.glob("*.json")) for tool in json.loads(path.read_text())["tools"]
-]
+TOOLS = [tool["name"] for tool in recorded_tools()]
 
 
 @pytest.mark.parametrize(

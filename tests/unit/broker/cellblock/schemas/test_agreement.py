@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,8 +14,8 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.hints import corrective_hint
 from cellblock.schemas.validation import InputValidator
+from recorded_catalogs import CATALOGS, recorded
 
-CATALOGS = Path(__file__).parents[4] / "fixtures" / "catalogs"
 WRONG: tuple[Any, ...] = (
     None,
     True,
@@ -40,9 +38,9 @@ WRONG: tuple[Any, ...] = (
 
 def catalog_schemas() -> list[tuple[str, Any]]:
     return [
-        (f"{path.stem}.{tool['name']}", tool["inputSchema"])
-        for path in sorted(CATALOGS.glob("*.json"))
-        for tool in json.loads(path.read_text("utf-8"))["tools"]
+        (f"{name}.{tool['name']}", tool["inputSchema"])
+        for name, document in recorded(CATALOGS).items()
+        for tool in document["tools"]
     ]
 
 

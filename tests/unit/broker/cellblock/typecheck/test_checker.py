@@ -23,11 +23,11 @@ from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.typecheck.session import CompilerSession
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
+from recorded_catalogs import recorded_catalog
 from support import gone, until
 
 Check = Callable[..., Awaitable[Any]]
 
-CATALOGS = Path(__file__).parents[4] / "fixtures" / "catalogs"
 WRONG = "nowhere;"
 EXPLOSIVE = """
 type Grow<T extends any[], N extends number> = T["length"] extends N ? T : Grow<[...T, ...T, 1], N>;
@@ -263,21 +263,8 @@ async def test_the_declarations_themselves_have_no_error(checker: TypeChecker, c
 
 
 async def test_many_servers_are_declared_and_checked(checker: TypeChecker) -> None:
-    servers: dict[str, ServerEntry] = {}
-    for file in sorted(CATALOGS.glob("*.json")):
-        tools = tuple(
-            ToolEntry(
-                tool["name"],
-                tool["name"].replace("-", "_"),
-                tool.get("description"),
-                tool.get("annotations"),
-                tool.get("inputSchema"),
-                tool.get("outputSchema"),
-            )
-            for tool in json.loads(file.read_text(encoding="utf-8"))["tools"]
-        )
-        servers[file.stem] = ServerEntry(file.stem, file.stem, file.stem, tools=tools)
-    catalog = Catalog(1, servers)
+    catalog = recorded_catalog()
+    servers = catalog.servers
     imports = [f"@codemode/servers/{name}" for name in servers]
     code = "".join(f'import * as s{n} from "{name}";\n' for n, name in enumerate(imports))
     code += "".join(f"s{n}.__meta__.tools.length; s{n}.no_such_tool({{}});\n" for n in range(len(imports)))

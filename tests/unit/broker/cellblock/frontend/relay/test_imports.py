@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-NEEDED = ("cellblock.cli", "cellblock.frontend.stdio.connect", "cellblock.config.file.plain_state_dir")
+NEEDED = ("cellblock.cli.main", "cellblock.frontend.stdio.connect", "cellblock.config.file.plain_state_dir")
 SLOW = ("mcp", "mcp_types", "pydantic", "pydantic_core", "httpx2", "starlette")
 
 
