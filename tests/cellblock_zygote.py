@@ -26,6 +26,8 @@ from pathlib import Path
 
 PRELOADED = (
     "cellblock.cli.main",
+    "cellblock.cli.run",
+    "cellblock.cli.serve_http",
     "cellblock.daemon.broker",
     "cellblock.cli.doctor",
     "cellblock.frontend.mcp.mcp_server",

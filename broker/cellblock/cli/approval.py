@@ -1,17 +1,24 @@
-"""`cellblock approve`: shows how a server's tools differ from their pins, and pins them as they are now."""
+"""Approval runs the command `approve`: it shows how a server's tools differ from their pins, and pins them anew."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.visible_text import is_visible
 from cellblock.catalog.suggest import nearest_names
+from cellblock.cli.arguments import UsageError
+from cellblock.cli.help import EXIT_NO, EXIT_OK
+from cellblock.cli.loading import reading, with_state_dir
+from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
@@ -20,18 +27,37 @@ from cellblock.upstream.pins.pins import Difference, Pin, Pins, fingerprint, fir
 from cellblock.upstream.registry import Registry
 
 CONTEXT_CHARS: Final = 40
-"""Of unchanged text shown on each side of a change."""
+"""Bounds the unchanged text shown on each side of a change."""
 
 _ABSENT: Final = object()
 
 
 @dataclass(slots=True)
 class Approval:
-    """What was found and done. `text` is for people, with nothing in it that a terminal would act on."""
+    """An approval says what was found and done. `text` is for people; a terminal acts on nothing in it."""
 
     text: str
     differing: list[str] = field(default_factory=list[str])
     approved: list[str] = field(default_factory=list[str])
+
+
+@reading(with_state_dir)
+async def run(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints the differences, and approves what the arguments name.
+
+    Raises:
+        UsageError: They name tools and all tools.
+        ConfigError: As `approve`.
+    """
+    if parsed.tools and parsed.all:
+        raise UsageError("name tools, or give --all")
+    done = await approve(settings, parsed.server, parsed.tools, every=parsed.all, show_only=parsed.show)
+    if parsed.json:
+        report = {"server": parsed.server, "differing": done.differing, "approved": done.approved}
+        write_json({**report, "text": done.text})
+    else:
+        sys.stdout.write(done.text + "\n")
+    return EXIT_OK if done.approved or not done.differing else EXIT_NO
 
 
 async def approve(
@@ -41,7 +67,7 @@ async def approve(
 
     Args:
         settings: The configuration with that server.
-        server: Its name there.
+        server: The server's name there.
         tools: Tools to approve, by name.
         every: Approve all that differ.
         show_only: Approve nothing.
@@ -65,7 +91,7 @@ async def approve(
         pins = Pins(origin)
     differences = pins.differences(origin, listed)
     chosen = [] if show_only else _chosen(listed, differences, tools, every)
-    lines = [*_report(server, listed, differences, pins)]
+    lines = list(_report(server, listed, differences, pins))
     if chosen:
         store.replace(server, pins.approving(origin, chosen))
         lines += ["", f"approved: {', '.join(shown(tool.name) for tool in chosen)}"]
@@ -151,12 +177,12 @@ def _report(
 
 
 def _tool_report(tool: ToolDefinition, difference: Difference, pin: Pin | None) -> Iterator[str]:
-    old = pin.definition if pin is not None else None
-    kind = "new" if old is None else "the same" if difference is Difference.OTHER_SERVER else "changed"
-    if old is not None and pin is not None and pin.digest != tool.digest:
-        kind = "changed"
-    yield f"{'+' if old is None else '~'} {shown(tool.name)} ({kind})"
-    for path, before, after in _changes("", old or {}, tool.as_json()):
+    if pin is None:
+        yield f"+ {shown(tool.name)} (new)"
+    else:
+        same = difference is Difference.OTHER_SERVER and pin.digest == tool.digest
+        yield f"~ {shown(tool.name)} ({'the same' if same else 'changed'})"
+    for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.as_json()):
         yield f"    {_visible(path)}"
         if isinstance(before, str) and isinstance(after, str):
             before, after = _around_change(before, after)
@@ -170,24 +196,20 @@ def _tool_report(tool: ToolDefinition, difference: Difference, pin: Pin | None) 
 
 
 def _changes(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every place where two definitions differ, as deep as both are objects."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
-        for key in [*old, *(key for key in new if key not in old)]:
+    """Yields every place where two definitions differ, as deep as both are objects."""
+    if is_object(before) and is_object(after):
+        for key in before | after:
             below = f"{path}.{key}" if path else key
-            yield from _changes(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
+            yield from _changes(below, before.get(key, _ABSENT), after.get(key, _ABSENT))
     elif before is _ABSENT or after is _ABSENT or _json(before) != _json(after):
         yield path, before, after
 
 
 def _around_change(before: str, after: str) -> tuple[str, str]:
-    """Both texts from a little before their first difference to a little after their last; nothing that differs is
-    cut away."""
-    most = min(len(before), len(after))
-    start = next((index for index in range(most) if before[index] != after[index]), most)
-    end = 0
-    while end < most - start and before[-1 - end] == after[-1 - end]:
-        end += 1
+    """Cuts both texts to a little before their first difference and a little after their last; nothing that differs
+    is cut away."""
+    start = _shared(before, after)
+    end = _shared(before[start:][::-1], after[start:][::-1])
     first, last = max(0, start - CONTEXT_CHARS), max(0, end - CONTEXT_CHARS)
     return tuple(
         f"{'…' if first else ''}{text[first : len(text) - last]}{'…' if last else ''}"
@@ -195,14 +217,17 @@ def _around_change(before: str, after: str) -> tuple[str, str]:
     )  # type: ignore[return-value]
 
 
+def _shared(one: str, other: str) -> int:
+    """Counts the characters at the start of two texts that are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _visible(text: str) -> str:
-    """Text of a server for a terminal: what would move the cursor, hide or reorder text is spelled out."""
-    return "".join(char if is_visible(char) else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(char, f"\\u{ord(char):04x}")
+    """Spells out, in a server's text, what would move the cursor of a terminal, or hide or reorder text."""
+    escaped = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return "".join(char if is_visible(char) else escaped.get(char, f"\\u{ord(char):04x}") for char in text)

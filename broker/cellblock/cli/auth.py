@@ -1,109 +1,57 @@
-"""The commands of logins to upstream servers: `auth login`, `auth status` and `auth logout`."""
+"""Auth runs the commands of logins to upstream servers: `auth login`, `auth status` and `auth logout`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.terminal_text import json_text
-from cellblock.cli.options import Commands, add_actions, add_common, add_json, add_server
-from cellblock.cli.streams import write_data
-
-if TYPE_CHECKING:
-    from cellblock.config.settings import Settings
-
-DEFAULT_TIMEOUT: Final = 300
-"""Seconds for a person to log in."""
-
-EXIT_NOT_LOGGED_IN: Final = 1
+from cellblock.cli.help import EXIT_NO, EXIT_OK
+from cellblock.cli.loading import reading, with_state_dir
+from cellblock.cli.streams import write_json
+from cellblock.config.settings import Settings
+from cellblock.upstream.auth.login import log_in, log_out, place_of, status_of
+from cellblock.upstream.login import can_log_in
 
 
-def add_parser(commands: Commands) -> None:
-    """The command `auth`."""
-    auth = commands.add_parser(
-        "auth",
-        help="log in to upstream servers with OAuth",
-        description="Logs in to the HTTP servers of the configuration. A daemon that runs already sees it within a "
-        "second; it never opens a browser by itself.",
-    )
-    actions = add_actions(auth)
-    login = actions.add_parser(
-        "login",
-        help="log in to one server in a browser",
-        description="Opens a browser, waits until you have logged in there, and keeps the login in the system's "
-        "keyring, or else in a file that only you can read. Asks for the scopes that calls were refused for, too. "
-        "Exit code 3 when nobody has logged in.",
-    )
-    add_server(login)
-    login.add_argument("--no-browser", action="store_true", help="only print the URL")
-    login.add_argument(
-        "--timeout",
-        type=int,
-        default=DEFAULT_TIMEOUT,
-        metavar="SECONDS",
-        help=f"longest wait for the browser (default {DEFAULT_TIMEOUT})",
-    )
-    add_common(login)
-    status = actions.add_parser(
-        "status",
-        help="say how the logins stand",
-        description="Says how the logins stand, without asking any server. Exit code 1 when SERVER is named and there "
-        "is no login that can be used.",
-    )
-    status.add_argument(
-        "server", nargs="?", metavar="SERVER", help="all servers with a url when none is named"
-    )
-    add_json(status)
-    add_common(status)
-    logout = actions.add_parser(
-        "logout",
-        help="end a login",
-        description="Ends a login, at the authorization server too where it can be ended there, and forgets it.",
-    )
-    add_server(logout)
-    add_common(logout)
-
-
-async def run(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Runs one of them. Returns the exit code.
+@reading(with_state_dir)
+async def login(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Waits until somebody has logged in to one server in a browser.
 
     Raises:
         ConfigError: There is no such server, or OAuth is not for it.
-        LoginError: It did not succeed.
+        LoginError: Nobody has logged in.
     """
-    # Imports the SDK's OAuth, which nothing else of the command line needs.
-    from cellblock.upstream.auth import login
-
-    if parsed.action == "status":
-        return await _status(parsed, settings)
-    place = login.place_of(settings, parsed.server)
-    if parsed.action == "logout":
-        sys.stdout.write(await login.log_out(place) + "\n")
-        return 0
+    place = place_of(settings, parsed.server)
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
-    done = await login.log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
+    done = await log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
     sys.stdout.write(done + "\n")
-    return 0
+    return EXIT_OK
 
 
-async def _status(parsed: argparse.Namespace, settings: Settings) -> int:
-    from cellblock.upstream.auth import login
-    from cellblock.upstream.login import can_log_in
+@reading(with_state_dir)
+async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Ends and forgets one login. Raises ConfigError as `login`."""
+    sys.stdout.write(await log_out(place_of(settings, parsed.server)) + "\n")
+    return EXIT_OK
 
+
+@reading(with_state_dir)
+async def status(parsed: argparse.Namespace, settings: Settings) -> int:
+    """Prints how the logins stand. Raises ConfigError as `login`."""
     if parsed.server is not None:
         names = [parsed.server]
     else:
         names = [name for name, config in settings.servers.items() if can_log_in(config)]
-    found = [await login.status_of(login.place_of(settings, name)) for name in names]
+    found = [await status_of(place_of(settings, name)) for name in names]
     if parsed.json:
-        write_data(json_text(found) + "\n")
+        write_json(found)
     else:
-        sys.stdout.write("".join(f"{_line(status)}\n" for status in found) or "No server has a url.\n")
-    usable = all(status["state"] in ("logged in", "client credentials") for status in found)
-    return 0 if usable or parsed.server is None else EXIT_NOT_LOGGED_IN
+        sys.stdout.write("".join(f"{_line(one)}\n" for one in found) or "No server has a url.\n")
+    usable = all(one["state"] in ("logged in", "client credentials") for one in found)
+    return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
 
 def _line(status: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""The usual troubles, each with its fix: what `cellblock doctor` looks at beside starting everything.
+"""Checkups looks for the usual troubles, each with its fix: for `cellblock doctor`, beside starting everything.
 
-What concerns a daemon (address, certificate, token) is in `checkups_daemon`.
+`checkups_daemon` looks at what concerns a daemon (address, certificate, token).
 """
 
 from __future__ import annotations
@@ -19,21 +19,19 @@ from cellblock.config.settings import ServerConfig
 from cellblock_worker.confinement.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024
-"""Free space below which logs and stores will soon find none."""
+"""Names the free space below which logs and stores will soon find none."""
 
 TO_INSTALL: Final[Mapping[str, str]] = {
-    "npx": "Install Node.js, which brings it: https://nodejs.org",
-    "npm": "Install Node.js, which brings it: https://nodejs.org",
+    **dict.fromkeys(("npx", "npm"), "Install Node.js, which brings it: https://nodejs.org"),
     "node": "Install Node.js: https://nodejs.org",
-    "bunx": "Install Bun: https://bun.sh",
-    "bun": "Install Bun: https://bun.sh",
+    **dict.fromkeys(("bunx", "bun"), "Install Bun: https://bun.sh"),
     "uvx": "Install uv, which brings it: https://docs.astral.sh/uv",
     "uv": "Install uv: https://docs.astral.sh/uv",
     "docker": "Install Docker, and start it: https://docs.docker.com/engine/install",
     "python": "Name the interpreter that you have, such as python3.",
     "deno": "Install Deno: https://deno.com",
 }
-"""How to get the programs that entries of MCP servers start with."""
+"""Says how to get the programs that entries of MCP servers start with."""
 
 DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblock): it brings Deno along."
 
@@ -57,7 +55,7 @@ _BY_REASON: Final = (
 
 
 def missing_command(config: ServerConfig) -> str | None:
-    """What to do about a command that is not there, or None when it is."""
+    """Returns what to do about a command that is not there, or None when it is."""
     command = config.command
     if command is None:
         return None
@@ -74,12 +72,12 @@ def missing_command(config: ServerConfig) -> str | None:
 
 
 def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
-    """What to do about a server that is not connected.
+    """Returns what to do about a server that is not connected.
 
     Args:
-        config: Its entry.
-        reason: Why it is not connected, as it is known.
-        log: Where its stderr goes.
+        config: The server's entry.
+        reason: Why it is not connected, as far as that is known.
+        log: The file that its stderr goes to.
     """
     if config is not None:
         if config.cwd is not None and not config.cwd.is_dir():
@@ -94,7 +92,7 @@ def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
 
 
 def state_dir_trouble(state_dir: Path) -> str | None:
-    """Why nothing can be kept in the state directory, and what to do; None when it can."""
+    """Returns why nothing can be kept in the state directory, and what to do; None when it can."""
     try:
         check_state_dir(state_dir)
         state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,7 +109,7 @@ def state_dir_trouble(state_dir: Path) -> str | None:
 
 
 def deno_trouble() -> str | None:
-    """What is wrong with the Deno that runs scripts, and what to do; None when it is there."""
+    """Returns what is wrong with the Deno that runs scripts, and what to do; None when it is there."""
     try:
         binary = deno_binary()
     except OSError as error:
@@ -120,7 +118,7 @@ def deno_trouble() -> str | None:
 
 
 def low_disk(state_dir: Path) -> str | None:
-    """What to do about a disk that is nearly full; None when it is not."""
+    """Returns what to do about a disk that is nearly full; None when it is not."""
     free = shutil.disk_usage(state_dir).free
     if free >= LOW_DISK_BYTES:
         return None
@@ -130,12 +128,16 @@ def low_disk(state_dir: Path) -> str | None:
     )
 
 
+_APPARMOR: Final = (
+    "kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap an AppArmor profile that allows `userns`"
+)
+
 _KERNEL_SETTINGS: Final = (
-    ("kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", _APPARMOR),
     ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
     ("user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
 )
-"""What forbids user namespaces: the setting, the value that does, and what allows them."""
+"""Lists what forbids user namespaces: the setting, the value that does, and what allows them."""
 
 _CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 
@@ -143,11 +145,11 @@ _CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 def isolation_fix(
     missing: str, proc: Path = Path("/proc/sys"), containers: tuple[str, ...] = _CONTAINERS
 ) -> str:
-    """How to get what is missing around workers.
+    """Returns how to get what is missing around workers.
 
     Args:
-        missing: As the host says it.
-        proc: Where the kernel's settings are.
+        missing: What the host says that is missing.
+        proc: The folder of the kernel's settings.
         containers: Files that tell a container.
 
     Returns:
@@ -161,12 +163,7 @@ def isolation_fix(
         except OSError:
             continue
         if value == forbids:
-            other = (
-                ", or give bwrap an AppArmor profile that allows `userns`"
-                if name.startswith("kernel/app")
-                else ""
-            )
-            return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}{other}."
+            return f"This kernel forbids user namespaces. Allow them: sudo sysctl -w {allows}."
     if any(Path(file).exists() for file in containers):
         return (
             "This container forbids user namespaces. Start it so that they are allowed (Docker: --security-opt "

@@ -1,4 +1,4 @@
-"""What `cellblock doctor` looks at where a daemon is, or is to be: its address, its certificate, its token."""
+"""Checkups_daemon looks, for `cellblock doctor`, at where a daemon is, or is to be: address, certificate, token."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.config.settings import Settings
+from cellblock.frontend.http.certificate import check_certificate, validity
+from cellblock.frontend.http.token import FILE_NAME, read_token
 
 PROBE_SECONDS: Final = 2.0
-"""For a daemon on this machine to say that it lives."""
+"""Bounds the time in which a daemon on this machine says that it lives."""
 
 NOBODY: Final = (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH, errno.EHOSTUNREACH)
-"""What connecting says where nothing listens."""
+"""Names the errors of connecting where nothing listens."""
 
 RENEW_DAYS: Final = 14
-"""Before its end, a certificate should be renewed."""
+"""Counts the days before its end in which a certificate should be renewed."""
 
 
 def daemon_state(address: str) -> tuple[str, str | None]:
-    """What is at the daemon's address, and a warning when that is something else, or its certificate is no good.
+    """Returns what is at the daemon's address, and a warning when that is another program, or of its certificate.
 
     Args:
         address: `HOST:PORT` on this machine.
@@ -49,7 +50,7 @@ def daemon_state(address: str) -> tuple[str, str | None]:
 
 
 def _probe(connection: http.client.HTTPConnection) -> str | None:
-    """Whether a daemon is ready; empty when it is none, None when nothing listens."""
+    """Says whether a daemon is ready; empty when it is none, None when nothing listens."""
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/livez")
@@ -66,8 +67,6 @@ def _probe(connection: http.client.HTTPConnection) -> str | None:
 
 
 def _served_certificate(host: str, port: int, address: str) -> str | None:
-    from cellblock.frontend.http.certificate import validity
-
     try:
         pem = ssl.get_server_certificate((host, port), timeout=PROBE_SECONDS)
         _, end = validity(pem.encode())
@@ -77,14 +76,12 @@ def _served_certificate(host: str, port: int, address: str) -> str | None:
 
 
 def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, str | None]:
-    """What keeps a daemon from serving with a certificate, and a warning about one that ends soon.
+    """Returns what keeps a daemon from serving with a certificate, and a warning about one that ends soon.
 
     Args:
         cert: As given by `--tls-cert`.
         key: As given by `--tls-key`.
     """
-    from cellblock.frontend.http.certificate import check_certificate
-
     if cert is None and key is None:
         return None, None
     if cert is None or key is None:
@@ -104,15 +101,12 @@ def _renewal(end: datetime.datetime, what: str, how: str) -> str | None:
     return f"{what} {ends} at {end:%Y-%m-%d %H:%M} UTC. Renew it, {how}."
 
 
-def token_trouble(settings: Settings) -> str | None:
-    """What is wrong with the token file, and what to do; None when there is none or all is well."""
-    from cellblock.frontend.http.token import FILE_NAME, read_token
-
-    file = settings.state_dir / FILE_NAME
-    if not file.exists():
-        return None
+def token_trouble(state_dir: Path) -> str | None:
+    """Returns what is wrong with the token file, and what to do; None when there is none or all is well."""
+    file = state_dir / FILE_NAME
     try:
-        read_token(file)
+        if file.exists():
+            read_token(file)
     except ConfigError as error:
         return str(error)
     return None

@@ -1,8 +1,9 @@
-"""Completion in the shell: by argcomplete, which asks this program what can stand where the cursor is."""
+"""Completion answers shells, by argcomplete, which asks this program what can stand where the cursor is."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,23 +11,25 @@ import argcomplete
 from argcomplete.completers import SuppressCompleter
 from argcomplete.shell_integration import shellcode
 
-from cellblock.cli.help import all_commands
-from cellblock.cli.options import default_file
+from cellblock.base.json import is_object
+from cellblock.cli.arguments import default_file
+from cellblock.cli.help import EXIT_OK, all_commands
 from cellblock.config.file.formats import normal
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 PROGRAM: Final = "cellblock"
 
 SERVER_ARGUMENTS: Final = ("server", "servers", "require")
-"""Arguments that take the name of a server of the configuration."""
+"""Names the arguments that take the name of a server of the configuration."""
 
 MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024
-"""A larger file is not read while somebody waits for the tab key."""
+"""Bounds the file that is read while somebody waits for the tab key."""
 
 
-def script(shell: str) -> str:
-    """What a shell is to read to ask this program."""
-    return shellcode([PROGRAM], shell=shell)
+def run(parsed: argparse.Namespace) -> int:
+    """Prints what a shell is to read to ask this program."""
+    sys.stdout.write(shellcode([PROGRAM], shell=parsed.shell))
+    return EXIT_OK
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +46,12 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def nothing(**_: Any) -> list[str]:
-    """For numbers: no file is one."""
+    """Returns what completes a number: no file does."""
     return []
 
 
 def servers(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    """The servers of the configuration that the command line means; none when it cannot be read."""
+    """Returns the servers of the configuration that the command line means; none when it cannot be read."""
     try:
         file = Path(getattr(parsed_args, "config", None) or default_file()).expanduser()
         if not file.is_file() or file.stat().st_size > MAX_CONFIG_BYTES:
@@ -56,5 +59,5 @@ def servers(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]
         raw: object = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
     except (OSError, UnicodeDecodeError, SyntaxFault):
         return []
-    entries = normal(raw).entries() if isinstance(raw, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+    entries = normal(raw).entries() if is_object(raw) else {}
     return [name for name in entries if name.startswith(prefix) and name.isprintable()]

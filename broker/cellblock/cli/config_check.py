@@ -1,18 +1,27 @@
-"""`cellblock config check`: everything that is wrong with a configuration file, and what it configures. No values."""
+"""Config_check runs `config check`: everything that is wrong with a file, and what it configures, without values."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cellblock.base.errors import ConfigError
+from cellblock.base.terminal import Painter
 from cellblock.catalog.naming import module_paths
-from cellblock.cli.overlay_faults import OverlayFault
+from cellblock.cli.arguments import default_file
+from cellblock.cli.help import EXIT_NO, EXIT_OK
+from cellblock.cli.overlay_faults import OverlayFault, overlay_faults
+from cellblock.cli.streams import write_json
 from cellblock.config.file.entry_keys import entry_problems
 from cellblock.config.file.formats import SECTION_KEY, SERVERS_KEY, Normal
 from cellblock.config.file.problems import ConfigProblems, Problem, Source
 from cellblock.config.settings import (
     SERVER_KEYS,
+    CellblockSettings,
     ServerConfig,
     Settings,
     parse_source,
@@ -24,28 +33,22 @@ from cellblock.policy.faults import faults
 
 @dataclass(slots=True)
 class Checked:
-    """What was found. `servers` says of each how it is reached, in one word; `overlays` is of the
-    overlay files, for who looks at them too."""
+    """A checked file has its problems, those of its overlay files, and a word for how each server is reached."""
 
     file: str
     problems: list[Problem] = field(default_factory=list[Problem])
     servers: dict[str, str] = field(default_factory=dict[str, str])
     overlays: list[OverlayFault] = field(default_factory=list[OverlayFault])
     settings: Settings | None = None
-    """Of a file without errors."""
+    """Holds the settings of a file without errors."""
 
     @property
     def errors(self) -> int:
-        """Problems that keep the file from being used."""
+        """Counts the problems that keep the file from being used."""
         return sum(problem.severity == "error" for problem in [*self.problems, *self.overlays])
 
-    @property
-    def ok(self) -> bool:
-        """Whether the file can be used."""
-        return self.errors == 0
-
     def usable(self) -> Settings:
-        """The settings.
+        """Returns the settings.
 
         Raises:
             ConfigProblems: The file has errors.
@@ -56,14 +59,56 @@ class Checked:
             )
         return self.settings
 
+    def sentences(self) -> list[str]:
+        """Returns a line for each problem of the file, with its place and its hint."""
+        return [f"{problem.text(self.file)} {problem.hint}" for problem in self.problems]
+
     def as_json(self) -> dict[str, Any]:
-        """For machines."""
+        """Returns what was found, for machines."""
         return {
             "file": self.file,
-            "ok": self.ok,
+            "ok": not self.errors,
             "problems": [problem.as_json() for problem in [*self.problems, *self.overlays]],
             "servers": self.servers,
         }
+
+
+def check(parsed: argparse.Namespace) -> int:
+    """Prints what was found.
+
+    Raises:
+        ConfigError: No file is named, or it cannot be read.
+    """
+    file = parsed.config or default_file()
+    if parsed.config is None and not file.exists():
+        raise ConfigError("No configuration file is named.", hint="Give --config FILE.")
+    checked = check_config(file)
+    if checked.settings is not None:
+        checked.overlays = overlay_faults(checked.settings.with_state_dir(parsed.state_dir))
+    if parsed.json:
+        write_json(checked.as_json())
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(checked, Painter(sys.stdout))))
+    return EXIT_NO if checked.errors else EXIT_OK
+
+
+def _lines(checked: Checked, paint: Painter) -> Iterator[str]:
+    def line(where: str, severity: str, text: str) -> str:
+        kind = paint(severity, "bold", "red" if severity == "error" else "yellow")
+        return f"{paint(where, 'bold')}: {kind}: {text}"
+
+    for problem in checked.problems:
+        at = problem.position
+        where = f"{checked.file}:{at.line}:{at.column}" if at else checked.file
+        place = f"{problem.place}: " if problem.path else ""
+        yield line(where, problem.severity, f"{place}{problem.message}. {problem.hint}")
+    for fault in checked.overlays:
+        yield line(fault.where, fault.severity, fault.text)
+    if count := checked.errors:
+        yield f"{checked.file}: {paint(f'{count} error' + 's' * (count > 1), 'red')}"
+    else:
+        names = ", ".join(f"{name} ({kind})" for name, kind in checked.servers.items()) or "none"
+        yield f"{checked.file}: {paint('fine', 'green')}. Servers: {names}"
 
 
 def check_config(path: str | os.PathLike[str]) -> Checked:
@@ -79,51 +124,41 @@ def check_config(path: str | os.PathLike[str]) -> Checked:
     except ConfigProblems as error:
         checked.problems += error.problems
         return checked
-    settings, problems, made = read_settings(raw, source)
+    settings, problems, normal = read_settings(raw, source)
     if settings is not None:
-        problems = [replace(problem, path=made.path_in_file(problem.path)) for problem in _together(settings)]
-    checked.problems = source.placed([*problems, *_warnings(source, made)])
-    if settings is not None and checked.ok:
+        problems = [
+            replace(problem, path=normal.path_in_file(problem.path))
+            for problem in _misfits(settings.cellblock, [*settings.servers])
+        ]
+    checked.problems = source.placed([*problems, *_warnings(source, normal)])
+    if settings is not None and not checked.errors:
         checked.settings = settings
         checked.servers = {name: _kind(config) for name, config in settings.servers.items()}
     return checked
 
 
-def _together(settings: Settings) -> list[Problem]:
-    """What no broker starts with although each setting is sound: names that do not fit those of the servers."""
-    if settings.cellblock.tools and "local" in settings.servers:
+def _misfits(section: CellblockSettings, servers: list[str]) -> Iterator[Problem]:
+    """Yields what no broker starts with although each setting is sound: names that do not fit those of the servers."""
+    if section.tools and "local" in servers:
         message = "the Python tools of cellblock.tools have this name"
-        return [Problem((SERVERS_KEY, "local"), message, "Rename it.", at_key=True)]
-    found: list[Problem] = []
+        yield Problem((SERVERS_KEY, "local"), message, "Rename it.", at_key=True)
+        return
     # With the server of Python tools, which may be there without a word in the file.
-    server_ids = list(module_paths([*settings.servers, "local"]).values())
-    for fault in faults(settings.cellblock.policy, server_ids):
+    server_ids = list(module_paths([*servers, "local"]).values())
+    for fault in faults(section.policy, server_ids):
         path = (SECTION_KEY, "policy", *fault.path)
-        found.append(Problem(path, fault.message, fault.hint, at_key=fault.at_key))
-    return found
+        yield Problem(path, fault.message, fault.hint, at_key=fault.at_key)
 
 
-def _warnings(source: Source, made: Normal) -> list[Problem]:
-    positions = source.positions()
-    duplicates = positions.duplicates if positions is not None else []
-    found = [
-        Problem(
-            path,
-            "this key is there twice, and the last one counts",
-            "Take one of them out.",
-            "warning",
-            True,
-            positions.at(offset),
-        )
-        for path, offset in duplicates
-        if positions is not None
-    ]
-    found += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "warning"]
-    if not made.servers and made.section is None:
-        found.append(
-            Problem((), "it names no servers and no settings", 'Start with {"mcpServers": {…}}.', "warning")
-        )
-    return found
+def _warnings(source: Source, normal: Normal) -> Iterator[Problem]:
+    if (positions := source.positions()) is not None:
+        message, hint = "this key is there twice, and the last one counts", "Take one of them out."
+        for path, offset in positions.duplicates:
+            yield Problem(path, message, hint, "warning", True, positions.at(offset))
+    yield from (problem for problem in entry_problems(normal, SERVER_KEYS) if problem.severity == "warning")
+    if not normal.servers and normal.section is None:
+        message, hint = "it names no servers and no settings", 'Start with {"mcpServers": {…}}.'
+        yield Problem((), message, hint, "warning")
 
 
 def _kind(config: ServerConfig) -> str:

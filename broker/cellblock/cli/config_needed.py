@@ -1,4 +1,4 @@
-"""What commands need of a configuration that look at a daemon, or print what starts one: a few values of its section.
+"""Config_needed reads the few values of a configuration that commands need which look at a daemon, or start one.
 
 The secrets of the servers are in the daemon's environment and not in theirs, and the daemon says itself what is wrong
 with its file: so no reference is resolved but in these values, and other problems are warnings.
@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, normal
 from cellblock.config.file.positions import Path as KeyPath
@@ -23,10 +24,10 @@ from cellblock.config.file.references import Resolver
 from cellblock.config.settings import SERVER_KEYS, Settings, parse_source, read_source
 
 STATE_DIR: Final = ("state_dir",)
-"""Where a daemon keeps its token."""
+"""Names where a daemon keeps its token."""
 
 SERVICE: Final = (("http", "drain_ms"), ("pool", "realtime"))
-"""What a service's unit says of a daemon, beside that."""
+"""Names what a service's unit says of a daemon, beside that."""
 
 
 def load_needed(
@@ -36,7 +37,7 @@ def load_needed(
     state_dir: Path | None = None,
     has_token_file: bool = False,
 ) -> tuple[Settings, list[str]]:
-    """Settings that hold these values and are the defaults elsewhere, and a sentence for each problem let pass.
+    """Reads settings that hold these values and are the defaults elsewhere, and a sentence for each problem let pass.
 
     Args:
         path: The configuration file; None: the defaults.
@@ -57,17 +58,21 @@ def load_needed(
         if wanted:
             raise
         return Settings().with_state_dir(state_dir), [str(error)]
+
+    def sentences(problems: Sequence[Problem]) -> list[str]:
+        return [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
+
     try:
         raw = parse_source(source)
     except ConfigProblems as error:
-        return Settings().with_state_dir(state_dir), _sentences(source, error.problems)
+        return Settings().with_state_dir(state_dir), sentences(error.problems)
     values, broken = _values(raw.get(SECTION_KEY), (STATE_DIR, *further), source)
     unusable = [problem for problem in broken if problem.path[1:2] == STATE_DIR]
     if wanted and unusable:
         raise ConfigProblems(source.name, source.placed(unusable))
     problems = {problem.path: problem for problem in [*_elsewhere(raw), *broken]}
     settings = Settings.model_validate({SECTION_KEY: values}).with_state_dir(state_dir)
-    return settings, _sentences(source, source.placed(problems.values()))
+    return settings, sentences(source.placed(problems.values()))
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -76,7 +81,7 @@ def load_needed(
 def _values(
     section: object, wanted: Sequence[tuple[str, ...]], source: Source
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The section with these settings alone, as far as they can be used, and what is wrong with the others."""
+    """Returns the section with these settings alone, as far as they can be used, and what is wrong with the others."""
     made: dict[str, Any] = {}
     problems: list[Problem] = []
     for keys in wanted:
@@ -102,7 +107,7 @@ def _values(
 
 
 def _elsewhere(raw: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with a file as it stands there. A reference may become anything."""
+    """Returns what is wrong with a file as it stands there. A reference may become anything."""
     made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
     problems = [*made.problems]
     problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
@@ -110,26 +115,21 @@ def _elsewhere(raw: Mapping[str, Any]) -> list[Problem]:
     try:
         Settings.model_validate(plain)
     except ValidationError as error:
-        said = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
         for problem in of_validation(error, Settings):
             value, path = _at(plain, problem.path), made.path_in_file(problem.path)
-            if path not in said and not (isinstance(value, str) and "${" in value):
+            if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))
     return problems
 
 
 def _at(value: object, path: KeyPath) -> object:
-    """What stands in plain data at a path; None when nothing does."""
+    """Returns what stands in plain data at a path; None when nothing does."""
     for key in path:
-        if isinstance(value, dict):
-            value = cast("dict[str | int, object]", value).get(key)
-        elif isinstance(value, list) and isinstance(key, int):
-            items = cast("list[object]", value)
-            value = items[key] if key < len(items) else None
+        if is_object(value) and isinstance(key, str):
+            value = value.get(key)
+        elif is_array(value) and isinstance(key, int):
+            value = value[key] if key < len(value) else None
         else:
             return None
     return value
-
-
-def _sentences(source: Source, problems: Sequence[Problem]) -> list[str]:
-    return [f"{problem.text(source.name)} {problem.hint}" for problem in problems]

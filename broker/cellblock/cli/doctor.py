@@ -1,14 +1,18 @@
-"""`cellblock doctor`: what is in force on this machine, what is missing and how to get it, in plain words."""
+"""Doctor runs the command `doctor`: what is in force on this machine, what is missing and how to get it."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
 
 from cellblock import __version__
 from cellblock.base.errors import ConfigError, HostUnavailable
@@ -17,13 +21,20 @@ from cellblock.base.terminal import Painter
 from cellblock.catalog.naming import module_paths
 from cellblock.cli.checkups import deno_trouble, fix_of, isolation_fix, low_disk, state_dir_trouble
 from cellblock.cli.checkups_daemon import certificate_state, daemon_state, token_trouble
+from cellblock.cli.config_check import Checked, check_config
+from cellblock.cli.help import EXIT_NO, EXIT_OK
+from cellblock.cli.loading import reading
 from cellblock.cli.overlay_faults import overlay_faults
+from cellblock.cli.streams import write_json
+from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
+from cellblock.frontend.http.address import Address
 from cellblock.typecheck import compiler
 from cellblock.upstream.stderr_log import upstream_log
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
+_WELL: Final = "No problems found."
 TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
@@ -32,50 +43,36 @@ LARGE_BODIES_UNCAPPED: Final = (
     "processes that read large bodies: no memory cgroup; "
     "their data is bounded, and nothing else of their memory"
 )
-"""Beside the workers: the broker's own."""
-
-PLAIN: Final = Painter(None)
+"""Says what is around the broker's own processes, beside the workers."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What was found. `problems` are what keeps Cellblock or a server from working; `missing` only weakens it;
-    `warnings` are about tools of servers that work."""
+    """A report has `problems`, which keep Cellblock or a server from working, `missing`, which only weakens it, and
+    `warnings`, which are about tools of servers that work."""
 
     versions: dict[str, str]
     state_dir: str
     isolation: str
-    typecheck: str = ""
-    daemon: str = ""
     layers: list[str] = field(default_factory=list[str])
     missing: list[str] = field(default_factory=list[str])
+    typecheck: str = ""
+    daemon: str = ""
     servers: dict[str, str] = field(default_factory=dict[str, str])
     warnings: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
 
-    @property
-    def ok(self) -> bool:
-        """Whether nothing keeps it from working."""
-        return not self.problems
+    def note(self, problem: str | None, *warnings: str | None) -> None:
+        """Adds what was found, where something was."""
+        self.problems += [problem] if problem else []
+        self.warnings += [warning for warning in warnings if warning]
 
     def as_json(self) -> dict[str, Any]:
-        """The report for machines."""
-        return {
-            "ok": self.ok,
-            "versions": self.versions,
-            "stateDir": self.state_dir,
-            "isolation": self.isolation,
-            "layers": self.layers,
-            "missing": self.missing,
-            "typecheck": self.typecheck,
-            "daemon": self.daemon,
-            "servers": self.servers,
-            "warnings": self.warnings,
-            "problems": self.problems,
-        }
+        """Returns the report for machines."""
+        return {"ok": not self.problems} | {to_camel(name): value for name, value in asdict(self).items()}
 
-    def as_text(self, paint: Painter = PLAIN) -> str:
-        """The report for people."""
+    def as_text(self, paint: Painter) -> str:
+        """Returns the report for people."""
         lines = [paint("Versions", "bold")]
         lines += [f"  {name} {version}" for name, version in self.versions.items()]
         lines += [
@@ -97,14 +94,35 @@ class Report:
             ]
         if self.warnings:
             lines += ["", paint("Warnings", "bold", "yellow"), *(f"  {warning}" for warning in self.warnings)]
-        verdict = (
-            paint("Problems", "bold", "red")
-            if self.problems
-            else paint("No problems found.", "bold", "green")
-        )
-        lines += ["", verdict]
-        lines += [f"  {problem}" for problem in self.problems]
-        return "\n".join(lines)
+        lines += ["", paint("Problems", "bold", "red") if self.problems else paint(_WELL, "bold", "green")]
+        return "\n".join([*lines, *(f"  {problem}" for problem in self.problems)])
+
+
+def _examined(parsed: argparse.Namespace) -> Checked | None:
+    return None if parsed.config is None else check_config(parsed.config)
+
+
+@reading(_examined)
+async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
+    """Prints the report.
+
+    Raises:
+        ConfigError: The configuration has errors, or the address cannot be used.
+    """
+    settings, warnings = Settings(), list[str]()
+    if checked is not None:
+        warnings = checked.sentences()
+        if parsed.json and checked.errors:
+            write_json({"ok": False, "problems": warnings})
+        settings = checked.usable()
+    broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run())
+    where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
+    report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
+    if parsed.json:
+        write_json(report.as_json())
+    else:
+        sys.stdout.write(report.as_text(Painter(sys.stdout)) + "\n")
+    return EXIT_NO if report.problems else EXIT_OK
 
 
 async def examine(
@@ -123,24 +141,21 @@ async def examine(
         tls: The certificate and the key that a daemon is to serve with.
     """
     settings = broker.settings
+    section, state_dir = settings.cellblock, settings.state_dir
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
-    report = Report(versions, str(settings.state_dir), settings.cellblock.isolation.mode)
-    report.typecheck = _typecheck(settings.cellblock.typecheck)
+    report = Report(versions, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck))
     report.warnings += warnings
     if address is not None:
         report.daemon, warning = await asyncio.to_thread(daemon_state, address)
-        report.warnings += [warning] if warning else []
-    trouble, warning = certificate_state(*tls)
-    report.problems += [trouble] if trouble else []
-    report.warnings += [warning] if warning else []
-    trouble = state_dir_trouble(settings.state_dir)
+        report.note(None, warning)
+    report.note(*certificate_state(*tls))
+    trouble = state_dir_trouble(state_dir)
+    report.note(trouble)
     if trouble is not None:
-        report.problems.append(trouble)
         return report
-    shared, low = check_state_dir(settings.state_dir), low_disk(settings.state_dir)
-    report.warnings += [warning for warning in (shared, low) if warning]
-    token, deno = token_trouble(settings), deno_trouble()
-    report.problems += [trouble for trouble in (token, deno) if trouble]
+    report.note(token_trouble(state_dir), check_state_dir(state_dir), low_disk(state_dir))
+    deno = deno_trouble()
+    report.note(deno)
     if deno is not None:
         return report  # nothing could start
     enabled = {name: server for name, server in settings.servers.items() if not server.disabled}
@@ -152,7 +167,7 @@ async def examine(
                 report.layers = hello.layers
                 report.missing = [_with_fix(layer) for layer in hello.missing]
                 versions["Deno"] = _deno_version(hello.deno)
-            if settings.cellblock.isolation.mode != "off":
+            if section.isolation.mode != "off":
                 if broker.apart.caps_memory:
                     report.layers.append(LARGE_BODIES_CAPPED)
                 else:
@@ -164,26 +179,27 @@ async def examine(
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"
                 name = names.get(server_id, server_id)
-                log = upstream_log(settings.state_dir / LOGS, name)
-                fix = fix_of(enabled.get(name), reason, log)
+                fix = fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
                 report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
             report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
             response = await broker.run(PROBE)
             if response.result != PROBE_RESULT:
                 found = response.diagnostics[0].message if response.diagnostics else "a wrong result"
                 report.problems.append(f"A script that only computes does not run: {found}")
-            if compiler.why_absent() is None and settings.cellblock.typecheck != "off":
+            if compiler.why_absent() is None and section.typecheck != "off":
                 report.typecheck += await _failed_check(broker)
     except (HostUnavailable, ConfigError) as error:
         # The hint of the one is to run this very command.
-        said = str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
-        report.problems.append(_with_fix(said))
+        trouble = (
+            str(error).removesuffix(f" {error.hint}") if isinstance(error, HostUnavailable) else str(error)
+        )
+        report.problems.append(_with_fix(trouble))
     return report
 
 
-def _with_fix(said: str) -> str:
-    fix = isolation_fix(said)
-    return f"{said.removesuffix('.')}. {fix}" if fix else said
+def _with_fix(trouble: str) -> str:
+    fix = isolation_fix(trouble)
+    return f"{trouble.removesuffix('.')}. {fix}" if fix else trouble
 
 
 def _typecheck(mode: str) -> str:
@@ -196,7 +212,7 @@ def _typecheck(mode: str) -> str:
 
 
 async def _failed_check(broker: Broker) -> str:
-    """What goes wrong when a script with a type error is checked, or nothing."""
+    """Returns what goes wrong when a script with a type error is checked, or nothing."""
     response = await broker.run(TYPE_PROBE, typecheck="before")
     missed = next((found for found in response.diagnostics if found.code == "TYPECHECK_UNAVAILABLE"), None)
     return f", but a trial failed: {missed.message}" if missed else ""

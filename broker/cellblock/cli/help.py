@@ -1,10 +1,15 @@
-"""Examples and exit codes of every command: the end of its --help, and docs/cli.md."""
+"""Help holds examples and exit codes of every command: the end of its --help, and docs/cli.md."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Any, Final
+
+EXIT_OK: Final = 0
+EXIT_NO: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNAVAILABLE: Final = 3
 
 EXIT_CODES: Final = {
     0: "all went well",
@@ -15,7 +20,7 @@ EXIT_CODES: Final = {
     141: "whoever reads the output has gone, as by SIGPIPE",
     143: "ended by SIGTERM",
 }
-"""Of every command."""
+"""Says what exit codes mean everywhere."""
 
 ONE_MEANS: Final = {
     "run": "the script ended with an error diagnostic",
@@ -25,7 +30,7 @@ ONE_MEANS: Final = {
     "auth status": "there is no login of SERVER that can be used",
     "demo": "the demo's script failed",
 }
-"""What 1 means where a command gives it."""
+"""Says what 1 means where a command gives it."""
 
 EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "": (
@@ -137,17 +142,17 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("cellblock completion fish > ~/.config/fish/completions/cellblock.fish", "fish"),
     ),
 }
-"""Command lines that do something, and what. The tests parse each."""
+"""Shows command lines that do something, and what. The tests parse each."""
 
 
 def all_commands(
     parser: argparse.ArgumentParser, path: str = ""
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command by its words, `config check` for example; the program itself is the empty text."""
+    """Yields every command by its words, `config check` for example; the program itself is the empty text."""
     yield path, parser
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            choices = cast("dict[str, argparse.ArgumentParser]", action.choices)  # pyright: ignore[reportUnknownMemberType]
+            choices: dict[str, Any] = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             for name, below in choices.items():
                 yield from all_commands(below, f"{path} {name}".strip())
 
@@ -168,19 +173,13 @@ def finish(parser: argparse.ArgumentParser) -> None:
         if examples is None:
             continue
         command.formatter_class = Formatter
-        lines = ["examples:"]
-        for line, meaning in examples:
-            lines += [f"  {line}", f"      {meaning}"]
-        lines += [
-            "",
-            "exit codes:",
-            *(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items()),
-        ]
-        command.epilog = "\n".join(lines)
+        shown = "\n".join(f"  {line}\n      {meaning}" for line, meaning in examples)
+        codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items())
+        command.epilog = f"examples:\n{shown}\n\nexit codes:\n{codes}"
 
 
 def exit_codes(path: str) -> dict[int, str]:
-    """The exit codes of a command; of the program itself: what they mean everywhere."""
+    """Returns the exit codes of a command; of the program itself: what they mean everywhere."""
     if not path:
         return dict(EXIT_CODES)
     one = {1: ONE_MEANS[path]} if path in ONE_MEANS else {}

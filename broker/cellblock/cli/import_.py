@@ -1,4 +1,4 @@
-"""The command `cellblock import`: what it found and would do, a question, and what it did."""
+"""Import_ runs the command `import`: what it found and would do, a question, and what it did."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.terminal_text import json_text
-from cellblock.cli.options import Commands, add_json
-from cellblock.cli.streams import write_data
-
-if TYPE_CHECKING:
-    from cellblock.base.terminal import Painter
-    from cellblock.cli.importing.clients import Search
-    from cellblock.cli.importing.plan import Plan
-
-CLIENTS: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
+from cellblock.base.terminal import Painter
+from cellblock.cli.arguments import default_file
+from cellblock.cli.help import EXIT_OK
+from cellblock.cli.importing.clients import Places, Search, find_servers
+from cellblock.cli.importing.plan import Plan, make_plan, shown_path
+from cellblock.cli.importing.write import Target
+from cellblock.cli.parser import CLIENTS
+from cellblock.cli.streams import write_json
+from cellblock.config.file.problems import dotted
 
 _SIGNS: Final = {
     "added": ("+", "green"),
@@ -30,50 +29,13 @@ _SIGNS: Final = {
 }
 
 
-def add_parser(commands: Commands) -> None:
-    """Adds the command."""
-    parser = commands.add_parser(
-        "import",
-        help="take over the servers of other MCP clients on this machine",
-        description="Finds the MCP servers of Claude Code, Claude Desktop, Cursor, VS Code and Windsurf, shows what "
-        "it would do, and asks. Secrets are not copied unless you say so: references to environment variables stand "
-        "in their place.",
-    )
-    parser.add_argument(
-        "--from",
-        dest="clients",
-        action="append",
-        choices=CLIENTS,
-        metavar="CLIENT",
-        help=f"one of {', '.join(CLIENTS)} (repeatable; default: all)",
-    )
-    parser.add_argument(
-        "--project",
-        type=Path,
-        metavar="DIR",
-        help="the folder whose .mcp.json, .cursor and .vscode are looked at (default: the current one)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--copy-secrets", action="store_true", help="write secrets into the file as they are")
-    add_json(parser, "print JSON, and do not ask")
-    parser.add_argument(
-        "--config", metavar="FILE", help="where to write (default: cellblock.json in your settings folder)"
-    )
-
-
-def run(parsed: argparse.Namespace, default: Path) -> None:
-    """Does it.
+def run(parsed: argparse.Namespace) -> int:
+    """Finds the servers, shows what would be done, asks, and writes the file.
 
     Raises:
         ConfigError: The file cannot be used, or nobody is there to be asked.
     """
-    from cellblock.base.terminal import Painter
-    from cellblock.cli.importing.clients import Places, find_servers
-    from cellblock.cli.importing.plan import make_plan
-    from cellblock.cli.importing.write import Target
-
-    target = Target(Path(parsed.config) if parsed.config else default)
+    target = Target(Path(parsed.config) if parsed.config else default_file())
     project = (parsed.project or Path.cwd()).expanduser().resolve()
     search = find_servers(Places(Path.home(), project), parsed.clients or [*CLIENTS])
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
@@ -94,18 +56,19 @@ def run(parsed: argparse.Namespace, default: Path) -> None:
                 )
             if not _agreed(f"Write {len(plan.added)} servers to {target.path}?"):
                 sys.stdout.write("Nothing was written.\n")
-                return
-            if plan.secrets and _agreed(_question(plan)):
+                return EXIT_OK
+            copying = (
+                f"Copy the {plan.secrets} secrets into the file, too? Otherwise set the variables above."
+            )
+            if plan.secrets and _agreed(copying):
                 plan = planned(copy_secrets=True)
         copy, written = target.add(plan.added), True
     if parsed.json:
-        write_data(_as_json(search, plan, target.path, written, copy))
+        report = {"written": written, "backup": None if copy is None else str(copy)}
+        write_json({**_as_json(search, plan, target.path), **report})
     elif written:
         sys.stdout.write(_what_next(plan, target.path, copy, paint))
-
-
-def _question(plan: Plan) -> str:
-    return f"Copy the {plan.secrets} secrets into the file, too? Otherwise set the variables above."
+    return EXIT_OK
 
 
 def _agreed(question: str) -> bool:
@@ -116,9 +79,6 @@ def _agreed(question: str) -> bool:
 
 
 def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
-    from cellblock.cli.importing.plan import shown_path
-    from cellblock.config.file.problems import dotted
-
     lines = [paint("Found", "bold")]
     for file, count in search.files.items():
         lines.append(f"  {shown_path(file)}: {count} server{'' if count == 1 else 's'}")
@@ -156,14 +116,11 @@ def _what_next(plan: Plan, target: Path, copy: Path | None, paint: Painter) -> s
     return "\n".join(lines) + "\n"
 
 
-def _as_json(search: Search, plan: Plan, target: Path, written: bool, copy: Path | None) -> str:
-    report = {
+def _as_json(search: Search, plan: Plan, target: Path) -> dict[str, Any]:
+    return {
         "config": str(target),
         "files": {str(file): count for file, count in search.files.items()},
         "unreadable": {str(file): why for file, why in search.unreadable.items()},
         "servers": [step.as_json() for step in plan.steps],
         "variables": list(plan.needed),
-        "written": written,
-        "backup": None if copy is None else str(copy),
     }
-    return json_text(report) + "\n"

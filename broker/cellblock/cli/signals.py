@@ -1,4 +1,4 @@
-"""Signals of commands: what ends one, and what a daemon takes for an order to read its configuration."""
+"""Signals says what ends a command, and what a daemon takes for an order to read its configuration."""
 
 from __future__ import annotations
 
@@ -20,36 +20,29 @@ async def ended_by_signals(work: Coroutine[Any, Any, int]) -> int:
     return await task
 
 
-def has_terminal() -> bool:
-    """Whether SIGHUP says that the terminal is gone, and not that a service is to read its configuration."""
-    return any(os.isatty(descriptor) for descriptor in (0, 2))
-
-
 class Hangups:
-    """SIGHUP of a daemon, an order to reload. One that comes while the daemon starts is kept until then.
+    """Hangups takes SIGHUP of a daemon for an order to reload, and keeps one that comes while the daemon starts.
 
-    From a terminal it is no such order, and is left alone.
+    Where there is a terminal, SIGHUP says that it is gone: that is no such order, and is left alone.
     """
 
     def __init__(self) -> None:
         self._kept = False
-        self._taken = not has_terminal()
+        self._taken = not any(os.isatty(descriptor) for descriptor in (0, 2))
         if self._taken:
             signal.signal(signal.SIGHUP, self._keep)
 
     @property
     def end(self) -> bool:
-        """Whether SIGHUP ends the daemon."""
+        """Says whether SIGHUP ends the daemon."""
         return not self._taken
 
     def obey(self, reload: Callable[[], None]) -> None:
-        """From now on the running loop calls this at each, and at once if one was kept."""
-        if not self._taken:
-            return
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-        if self._kept:
-            self._kept = False
-            reload()
+        """Has the running loop call `reload` at each from now on, and at once if one was kept."""
+        if self._taken:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+            if self._kept:
+                reload()
 
     def _keep(self, *_: object) -> None:
         self._kept = True

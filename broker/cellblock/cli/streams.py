@@ -1,4 +1,4 @@
-"""The standard streams of a command: closed ones, failing ones, and in which encoding what is written.
+"""Streams sees to a command's standard streams: closed ones, failing ones, and the encoding of what is written.
 
 A command whose output is lost says so by its exit code: 1 means what `help` says of it, and nothing else.
 """
@@ -10,17 +10,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
-EXIT_LOST: Final = 3
-"""Standard output cannot be written."""
+from cellblock.base.terminal_text import harmless, json_text
+from cellblock.cli.help import EXIT_UNAVAILABLE
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
-"""Whoever reads standard output has gone: what a program gives that SIGPIPE ends."""
+"""Says that whoever reads standard output has gone: what a program gives that SIGPIPE ends."""
 
 
 class _Output(io.FileIO):
-    """Standard output; remembers why it could not be written, also where somebody caught that."""
+    """Writes standard output, and remembers why it could not be written, also where somebody caught that."""
 
     lost: OSError | None = None
 
@@ -33,7 +33,7 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error; what nobody can be told is no reason to fail."""
+    """Writes standard error; what nobody can be told is no reason to fail."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -62,19 +62,31 @@ def with_streams(work: Callable[[], int]) -> int:
     else:
         if output is None or output.lost is None:
             return code
-    _forget_output()
+    # What is still buffered would fail once more at the interpreter's end.
+    _open_null(1, os.O_WRONLY)
     if isinstance(output.lost, BrokenPipeError):
         return EXIT_PIPE
     sys.stderr.write(f"cellblock: Standard output cannot be written: {output.lost.strerror}.\n")
-    return EXIT_LOST
+    return EXIT_UNAVAILABLE
 
 
 def write_data(text: str) -> None:
     """Writes JSON, TypeScript or a file's content to standard output: in UTF-8, whatever the locale says."""
     output = sys.stdout
     if isinstance(output, io.TextIOWrapper):
-        cast("io.TextIOWrapper", output).reconfigure(encoding="utf-8")
+        output.reconfigure(encoding="utf-8")  # pyright: ignore[reportUnknownMemberType]
     output.write(text)
+
+
+def write_json(value: object) -> None:
+    """Writes JSON for machines to standard output."""
+    write_data(json_text(value) + "\n")
+
+
+def say(text: str) -> None:
+    """Writes what people are told, after the program's name, to standard error."""
+    sys.stderr.write(harmless(f"cellblock: {text}\n"))
+    sys.stderr.flush()
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -102,7 +114,7 @@ def _open() -> _Output | None:
 
 
 def _text(raw: io.FileIO, before: Any, *, line_buffering: bool) -> io.TextIOWrapper:
-    """A stream as the interpreter makes it, but what the encoding lacks is escaped."""
+    """Makes a stream as the interpreter does, but what the encoding lacks is escaped."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(before, "encoding", "utf-8"),
@@ -120,10 +132,3 @@ def _open_null(number: int, flags: int) -> None:
     else:
         os.dup2(opened, number)
         os.close(opened)
-
-
-def _forget_output() -> None:
-    """What is still buffered would fail once more at the interpreter's end."""
-    opened = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(opened, 1)
-    os.close(opened)

@@ -102,7 +102,7 @@ async def start_reach(
     state_dir = settings.state_dir
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
-    start_watchers(settings, events, stack, version=version)
+    start_watchers(section.audit, section.traces, state_dir, events, stack, version=version)
     overlays = load_overlays(settings)
     learner = Learner(section.schemas, state_dir / FILE_NAME)
     learner.start()

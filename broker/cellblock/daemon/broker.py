@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cellblock.execution.executor import Executor
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
-    from cellblock.telemetry.facts import BrokerFacts
+    from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.registry import Registry
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
@@ -290,7 +290,7 @@ class Broker:
         """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         if self._workers is None or self._registry is None or self._outputs is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-        from cellblock.telemetry.facts import BrokerFacts
+        from cellblock.telemetry.view import BrokerFacts
 
         return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
 

@@ -1,4 +1,4 @@
-"""The audit log: who ran what when, and which tools were called; JSON lines, written by a thread.
+"""Audit writes the audit log: who ran what when, and which tools were called; JSON lines, written by a thread.
 
 Without inputs and outputs, unless the configuration says otherwise. A call has a line when it begins and one when it
 ends, so that what was under way when a machine died is in it.
@@ -24,13 +24,13 @@ from cellblock.telemetry.logs import iso_time, summary
 from cellblock_worker.base.folders import Folder, InTheWay
 
 FILE_NAME: Final = "audit.jsonl"
-"""In the state directory."""
+"""Names the log in the state directory."""
 
 MAX_NAME_CHARS: Final = 256
-"""Of a server's or tool's name as a script wrote it."""
+"""Bounds a server's or tool's name as a script wrote it."""
 
 _BEGIN: Final = b'{"time": '
-"""What every line begins with."""
+"""Begins every line."""
 
 Line = dict[str, Any]
 
@@ -39,8 +39,8 @@ class AuditLog(Watcher):
     """Writes `audit.jsonl`.
 
     Args:
-        settings: What is in it, and its bounds.
-        state_dir: Where it is.
+        settings: The section with what is in it, and its bounds.
+        state_dir: The folder that it is in.
 
     Raises:
         ConfigError: The file cannot be written.
@@ -59,16 +59,16 @@ class AuditLog(Watcher):
         self._lines.close()
 
     def run_accepted(self, run: RunFacts) -> None:
-        """`run`: with size and SHA-256 of the script, which tell whether it was the same one."""
+        """Writes `run`: with size and SHA-256 of the script, which tell whether it was the same one."""
         self._write(lambda: self._script(run))
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """`call`."""
+        """Writes `call`."""
         body = call.arguments if self._settings.inputs else None
         self._write(lambda: {**self._call("call", run, call), **self._value("input", body)})
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """`call_end`."""
+        """Writes `call_end`."""
         body = call.result if self._settings.outputs else None
         result = {
             "ok": call.ok,
@@ -79,22 +79,15 @@ class AuditLog(Watcher):
         self._write(lambda: {**self._call("call_end", run, call), **result, **self._value("output", body)})
 
     def run_ended(self, run: RunFacts) -> None:
-        """`run_end`."""
+        """Writes `run_end`."""
         facts = summary(run)
         value = run.response.result if self._settings.outputs and run.response is not None else None
-        self._write(
-            lambda: {
-                "event": "run_end",
-                **facts,
-                **(
-                    self._value(
-                        "output", value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
-                    )
-                    if self._settings.outputs and value is not None
-                    else {}
-                ),
-            }
-        )
+
+        def line() -> Line:
+            body = value.raw if isinstance(value, RawJson) else json.dumps(value).encode()
+            return {"event": "run_end", **facts, **self._value("output", None if value is None else body)}
+
+        self._write(line)
 
     # ---- inside ----------------------------------------------------------------------------------------
 

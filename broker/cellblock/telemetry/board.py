@@ -1,4 +1,4 @@
-"""The runs under way and the last ones, as plain data for the dashboard and `cellblock top`.
+"""Board remembers the runs under way and the last ones, as plain data for the dashboard and `cellblock top`.
 
 Of a run that has ended nothing is kept but this: no script, no input, no output. Texts are cut; who shows them must
 take them for hostile.
@@ -16,17 +16,17 @@ from cellblock.execution.response import LogEntry
 from cellblock.telemetry.tally import call_outcome
 
 MAX_LOGS: Final = 200
-"""Console entries kept of a run: the newest."""
+"""Bounds the console entries kept of a run: the newest."""
 
 MAX_LOG_CHARS: Final = 2_000
 
 MAX_CALLS: Final = 500
-"""Tool calls kept of a run: the first."""
+"""Bounds the tool calls kept of a run: the first."""
 
 MAX_NAME_CHARS: Final = 120
 
 MAX_LIVE_SHOWN: Final = 200
-"""Runs under way in one view; the others are counted."""
+"""Bounds the runs under way in one view; the others are counted."""
 
 Data = dict[str, Any]
 
@@ -39,11 +39,11 @@ class _Live:
 
 
 class Board(Watcher):
-    """Remembers.
+    """Remembers runs.
 
     Args:
-        recent: Runs that are remembered after their end.
-        logs: Whether console output is.
+        recent: Number of runs that are remembered after their end.
+        logs: Whether console output is remembered.
     """
 
     def __init__(self, recent: int, *, logs: bool = True) -> None:
@@ -51,10 +51,10 @@ class Board(Watcher):
         self._recent: deque[Data] = deque(maxlen=recent)
         self._keep_logs = logs
         self.ended: deque[tuple[float, bool]] = deque(maxlen=20_000)
-        """When runs ended (`time.monotonic`), and whether well."""
+        """Holds when runs ended (`time.monotonic`), and whether well."""
 
     def run_accepted(self, run: RunFacts) -> None:
-        """It is live."""
+        """Takes the run for live."""
         self._live[run.id] = _Live(run)
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
@@ -66,29 +66,29 @@ class Board(Watcher):
                 live.logs.append(entry)
 
     def run_ended(self, run: RunFacts) -> None:
-        """Lets go of it, and keeps what is shown of it."""
+        """Lets go of the run, and keeps what is shown of it."""
         live = self._live.pop(run.id, None) or _Live(run)
         self._recent.appendleft(_whole(live))
         self.ended.append((run.ended or time.monotonic(), run.outcome == "ok"))
 
     def live(self) -> list[Data]:
-        """Runs under way, the oldest first, in short."""
+        """Returns the runs under way, the oldest first, in short."""
         shown = list(self._live.values())[:MAX_LIVE_SHOWN]
         return [_short(_brief(live.run), live.logs[-1].message if live.logs else None) for live in shown]
 
     def recent(self) -> list[Data]:
-        """Runs that ended, the newest first, in short."""
+        """Returns the runs that ended, the newest first, in short."""
         return [_short(whole, None) for whole in self._recent]
 
     def run(self, run_id: str) -> Data | None:
-        """One run with its timeline and logs; None when it is not remembered."""
+        """Returns one run with its timeline and logs; None when it is not remembered."""
         live = self._live.get(run_id)
         if live is not None:
             return _whole(live)
         return next((whole for whole in self._recent if whole["id"] == run_id), None)
 
     def per_second(self, seconds: int) -> list[list[int]]:
-        """Runs that ended in each of the last `seconds` whole seconds, oldest first: `[all, failed]`."""
+        """Counts the runs that ended in each of the last `seconds` whole seconds, oldest first: `[all, failed]`."""
         now = int(time.monotonic())
         counts = [[0, 0] for _ in range(seconds)]
         for at, well in reversed(self.ended):
@@ -119,9 +119,8 @@ def _brief(run: RunFacts) -> Data:
 
 
 def _short(data: Data, last_log: str | None) -> Data:
-    short = {
-        key: value for key, value in data.items() if key not in ("steps", "timeline", "logs", "diagnostics")
-    }
+    long = ("steps", "timeline", "logs", "diagnostics")
+    short = {key: value for key, value in data.items() if key not in long}
     return short if last_log is None else {**short, "lastLog": last_log[:MAX_NAME_CHARS]}
 
 

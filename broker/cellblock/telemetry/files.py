@@ -1,4 +1,4 @@
-"""Lines to a file from a thread of their own: the loop never waits for a disk. Files are private and bounded.
+"""Files writes lines in a thread of its own: the loop never waits for a disk. Files are private and bounded.
 
 *Against* the standard library's queue listener and rotating handler: they format each line twice and look at the
 file system for each, 0.4 ms a line, which is a tenth of a warm run.
@@ -13,49 +13,37 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import Folder, InTheWay
 
 QUEUE_LINES: Final = 10_000
-"""Lines that may wait for the disk; more are dropped and counted."""
+"""Bounds the lines that wait for the disk; more are dropped and counted."""
 
 BATCH_SECONDS: Final = 0.1
-"""Lines are collected for so long and written together; a power failure costs as much."""
+"""Passes while lines are collected, to be written together; a power failure costs as much."""
 
 STOP_BOUND_SECONDS: Final = 5.0
-"""For the lines that wait when the daemon stops."""
-
-
-class LineSink(Protocol):
-    """Where lines go."""
-
-    def write(self, data: bytes) -> None:
-        """Takes whole lines. Raises OSError."""
-        ...
-
-    def close(self) -> None:
-        """Takes no more."""
-        ...
+"""Bounds the writing of the lines that wait when the daemon stops."""
 
 
 class StderrSink:
-    """This process's stderr."""
+    """Takes whole lines for this process's stderr; `PrivateFile` is a sink for a file."""
 
     def write(self, data: bytes) -> None:
-        """Writes at once."""
+        """Writes at once. Raises OSError."""
         with suppress(ValueError):
             sys.stderr.write(data.decode("utf-8", "replace"))
             sys.stderr.flush()
 
     def close(self) -> None:
-        """It stays open."""
+        """Leaves stderr open."""
 
 
 class PrivateFile:
-    """A file with mode 0600 that is put aside as `NAME.1`, `NAME.2`, … when it is full.
+    """A private file is one with mode 0600 that is put aside as `NAME.1`, `NAME.2`, … when it is full.
 
     Args:
         path: The file; appended to.
@@ -106,7 +94,7 @@ class PrivateFile:
         self._descriptor = descriptor
 
     def _followed(self) -> int:
-        """Its size, once it is the file of that name: another daemon, or logrotate, may have put ours aside."""
+        """Returns the size of the file of that name, once it is ours: others may have put ours aside."""
         mine = os.fstat(self._descriptor)
         try:
             named = self._path.stat(follow_symlinks=False)
@@ -133,12 +121,14 @@ class LineWriter:
     """Takes lines in any thread; makes and writes them in its own.
 
     Args:
-        sink: Where they go; closed with the writer.
-        name: Of the sink, to say on stderr when it fails.
-        max_batch_bytes: Written at once at most; below the size at which a file is put aside.
+        sink: Takes the lines; closed with the writer.
+        name: Names the sink on stderr when it fails.
+        max_batch_bytes: Bounds what is written at once; below the size at which a file is put aside.
     """
 
-    def __init__(self, sink: LineSink, name: str, *, max_batch_bytes: int = 64 * 1024) -> None:
+    def __init__(
+        self, sink: StderrSink | PrivateFile, name: str, *, max_batch_bytes: int = 64 * 1024
+    ) -> None:
         self._sink = sink
         self._name = name
         self._max_batch_bytes = max_batch_bytes

@@ -1,6 +1,7 @@
-"""What the libraries below us may write into this process's log, which may be an embedder's: clients and servers decide
-what they log, how much of it, and in which words. So they are heard from warnings on, some lines at a time, without
-tracebacks and without ids of sessions, which let their holder in.
+"""Libraries bounds what the libraries below us write into this process's log, which may be an embedder's.
+
+Clients and servers decide what they log, how much of it, and in which words. So they are heard from warnings on, some
+lines at a time, without tracebacks and without ids of sessions, which let their holder in.
 
 Who wants more sets the level of a library's own logger (`logging.getLogger("mcp").setLevel(logging.DEBUG)`); the
 commands do that with the configured level.
@@ -8,10 +9,11 @@ commands do that with the configured level.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -19,16 +21,16 @@ from typing import Final
 LIBRARIES: Final = ("mcp", "httpx2", "httpcore2", "sse_starlette", "uvicorn")
 
 FURTHER: Final = {"uvicorn.error": "uvicorn", "uvicorn.asgi": "uvicorn", "client": "mcp", "server": "mcp"}
-"""Loggers that are not named like a module of their library; `client` may be an embedder's own, too."""
+"""Names the loggers that are not named like a module of their library; `client` may be an embedder's own, too."""
 
 BURST: Final = 20
-"""Lines of one logger at once: a start that goes wrong, as a whole."""
+"""Bounds the lines of one logger at once: a start that goes wrong, as a whole."""
 
 LINE_SECONDS: Final = 5.0
-"""After a burst: between two lines of one logger, which then say how many are missing."""
+"""Passes, after a burst, between two lines of one logger, which then say how many are missing."""
 
 MAX_CHARS: Final = 1_000
-"""Of one line."""
+"""Bounds one line."""
 
 _SESSION: Final = re.compile(
     r"\b(session(?: ID)?:? )(?!(?:terminat|manager|already|crash|idle|has |is |not |with )\w*)[!-~]+",
@@ -37,11 +39,11 @@ _SESSION: Final = re.compile(
 
 
 class Tamed(logging.Filter):
-    """For one logger of a library.
+    """A tamed logger of a library has its records changed, and those dropped that are too many.
 
     Args:
-        library: Its package.
-        folder: Where that is.
+        library: The library's package.
+        folder: The folder of that.
         clock: Seconds on a clock that never goes back.
     """
 
@@ -102,18 +104,17 @@ def tame_libraries() -> None:
                 logging.getLogger(name).addFilter(Tamed(library, str(folder)))
 
 
-def set_level(level: int) -> dict[str, int]:
-    """Has all libraries heard from a level on; gives what it was, for `restore`."""
-    before = {library: logging.getLogger(library).level for library in LIBRARIES}
-    for library in LIBRARIES:
-        logging.getLogger(library).setLevel(level)
-    return before
-
-
-def restore(levels: dict[str, int]) -> None:
-    """Makes the levels what they were."""
-    for library, level in levels.items():
-        logging.getLogger(library).setLevel(level)
+@contextlib.contextmanager
+def heard_from(level: int) -> Generator[None]:
+    """Has all libraries heard from a level on while the block runs."""
+    before = [(logger, logger.level) for logger in map(logging.getLogger, LIBRARIES)]
+    for logger, _ in before:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, known in before:
+            logger.setLevel(known)
 
 
 def _message(record: logging.LogRecord) -> str:

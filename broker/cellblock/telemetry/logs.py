@@ -1,62 +1,63 @@
-"""The daemon's log: text or JSON lines, on stderr or in a file, without the configuration's secrets.
+"""Logs writes the daemon's log: text or JSON lines, on stderr or in a file, without the configuration's secrets.
 
 Everything goes through the standard library's `logging`, so what a library says is in it too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import LogSettings, ServerConfig
 from cellblock.execution.events import RunFacts, Watcher
-from cellblock.telemetry.files import LineSink, LineWriter, PrivateFile, StderrSink
-from cellblock.telemetry.libraries import restore, set_level
+from cellblock.telemetry.files import LineWriter, PrivateFile, StderrSink
+from cellblock.telemetry.libraries import heard_from
 
 LEVEL_VARIABLE: Final = "CELLBLOCK_LOG"
 
 TEXT_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 
 MAX_MESSAGE_CHARS: Final = 16 * 1024
-"""Of one entry: libraries quote what they were sent."""
+"""Bounds one entry: libraries quote what they were sent."""
 
 runs = logging.getLogger("cellblock.run")
 
 
 class _Safe(logging.Formatter):
-    """Text without secrets, one line an entry (a traceback aside)."""
+    """Formats entries as text without secrets, one line an entry (a traceback aside)."""
 
     def __init__(self, redactors: Iterable[Redactor]) -> None:
         super().__init__(TEXT_FORMAT)
         self._redactors = tuple(redactors)
 
     def safe(self, text: str) -> str:
-        """Without secrets, and not without end."""
+        """Takes secrets out of a text, and cuts it."""
         for redactor in self._redactors:
             text = redactor.text(text)
         return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + " [cut]"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The entry's own line, in which a line break of somebody's text cannot feign another entry."""
+        """Formats the entry's own line, in which a line break of somebody's text cannot feign another entry."""
         record.message = "".join(char if char.isprintable() else repr(char)[1:-1] for char in record.message)
         return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole entry."""
+        """Formats the whole entry."""
         return self.safe(super().format(record))
 
 
 class JsonLines(_Safe):
-    """One JSON object an entry: time, level, logger, message, and what the entry says of itself."""
+    """Formats each entry as one JSON object: time, level, logger, message, and what the entry says of itself."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Formats one line."""
         entry: dict[str, Any] = {
             "time": iso_time(record.created),
             "level": record.levelname.lower(),
@@ -76,8 +77,6 @@ class LogHandler(logging.Handler):
     def __init__(self, writer: LineWriter) -> None:
         super().__init__()
         self._writer = writer
-        self.before: tuple[list[logging.Handler], int] = ([], logging.WARNING)
-        self.libraries: dict[str, int] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues one entry."""
@@ -96,30 +95,30 @@ class LogHandler(logging.Handler):
 
 
 def iso_time(seconds: float) -> str:
-    """Unix time as RFC 3339 in UTC, with milliseconds."""
+    """Writes Unix time, in seconds, as RFC 3339 in UTC, with milliseconds."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds * 1000) % 1000:03d}Z"
 
 
 def level_of(settings: LogSettings) -> int:
-    """The level in force: the environment's, else the configuration's."""
-    asked = os.environ.get(LEVEL_VARIABLE, "").upper()
+    """Returns the level in force: the environment's, else the configuration's."""
+    wanted = os.environ.get(LEVEL_VARIABLE, "").upper()
     known = logging.getLevelNamesMapping()
-    return known.get(asked) or known[settings.level.upper()]
+    return known.get(wanted) or known[settings.level.upper()]
 
 
-def start_logging(
+@contextlib.contextmanager
+def logging_as_configured(
     settings: LogSettings, servers: Iterable[ServerConfig], more: Iterable[str] = ()
-) -> LogHandler:
-    """Takes over this process's root logger; for a command, not for a library.
+) -> Generator[None]:
+    """Takes over this process's root logger while the block runs; for a command, not for a library.
+
+    The end writes what waits, and blocks for that, within its bound.
 
     Args:
-        settings: What to write where.
-        servers: Whose configured secrets must not be in it.
+        settings: The section with what to write where.
+        servers: Servers whose configured secrets must not be in it.
         more: Other secrets, such as header values of the exporter of traces.
-
-    Returns:
-        What to close at the end.
 
     Raises:
         ConfigError: The file cannot be written.
@@ -128,46 +127,38 @@ def start_logging(
     hidden = {f"TOKEN_{number}": secret for number, secret in enumerate(more)}
     if hidden:
         redactors.append(Redactor(ServerConfig(command="-", env=hidden)))
-    sink: LineSink = StderrSink()
+    sink: StderrSink | PrivateFile = StderrSink()
     if settings.file is not None:
         path = Path(settings.file).expanduser()
         sink = PrivateFile(path, max_bytes=settings.max_bytes, keep=settings.keep)
     handler = LogHandler(LineWriter(sink, "the log", max_batch_bytes=min(64 * 1024, settings.max_bytes // 4)))
     handler.setFormatter((JsonLines if settings.format == "json" else _Safe)(redactors))
     root = logging.getLogger()
-    handler.before = (list(root.handlers), root.level)
-    for known in list(root.handlers):
-        root.removeHandler(known)
-    root.addHandler(handler)
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = [handler]
     root.setLevel(level_of(settings))
-    handler.libraries = set_level(root.level)
-    return handler
-
-
-def stop_logging(handler: LogHandler) -> None:
-    """Writes what waits, and makes the root logger what it was."""
-    root = logging.getLogger()
-    root.removeHandler(handler)
-    handler.close()
-    handlers, level = handler.before
-    for known in handlers:
-        root.addHandler(known)
-    root.setLevel(level)
-    restore(handler.libraries)
+    try:
+        with heard_from(root.level):
+            yield
+    finally:
+        root.handlers.remove(handler)
+        handler.close()
+        root.handlers[:0] = handlers
+        root.setLevel(level)
 
 
 class RunLog(Watcher):
-    """One line for each run, at its end; level info, since a script that fails is no fault of the daemon."""
+    """Writes one line for each run, at its end; level info, since a script that fails is no fault of the daemon."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """Writes it."""
+        """Writes the line."""
         facts = summary(run)
-        said = " ".join(f"{key}={value}" for key, value in facts.items())
-        runs.info("run ended: %s", said, extra={"facts": facts})
+        line = " ".join(f"{key}={value}" for key, value in facts.items())
+        runs.info("run ended: %s", line, extra={"facts": facts})
 
 
 def summary(run: RunFacts) -> dict[str, Any]:
-    """A run that has ended, in one flat object; no text of the script or of a tool is in it."""
+    """Sums up a run that has ended, in one flat object; no text of the script or of a tool is in it."""
     usage = run.response.usage if run.response is not None else None
     elapsed = (run.ended or time.monotonic()) - run.accepted
     return {

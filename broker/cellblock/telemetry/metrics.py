@@ -1,37 +1,53 @@
-"""`/metrics`: the tally and the state of the pool in the text format of Prometheus, made by its own client library.
+"""Metrics makes `/metrics`: the tally and the state of the pool in the text format of Prometheus, by its own library.
 
 The library is imported at the first request (30 ms): counting needs none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.telemetry.tally import Histogram, Tally
-from cellblock.telemetry.view import Observed
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from cellblock.telemetry.view import BrokerFacts
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_POOL: Final = (
+    ("pool_places", "Runs that may run at the same time.", "capacity"),
+    ("pool_running", "Places that are taken.", "running"),
+    ("pool_queued", "Runs that wait for a place.", "queued"),
+    ("pool_warm_workers", "Workers that are booted and wait.", "warm"),
+    ("pool_booting_workers", "Workers that are being booted.", "booting"),
+    ("worker_hosts", "Worker hosts that are connected.", "hostCount"),
+)
+
+_CALLS: Final = ("server", "tool", "outcome")
+_CALL_TIME: Final = "Tool calls, from the script's to its answer."
+_ENDS: Final = "Workers that had a script and were killed, by reason; `finished`: after its end."
+_CONNECTS: Final = "Attempts to connect to a server."
 
 
 class Metrics:
-    """Gives the page.
+    """Makes the page.
 
     Args:
         tally: Numbers since the start.
-        observed: The state now.
+        facts: The state now.
     """
 
-    def __init__(self, tally: Tally, observed: Observed) -> None:
+    def __init__(self, tally: Tally, facts: BrokerFacts) -> None:
         self._tally = tally
-        self._observed = observed
+        self._facts = facts
         self._registry: Any = None
 
     def page(self) -> bytes:
-        """The whole page, UTF-8."""
+        """Returns the whole page, UTF-8."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         if self._registry is None:
@@ -41,90 +57,49 @@ class Metrics:
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing is known before it is collected (part of the library's collector protocol)."""
+        """Names nothing before it is collected (part of the library's collector protocol)."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics (part of the library's collector protocol)."""
-        yield from self._of_runs()
-        yield from self._of_pool()
-        yield from self._of_upstreams()
+        """Yields all metrics (part of the library's collector protocol)."""
+        from prometheus_client.core import CounterMetricFamily as Counter
+        from prometheus_client.core import GaugeMetricFamily as Gauge
+        from prometheus_client.core import HistogramMetricFamily as Durations
 
-    def _of_runs(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+        tally, servers = self._tally, self._facts.upstreams()
 
-        tally = self._tally
-        runs = CounterMetricFamily("cellblock_runs", "Runs that have ended, by outcome.", labels=["outcome"])
-        for outcome, count in (tally.runs or {"ok": 0}).items():
-            runs.add_metric([outcome], count)
-        yield runs
-        seconds = HistogramMetricFamily(
-            "cellblock_run_duration_seconds", "From request to response.", labels=[]
-        )
-        _add(seconds, [], tally.run_seconds)
-        yield seconds
-        waited = HistogramMetricFamily(
-            "cellblock_queue_wait_seconds", "Wait of a run for its place.", labels=[]
-        )
-        _add(waited, [], tally.queue_seconds)
-        yield waited
-        calls = CounterMetricFamily(
-            "cellblock_tool_calls", "Tool calls that have ended.", labels=["server", "tool", "outcome"]
-        )
-        for labels, count in tally.calls.items():
-            calls.add_metric(labels, count)
-        yield calls
-        took = HistogramMetricFamily(
-            "cellblock_tool_call_duration_seconds",
-            "Tool calls, from the script's to its answer.",
-            labels=["server"],
-        )
-        for server, histogram in tally.call_seconds.items():
-            _add(took, [server], histogram)
-        yield took
-        ends = CounterMetricFamily(
-            "cellblock_worker_ends",
-            "Workers that had a script and were killed, by reason; `finished`: after its end.",
-            labels=["reason"],
-        )
-        for reason, count in tally.worker_ends.items():
-            ends.add_metric([reason], count)
-        yield ends
+        def family(kind: Any, name: str, text: str, labels: Sequence[str], rows: Iterable[Any]) -> Metric:
+            made = kind(f"cellblock_{name}", text, labels=labels)
+            for row in rows:
+                made.add_metric(*row)
+            return made
 
-    def _of_pool(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
+        def counted(counts: Mapping[str, int]) -> list[Any]:
+            return [([label], count) for label, count in counts.items()]
 
-        pool = self._observed.pool()
-        for name, help_text, key in (
-            ("cellblock_pool_places", "Runs that may run at the same time.", "capacity"),
-            ("cellblock_pool_running", "Places that are taken.", "running"),
-            ("cellblock_pool_queued", "Runs that wait for a place.", "queued"),
-            ("cellblock_pool_warm_workers", "Workers that are booted and wait.", "warm"),
-            ("cellblock_pool_booting_workers", "Workers that are being booted.", "booting"),
-            ("cellblock_worker_hosts", "Worker hosts that are connected.", "hostCount"),
-        ):
-            yield GaugeMetricFamily(name, help_text, value=pool[key])
+        ended, ends = counted(tally.runs or {"ok": 0}), counted(tally.worker_ends)
+        yield family(Counter, "runs", "Runs that have ended, by outcome.", ["outcome"], ended)
+        took, waited = _row([], tally.run_seconds), _row([], tally.queue_seconds)
+        yield family(Durations, "run_duration_seconds", "From request to response.", [], [took])
+        yield family(Durations, "queue_wait_seconds", "Wait of a run for its place.", [], [waited])
+        calls = tally.calls.items()
+        yield family(Counter, "tool_calls", "Tool calls that have ended.", _CALLS, calls)
+        durations = [_row([server], histogram) for server, histogram in tally.call_seconds.items()]
+        yield family(Durations, "tool_call_duration_seconds", _CALL_TIME, ["server"], durations)
+        yield family(Counter, "worker_ends", _ENDS, ["reason"], ends)
+        pool = self._facts.pool()
+        for name, text, key in _POOL:
+            yield family(Gauge, name, text, [], [([], pool[key])])
 
-    def _of_upstreams(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        def by_server(key: str) -> list[Any]:
+            return counted({server["id"]: server[key] for server in servers})
 
-        up = GaugeMetricFamily("cellblock_upstream_up", "Whether a server is connected.", labels=["server"])
-        tools = GaugeMetricFamily(
-            "cellblock_upstream_tools", "Tools that scripts can call.", labels=["server"]
-        )
-        tried = CounterMetricFamily(
-            "cellblock_upstream_connects", "Attempts to connect to a server.", labels=["server"]
-        )
-        for upstream in self._observed.upstreams():
-            up.add_metric([upstream["id"]], 1.0 if upstream["state"] == "ready" else 0.0)
-            tools.add_metric([upstream["id"]], upstream["tools"])
-            tried.add_metric([upstream["id"]], upstream["attempts"])
-        yield from (up, tools, tried)
+        up = counted({server["id"]: server["state"] == "ready" for server in servers})
+        yield family(Gauge, "upstream_up", "Whether a server is connected.", ["server"], up)
+        yield family(Gauge, "upstream_tools", "Tools that scripts can call.", ["server"], by_server("tools"))
+        yield family(Counter, "upstream_connects", _CONNECTS, ["server"], by_server("attempts"))
 
 
-def _add(family: Any, labels: list[str], histogram: Histogram) -> None:
-    total, buckets = 0, list[tuple[str, float]]()
-    for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((str(bound), total))
-    family.add_metric(labels, buckets, histogram.sum)
+def _row(labels: list[str], histogram: Histogram) -> tuple[Any, ...]:
+    names = [str(bound) for bound in (*histogram.bounds, "+Inf")]
+    return labels, list(zip(names, accumulate(histogram.counts), strict=True)), histogram.sum

@@ -1,4 +1,4 @@
-"""Numbers about all runs since the daemon's start: plain counters, which the metrics and the dashboard read.
+"""Tally counts all runs since the daemon's start, in plain counters, which the metrics and the dashboard read.
 
 The label values are few by construction: names of tools count only where the tool exists, and only so many of them.
 """
@@ -31,10 +31,10 @@ OUTCOMES: Final = frozenset(
         "worker_unavailable",
     )
 )
-"""Of runs; anything else counts as `other`."""
+"""Names the outcomes of runs; anything else counts as `other`."""
 
 UNKNOWN: Final = "unknown"
-"""Server and tool of a call of what does not exist: the script can write any name there."""
+"""Stands for server and tool of a call of what does not exist: the script can write any name there."""
 
 OTHER: Final = "other"
 
@@ -43,10 +43,10 @@ QUEUE_SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0
 CALL_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 RECENT: Final = 1_000
-"""Durations that percentiles are made of."""
+"""Bounds the durations that percentiles are made of."""
 
 CallKey = tuple[str, str, str]
-"""Server, tool, outcome."""
+"""Holds server, tool, outcome."""
 
 
 class Histogram:
@@ -70,21 +70,21 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """Values in all."""
+        """Counts all values."""
         return sum(self.counts)
 
     def percentiles(self, *shares: float) -> list[float | None]:
-        """Of the newest values, in seconds; None where there are none."""
+        """Returns percentiles of the newest values, in seconds; None where there are none."""
         ordered = sorted(self.newest)
         last = len(ordered) - 1
         return [ordered[min(last, int(share * len(ordered)))] if ordered else None for share in shares]
 
 
 class Tally(Watcher):
-    """Counts.
+    """Counts runs and calls.
 
     Args:
-        max_tools: Pairs of server and tool with numbers of their own; later ones are counted as `other`.
+        max_tools: Number of pairs of server and tool with numbers of their own; later ones are counted as `other`.
     """
 
     def __init__(self, max_tools: int) -> None:
@@ -96,15 +96,15 @@ class Tally(Watcher):
         self.run_seconds = Histogram(RUN_SECONDS)
         self.queue_seconds = Histogram(QUEUE_SECONDS)
         self.call_seconds: dict[str, Histogram] = {}
-        """By server."""
+        """Holds the durations of calls by server."""
 
     def run_leased(self, run: RunFacts) -> None:
-        """Its wait for a place is over."""
+        """Counts its wait for a place."""
         if run.leased is not None and run.queued is not None:
             self.queue_seconds.add(run.leased - run.queued)
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Counts it under its tool."""
+        """Counts the call under its tool."""
         server, tool = self._labels(call)
         self.calls[server, tool, call_outcome(call)] += 1
         histogram = self.call_seconds.get(server)
@@ -113,7 +113,7 @@ class Tally(Watcher):
         histogram.add(call.duration_ms / 1000)
 
     def run_ended(self, run: RunFacts) -> None:
-        """Counts it under its outcome."""
+        """Counts the run under its outcome."""
         outcome = run.outcome.lower()
         self.runs[outcome if outcome in OUTCOMES else OTHER] += 1
         if run.ended is not None:
@@ -133,7 +133,7 @@ class Tally(Watcher):
 
 
 def call_outcome(call: CallFacts) -> str:
-    """`ok`, `failed` (the tool said so), `not_sent` (refused before), or `uncertain` (may have run)."""
+    """Returns `ok`, `failed` (the tool said so), `not_sent` (refused before), or `uncertain` (may have run)."""
     if call.ok:
         return "ok"
     if call.certainty is Certainty.NOT_STARTED:

@@ -1,4 +1,4 @@
-"""OpenTelemetry: one span for each run, below it one for each tool call, exported by OTLP over HTTP.
+"""Traces makes spans of OpenTelemetry: one for each run, below it one for each tool call, exported by OTLP over HTTP.
 
 The span of a run is a child of what the client says in `_meta.traceparent`; a tool call goes upstream with the context
 of its own span, which the SDK writes into `_meta` (both are W3C Trace Context). The provider is our own, never the
@@ -26,7 +26,7 @@ HINT: Final = "Install it: pip install 'cellblock[otel]'."
 
 
 def make_exporter(settings: TraceSettings) -> SpanExporter:
-    """The exporter of the configured endpoint.
+    """Returns the exporter of the configured endpoint.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -41,12 +41,12 @@ def make_exporter(settings: TraceSettings) -> SpanExporter:
 
 
 class Tracer(Watcher):
-    """Makes the spans. Export is the work of the SDK's own thread.
+    """Makes the spans of runs and calls. Export is the work of the SDK's own thread.
 
     Args:
-        settings: Names, share and bounds.
-        exporter: Where spans go.
-        version: Of Cellblock.
+        settings: The section with names, share and bounds.
+        exporter: Takes the spans.
+        version: Cellblock's version.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -116,7 +116,7 @@ class Tracer(Watcher):
         context.attach(set_span_in_context(span))
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Ends it."""
+        """Ends the call's span."""
         if (span := self._calls.pop(id(call), None)) is not None:
             outcome = call_outcome(call)
             span.set_attribute("cellblock.call.outcome", outcome)

@@ -1,52 +1,124 @@
-"""What a person looks at: pool, queue, latencies, servers, runs and knowledge as one JSON object.
+"""View makes what a person looks at: pool, queue, latencies, servers, runs and knowledge as one JSON object.
 
-The dashboard, `cellblock top` and the metrics all read from here.
+The dashboard and `cellblock top` read the whole of it, and the metrics the facts of the broker's parts.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final, Protocol
+from collections import Counter
+from typing import Any, Final
 
+from cellblock.catalog.naming import LOCAL_SERVER
+from cellblock.catalog.outputs import OutputLookup
+from cellblock.config.settings import PoolSettings
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.tally import Histogram, Tally
+from cellblock.upstream.registry import Registry
+from cellblock.workers.pool.pool import Pool
 
 SERIES_SECONDS: Final = 60
 
 KNOWLEDGE_SECONDS: Final = 5.0
-"""For so long, what is known of the tools is not counted anew."""
+"""Passes before what is known of the tools is counted anew."""
+
+MAX_REASON_CHARS: Final = 300
 
 Data = dict[str, Any]
 
 
-class Observed(Protocol):
-    """What is asked of the broker; `daemon.Broker` implements it. Plain JSON data each."""
+class BrokerFacts:
+    """Asks a broker's parts for their state as plain JSON data; nothing is kept.
+
+    Args:
+        settings: What the pool should have.
+        pool: Hosts and places.
+        registry: Servers.
+        outputs: What is known of tools.
+    """
+
+    def __init__(self, settings: PoolSettings, pool: Pool, registry: Registry, outputs: OutputLookup) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._registry = registry
+        self._outputs = outputs
 
     def pool(self) -> Data:
-        """`capacity`, `running`, `queued`, `warm`, `booting`, `warmWanted`, `hostCount`, `hosts`."""
-        ...
+        """Returns places, queue, workers and hosts."""
+        pool, hosts = self._pool, self._pool.hosts
+        return {
+            "capacity": pool.capacity,
+            "running": pool.running,
+            "queued": pool.queued,
+            "queueSize": self._settings.queue_size,
+            "warm": pool.warm,
+            "warmWanted": pool.warm_wanted,
+            "booting": pool.booting,
+            "hostCount": len(hosts),
+            "hosts": [
+                {"deno": host.deno, "capacity": host.capacity, "layers": host.layers} for host in hosts
+            ],
+        }
 
     def upstreams(self) -> list[Data]:
-        """For each server `id`, `name`, `state`, `reason` (safe text), `tools`, `attempts`."""
-        ...
+        """Returns all servers, in the order of the configuration; the Python tools last. `reason` is safe text."""
+        registry = self._registry
+        by_name = {entry.config_name: entry for entry in registry.known_catalog.servers.values()}
+        states = {
+            name: (session.state.value, session.reason[:MAX_REASON_CHARS], session.attempts)
+            for name, session in registry.sessions.items()
+        }
+        local = by_name.get(LOCAL_SERVER)
+        if local is not None and local.server_id in registry.catalog.servers:
+            states.setdefault(LOCAL_SERVER, ("ready", "", 1))
+        rows: list[Data] = []
+        for name, (state, reason, attempts) in states.items():
+            entry = by_name.get(name)
+            rows.append(
+                {
+                    "id": entry.server_id if entry else name,
+                    "name": name,
+                    "state": state,
+                    "reason": reason,
+                    "tools": len(entry.tools) if entry else 0,
+                    "withheld": len(entry.withheld) if entry else 0,
+                    "attempts": attempts,
+                }
+            )
+        return rows
 
     def knowledge(self) -> list[Data]:
-        """For each server `id`, and counts of its tools by where their output types come from."""
-        ...
+        """Returns, for each server, how many of its tools have an output type, and from whom."""
+        rows: list[Data] = []
+        for server in self._registry.known_catalog.servers.values():
+            outputs = [self._outputs(server, tool) for tool in server.tools]
+            known = [output for output in outputs if output is not None]
+            counts = Counter[str](output.source for output in known)
+            counts["unknown"] = len(outputs) - len(known)
+            rows.append(
+                {
+                    "id": server.server_id,
+                    "tools": len(outputs),
+                    **{source: counts[source] for source in ("given", "declared", "observed", "unknown")},
+                    "samples": sum(output.samples for output in known),
+                    "disagreeing": sum(output.disagreement is not None for output in known),
+                }
+            )
+        return rows
 
 
 class View:
-    """Makes the object.
+    """Makes the JSON object.
 
     Args:
-        observed: The broker.
+        facts: The state of the broker's parts.
         tally: Numbers since the start.
         board: Runs.
-        version: Of Cellblock.
+        version: Cellblock's version.
     """
 
-    def __init__(self, observed: Observed, tally: Tally, board: Board, version: str) -> None:
-        self._observed = observed
+    def __init__(self, facts: BrokerFacts, tally: Tally, board: Board, version: str) -> None:
+        self._facts = facts
         self._tally = tally
         self.board = board
         self._version = version
@@ -54,19 +126,17 @@ class View:
         self._knowledge: tuple[float, list[Data]] = (-KNOWLEDGE_SECONDS, [])
 
     def state(self) -> Data:
-        """Everything but the details of single runs."""
+        """Returns everything but the details of single runs."""
+        tally = self._tally
         return {
             "version": self._version,
             "time": time.time(),
             "uptimeSeconds": round(time.monotonic() - self._since, 1),
-            "pool": self._observed.pool(),
-            "runs": {"total": self._tally.runs.total(), "byOutcome": dict(self._tally.runs)},
+            "pool": self._facts.pool(),
+            "runs": {"total": tally.runs.total(), "byOutcome": dict(tally.runs)},
             "perSecond": self.board.per_second(SERIES_SECONDS),
-            "latency": {
-                "run": _latency(self._tally.run_seconds),
-                "queue": _latency(self._tally.queue_seconds),
-            },
-            "workerEnds": dict(self._tally.worker_ends),
+            "latency": {"run": _latency(tally.run_seconds), "queue": _latency(tally.queue_seconds)},
+            "workerEnds": dict(tally.worker_ends),
             "live": self.board.live(),
             "recent": self.board.recent(),
             "upstreams": self._upstreams(),
@@ -74,32 +144,26 @@ class View:
         }
 
     def _upstreams(self) -> list[Data]:
-        calls: dict[str, dict[str, int]] = {}
+        calls: dict[str, Counter[str]] = {}
         for (server, _, outcome), count in self._tally.calls.items():
-            counts = calls.setdefault(server, {})
-            counts[outcome] = counts.get(outcome, 0) + count
+            calls.setdefault(server, Counter())[outcome] += count
         return [
             {
                 **upstream,
-                "calls": calls.pop(upstream["id"], {}),
+                "calls": calls.get(upstream["id"], Counter()),
                 "latency": _latency(self._tally.call_seconds.get(upstream["id"])),
             }
-            for upstream in self._observed.upstreams()
+            for upstream in self._facts.upstreams()
         ]
 
     def _known(self) -> list[Data]:
-        at, known = self._knowledge
         now = time.monotonic()
-        if now - at >= KNOWLEDGE_SECONDS:
-            known = self._observed.knowledge()
-            self._knowledge = (now, known)
-        return known
+        if now - self._knowledge[0] >= KNOWLEDGE_SECONDS:
+            self._knowledge = (now, self._facts.knowledge())
+        return self._knowledge[1]
 
 
 def _latency(histogram: Histogram | None) -> Data:
-    if histogram is None:
-        return {"count": 0, "p50": None, "p95": None, "p99": None}
-    p50, p95, p99 = (
-        None if value is None else round(value * 1000, 2) for value in histogram.percentiles(0.5, 0.95, 0.99)
-    )
-    return {"count": histogram.count, "p50": p50, "p95": p95, "p99": p99}
+    found = [None] * 3 if histogram is None else histogram.percentiles(0.5, 0.95, 0.99)
+    p50, p95, p99 = (None if value is None else round(value * 1000, 2) for value in found)
+    return {"count": 0 if histogram is None else histogram.count, "p50": p50, "p95": p95, "p99": p99}

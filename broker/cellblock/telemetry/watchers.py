@@ -1,13 +1,16 @@
-"""Adds what the configuration asks for: a line for each run, the audit log, traces. What is off is not imported. And
-what libraries may log is bounded, in an embedder's process, too."""
+"""Watchers adds what the configuration asks for: a line for each run, the audit log, traces.
+
+What is off is not imported. What libraries may log is bounded, in an embedder's process, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from pathlib import Path
 
-from cellblock.config.settings import Settings
+from cellblock.config.settings import AuditSettings, TraceSettings
 from cellblock.execution.events import RunEvents
 from cellblock.telemetry.libraries import tame_libraries
 
@@ -15,7 +18,13 @@ ENDS_LOGGER = "cellblock.run"
 
 
 def start_watchers(
-    settings: Settings, events: RunEvents, stack: contextlib.AsyncExitStack, *, version: str
+    audit: AuditSettings,
+    traces: TraceSettings,
+    state_dir: Path,
+    events: RunEvents,
+    stack: contextlib.AsyncExitStack,
+    *,
+    version: str,
 ) -> None:
     """Adds the watchers; each is closed with `stack`, off the loop and within its bound.
 
@@ -23,20 +32,19 @@ def start_watchers(
         ConfigError: A file cannot be written, or a package is missing.
     """
     tame_libraries()
-    section = settings.cellblock
     if logging.getLogger(ENDS_LOGGER).isEnabledFor(logging.INFO):
         from cellblock.telemetry.logs import RunLog
 
         events.add(RunLog())
-    if section.audit.enabled:
+    if audit.enabled:
         from cellblock.telemetry.audit import AuditLog
 
-        audit = AuditLog(section.audit, settings.state_dir)
-        stack.push_async_callback(asyncio.to_thread, audit.close)
-        events.add(audit)
-    if section.traces.endpoint is not None:
+        log = AuditLog(audit, state_dir)
+        stack.push_async_callback(asyncio.to_thread, log.close)
+        events.add(log)
+    if traces.endpoint is not None:
         from cellblock.telemetry.traces import Tracer, make_exporter
 
-        tracer = Tracer(section.traces, make_exporter(section.traces), version)
+        tracer = Tracer(traces, make_exporter(traces), version)
         stack.push_async_callback(asyncio.to_thread, tracer.close)
         events.add(tracer)

@@ -1,7 +1,8 @@
-"""`cellblock demo`: a real script against two real servers, shown step by step."""
+"""Show runs the command `demo`: a real script against two real servers, shown step by step."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -9,24 +10,21 @@ from pathlib import Path
 
 from cellblock import Broker, LogEntry, Observer, TraceEntry
 from cellblock.cli.demo.team import capacity, finish_date
+from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.config.settings import parse_settings
 
 SCRIPT = Path(__file__).parent / "plan_week.js"
 
 
-async def show(state_dir: Path | None) -> bool:
-    """Runs the demo and prints it. Returns whether the script ended without an error.
-
-    Args:
-        state_dir: Where logs go; a temporary directory, removed afterwards, when None.
-    """
-    if state_dir is not None:
-        return await _show(state_dir)
+async def run(parsed: argparse.Namespace) -> int:
+    """Runs the demo and prints it. Logs go to a temporary directory unless `--state-dir` is given."""
+    if parsed.state_dir is not None:
+        return await _show(parsed.state_dir)
     with tempfile.TemporaryDirectory(prefix="cellblock-demo-") as temporary:
         return await _show(Path(temporary))
 
 
-async def _show(state_dir: Path) -> bool:
+async def _show(state_dir: Path) -> int:
     config = {
         "mcpServers": {"tracker": {"command": sys.executable, "args": ["-m", "cellblock.cli.demo.tracker"]}}
     }
@@ -44,7 +42,7 @@ async def _show(state_dir: Path) -> bool:
         response = await broker.run(code, observer=Observer(on_log=_print_log, on_call=_print_call))
     _heading("The response")
     print(json.dumps(response.as_json(), indent=2))
-    return response.ok
+    return EXIT_OK if response.ok else EXIT_NO
 
 
 def _heading(text: str) -> None:

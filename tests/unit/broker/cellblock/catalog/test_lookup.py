@@ -20,7 +20,7 @@ from cellblock.catalog.lookup import (
 )
 from cellblock.catalog.model import Catalog, Example, Given, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.cli.show import search_text
+from cellblock.cli.tools import search_text
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 

@@ -19,11 +19,11 @@ from certificates import certificate
 
 def test_a_token_that_others_may_read(tmp_path: Path) -> None:
     settings = parse_settings({"cellblock": {"state_dir": str(tmp_path)}})
-    assert checkups.token_trouble(settings) is None
+    assert checkups.token_trouble(settings.state_dir) is None
     token = tmp_path / "token"
     token.write_text("x" * 43)
     token.chmod(0o644)
-    assert "chmod 600" in (checkups.token_trouble(settings) or "")
+    assert "chmod 600" in (checkups.token_trouble(settings.state_dir) or "")
 
 
 class Living(BaseHTTPRequestHandler):

@@ -82,7 +82,7 @@ def test_a_sound_file_shows_its_servers_and_no_value(tmp_path: Path, monkeypatch
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"mcpServers": entries}))
     checked = check_config(file)
-    assert checked.ok and checked.problems == []
+    assert not checked.errors and checked.problems == []
     assert checked.servers == {"a": "stdio", "b": "sse", "c": "disabled"}
     shown = json.dumps(checked.as_json())
     assert "tok-from-env" not in shown and "pw-in-url" not in shown
@@ -145,7 +145,7 @@ def test_a_url_that_cannot_be_reached_is_an_error_at_its_place(tmp_path: Path, u
 def test_a_disabled_servers_url_may_refer_to_what_is_not_there(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text('{"mcpServers": {"a": {"url": "${env:NOT_SET_ANYWHERE}", "disabled": true}}}')
-    assert check_config(file).ok
+    assert not check_config(file).errors
 
 
 def test_an_editors_new_key_is_an_error_until_it_is_named(tmp_path: Path) -> None:

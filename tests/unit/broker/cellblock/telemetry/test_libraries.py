@@ -13,8 +13,7 @@ from cellblock.telemetry.libraries import (
     LIBRARIES,
     LINE_SECONDS,
     Tamed,
-    restore,
-    set_level,
+    heard_from,
     tame_libraries,
 )
 
@@ -37,14 +36,13 @@ def log() -> Iterator[Written]:
     level, handler = root.level, Written()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
-    levels = set_level(logging.NOTSET)
     # What other tests have logged counts no more.
     for name in [*logging.Logger.manager.loggerDict]:
         logger = logging.getLogger(name)
         logger.filters[:] = [known for known in logger.filters if not isinstance(known, Tamed)]
     tame_libraries()
-    yield handler
-    restore(levels)
+    with heard_from(logging.NOTSET):
+        yield handler
     root.removeHandler(handler)
     root.setLevel(level)
 

@@ -6,13 +6,14 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cellblock.config.settings import LogSettings, ServerConfig
-from cellblock.telemetry.logs import LogHandler, level_of, start_logging, stop_logging
+from cellblock.telemetry.logs import level_of, logging_as_configured
 
 SERVER = ServerConfig(command="x", env={"API_KEY": "hunter2-hunter2"})
 
@@ -27,55 +28,65 @@ def root() -> Iterator[logging.Logger]:
     logger.setLevel(level)
 
 
-def written(file: Path, handler: LogHandler) -> str:
-    stop_logging(handler)
-    return file.read_text()
-
-
-def start(file: Path, **settings: Any) -> LogHandler:
-    return start_logging(LogSettings(file=file, level="info", **settings), [SERVER], ["exporter-key-1"])
+def started(file: Path, **settings: Any) -> AbstractContextManager[None]:
+    settings = {"level": "info", **settings}
+    return logging_as_configured(LogSettings(file=file, **settings), [SERVER], ["exporter-key-1"])
 
 
 def test_secrets_are_taken_out_wherever_they_stand(root: logging.Logger, tmp_path: Path) -> None:
     for kind in ("text", "json"):
-        handler = start(tmp_path / kind, format=kind)
-        log = logging.getLogger("somebody")
-        log.info(
-            "key %s and %s", "hunter2-hunter2", "exporter-key-1", extra={"facts": {"a": "hunter2-hunter2"}}
-        )
-        try:
-            raise ValueError("hunter2-hunter2")
-        except ValueError:
-            log.exception("failed")
-        text = written(tmp_path / kind, handler)
+        with started(tmp_path / kind, format=kind):
+            log = logging.getLogger("somebody")
+            log.info(
+                "key %s and %s",
+                "hunter2-hunter2",
+                "exporter-key-1",
+                extra={"facts": {"a": "hunter2-hunter2"}},
+            )
+            try:
+                raise ValueError("hunter2-hunter2")
+            except ValueError:
+                log.exception("failed")
+        text = (tmp_path / kind).read_text()
         assert "hunter2" not in text and "exporter-key" not in text
         assert text.count("[redacted]") >= 3
         assert "ValueError" in text
 
 
 def test_json_lines(root: logging.Logger, tmp_path: Path) -> None:
-    handler = start(tmp_path / "log", format="json")
-    logging.getLogger("a.b").warning("two\nlines %d", 7, extra={"facts": {"run": "r1", "n": 3}})
-    (line,) = written(tmp_path / "log", handler).splitlines()
+    with started(tmp_path / "log", format="json"):
+        logging.getLogger("a.b").warning("two\nlines %d", 7, extra={"facts": {"run": "r1", "n": 3}})
+    (line,) = (tmp_path / "log").read_text().splitlines()
     entry = json.loads(line)
     assert entry.pop("time").endswith("Z")
     assert entry == {"level": "warning", "logger": "a.b", "message": "two\nlines 7", "run": "r1", "n": 3}
 
 
 def test_a_text_cannot_feign_another_entry(root: logging.Logger, tmp_path: Path) -> None:
-    handler = start(tmp_path / "log")
-    logging.getLogger("a").error("name %s", "x\n2026-01-01 root ERROR all is well\x1b[2K")
-    (line,) = written(tmp_path / "log", handler).splitlines()
+    with started(tmp_path / "log"):
+        logging.getLogger("a").error("name %s", "x\n2026-01-01 root ERROR all is well\x1b[2K")
+    (line,) = (tmp_path / "log").read_text().splitlines()
     assert "x\\n2026" in line and "\x1b" not in line
 
 
 def test_a_wrong_log_call_breaks_nobody(
     root: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    handler = start(tmp_path / "log")
-    logging.getLogger("a").error("%d", "no number")
-    logging.getLogger("a").error("next")
-    assert "next" in written(tmp_path / "log", handler)
+    with started(tmp_path / "log"):
+        logging.getLogger("a").error("%d", "no number")
+        logging.getLogger("a").error("next")
+    assert "next" in (tmp_path / "log").read_text()
+
+
+def test_the_root_logger_is_put_back(root: logging.Logger, tmp_path: Path) -> None:
+    known = logging.NullHandler()
+    root.handlers[:] = [known]
+    root.setLevel(logging.CRITICAL)
+    level = logging.getLogger("mcp").level
+    with pytest.raises(KeyError), started(tmp_path / "log", level="debug"):
+        assert known not in root.handlers and root.level == logging.getLogger("mcp").level == logging.DEBUG
+        raise KeyError
+    assert (root.handlers, root.level, logging.getLogger("mcp").level) == ([known], logging.CRITICAL, level)
 
 
 def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +101,6 @@ def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stderr_is_the_default(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "err").open("w+") as file:
         monkeypatch.setattr(sys, "stderr", file)
-        handler = start_logging(LogSettings(), [])
-        logging.getLogger("a").error("here")
-        stop_logging(handler)
-        root.handlers.clear()
+        with logging_as_configured(LogSettings(), []):
+            logging.getLogger("a").error("here")
     assert "a ERROR here" in (tmp_path / "err").read_text()

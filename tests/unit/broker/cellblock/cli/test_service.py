@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.cli.service_files import ServiceCommand, launchd_plist, systemd_unit
+from cellblock.cli.service import ServiceCommand, launchd_plist, systemd_unit
 
 COMMAND = ServiceCommand(
     http="[::1]:7433",

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from cellblock.base.terminal import Painter
-from cellblock.cli.show import search_text, tool_text
+from cellblock.cli.tools import search_text, tool_text
 
 HOSTILE = {
     "serverId": "files",

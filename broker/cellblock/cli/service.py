@@ -1,23 +1,29 @@
-"""What makes the daemon a service of the user: a systemd user unit, or a launchd agent."""
+"""Service runs the command `service`: it prints a systemd user unit or a launchd agent that runs the daemon."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import plistlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cellblock.cli.config_needed import SERVICE, load_needed
+from cellblock.cli.help import EXIT_OK
+from cellblock.cli.loading import warn
+from cellblock.cli.streams import write_data
+from cellblock.frontend.http.address import Address
 from cellblock_worker.scheduling.realtime import OWN_PRIORITY
 
 STOP_MARGIN_SECONDS: Final = 20
-"""Over the bound of draining: until workers and upstream servers are gone; it takes 1 s."""
+"""Bounds what follows the draining, until workers and upstream servers are gone; it takes 1 s."""
 
 LABEL: Final = "cellblock"
 
 ENVIRONMENT_FILE: Final = "%h/.config/cellblock/environment"
-"""Read by the unit when it is there; `%h` is the home folder."""
-
+"""Names what the unit reads when it is there; `%h` is the home folder."""
 
 _WITHOUT_REALTIME: Final = "RestrictRealtime=yes"
 
@@ -28,14 +34,14 @@ LimitRTPRIO={OWN_PRIORITY}"""
 
 @dataclass(frozen=True)
 class ServiceCommand:
-    """What the service runs.
+    """A service command is what the service runs.
 
     Args:
         http: `HOST:PORT`.
         config: The configuration file, absolute.
         state_dir: The state directory, absolute.
         drain_seconds: The bound of draining.
-        path: Where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
+        path: PATH, where programs such as npx and uvx are looked for; a service manager's own PATH has few folders.
         realtime: Whether `pool.realtime` is asked for.
     """
 
@@ -48,15 +54,37 @@ class ServiceCommand:
 
     @property
     def arguments(self) -> list[str]:
-        """The program, by its absolute path, and its arguments."""
+        """Returns the program, by its absolute path, and its arguments."""
         script = Path(sys.executable).parent / "cellblock"
         program = [str(script)] if script.exists() else [sys.executable, "-m", "cellblock.cli"]
         config = ["--config", str(self.config)] if self.config else []
         return [*program, "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
 
 
+def service(parsed: argparse.Namespace) -> int:
+    """Prints the unit or the agent that the options ask for.
+
+    Raises:
+        ConfigError: The address, or the `state_dir` of the configuration, cannot be used.
+    """
+    Address.parse(parsed.http)
+    settings, warnings = load_needed(parsed.config, further=SERVICE, state_dir=parsed.state_dir)
+    warn(*warnings)
+    command = ServiceCommand(
+        http=parsed.http,
+        config=Path(parsed.config).expanduser().absolute() if parsed.config else None,
+        state_dir=settings.state_dir.absolute(),
+        drain_seconds=settings.cellblock.http.drain_ms // 1000,
+        path=os.environ.get("PATH", os.defpath),
+        realtime=settings.cellblock.pool.realtime,
+    )
+    launchd = parsed.launchd or (sys.platform == "darwin" and not parsed.systemd)
+    write_data(launchd_plist(command) if launchd else systemd_unit(command))
+    return EXIT_OK
+
+
 def systemd_unit(command: ServiceCommand) -> str:
-    """A unit for `~/.config/systemd/user/cellblock.service`."""
+    """Returns a unit for `~/.config/systemd/user/cellblock.service`."""
     start = " ".join(_systemd_word(word) for word in command.arguments)
     realtime = _WITH_REALTIME if command.realtime else _WITHOUT_REALTIME
     return f"""\
@@ -107,7 +135,7 @@ WantedBy=default.target
 
 
 def launchd_plist(command: ServiceCommand) -> str:
-    """An agent for `~/Library/LaunchAgents/cellblock.plist`."""
+    """Returns an agent for `~/Library/LaunchAgents/cellblock.plist`."""
     # launchd makes no folders, and this one every user has.
     log = str(Path.home() / "Library" / "Logs" / "cellblock.log")
     settings = {
@@ -133,14 +161,17 @@ def launchd_plist(command: ServiceCommand) -> str:
 
 
 def _systemd_assignment(name: str, value: str) -> str:
-    """For Environment=, where `$` stands for itself already."""
-    value = value.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{name}={value}"'
+    """Quotes a word of Environment=, where `$` stands for itself already."""
+    return _quoted(f"{name}={value}".replace("%", "%%"))
 
 
 def _systemd_word(word: str) -> str:
-    """A word of ExecStart: quoted where it must be; `%` and `$` stand for themselves."""
+    """Quotes a word of ExecStart where it must be; `%` and `$` stand for themselves."""
     word = word.replace("%", "%%").replace("$", "$$")
     if word and all(character.isalnum() or character in "/._-:=@%$[]+," for character in word):
         return word
-    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return _quoted(word)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,90 @@
+"""Arguments holds what the commands' parsers are made of: options in the same words, and answers to a wrong line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import platformdirs
+
+from cellblock.cli.help import EXIT_USAGE
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
+"""Names where `serve --http` listens and `connect` looks when nothing else is said."""
+
+
+class UsageError(Exception):
+    """Arguments cannot be used; the text says why."""
+
+
+def default_file() -> Path:
+    """Returns where `cellblock import` writes, and all other commands look, when no file is named."""
+    return Path(platformdirs.user_config_dir("cellblock")) / "cellblock.json"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong on standard error, and ends the program with exit code 2."""
+        if re.search(r"are required: (COMMAND|ACTION)$", message):
+            self.print_help(sys.stderr)
+            self.exit(EXIT_USAGE)
+        wrong = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*+)", message)
+        if wrong is not None:
+            from cellblock.catalog.suggest import nearest_names
+
+            name, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
+            nearest = nearest_names(name, known, 1)
+            hint = (
+                f"Did you mean `{self.prog} {nearest[0]}`?" if nearest else f"There are: {', '.join(known)}."
+            )
+            self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
+        super().error(message)
+
+    def flag(self, name: str, meaning: str) -> None:
+        """Adds an option without a value."""
+        self.add_argument(name, action="store_true", help=meaning)
+
+    def value(self, name: str, metavar: str, meaning: str | None = None, **more: Any) -> None:
+        """Adds an option with a value, or a positional argument; `more` is as for `add_argument`."""
+        self.add_argument(name, metavar=metavar, help=meaning, **more)
+
+    def common(self, *, json: bool = True) -> None:
+        """Adds what most commands have: output for machines (unless `json` is false), configuration, state directory."""
+        if json:
+            self.flag("--json", "print JSON")
+        where = "cellblock.json in your settings folder, if it is there"
+        self.value("--config", "FILE", f"mcpServers JSON, or the same as TOML (default: {where})")
+        self.state_dir()
+
+    def state_dir(self) -> None:
+        """Adds where state is kept."""
+        self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
+
+    def server(self) -> None:
+        """Adds one server of the configuration."""
+        self.value("server", "SERVER", "its name in mcpServers")
+
+    def address(self, meaning: str) -> None:
+        """Adds the address of a daemon on this machine."""
+        self.value("--http", "HOST:PORT", f"{meaning} (default {DEFAULT_ADDRESS})", default=DEFAULT_ADDRESS)
+
+    def certificate(self, meaning: str) -> None:
+        """Adds the certificate of a daemon, and its key."""
+        self.value("--tls-cert", "FILE", meaning, type=Path)
+        self.value("--tls-key", "FILE", "its private key", type=Path)
+
+    def token_file(self) -> None:
+        """Adds the file with a daemon's token."""
+        meaning = "where the token is (default: `token` in the state dir)"
+        self.value("--token-file", "FILE", meaning, type=Path)
+
+    def daemon(self) -> None:
+        """Adds where a running daemon is, and what it is shown."""
+        self.value("--url", "URL", f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
+        self.value("--tls-ca", "FILE", "PEM certificates to trust for https", type=Path)
+        self.token_file()

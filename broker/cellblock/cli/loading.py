@@ -1,0 +1,69 @@
+"""Loading reads what commands have in common: the settings, before the command's loop runs, and the catalog in it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from cellblock.cli.streams import say
+
+if TYPE_CHECKING:
+    from cellblock.catalog.model import Catalog
+    from cellblock.config.settings import Settings
+    from cellblock.daemon.broker import Broker
+
+Input = TypeVar("Input")
+
+Command: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def reading(
+    read: Callable[[argparse.Namespace], Input],
+) -> Callable[[Callable[[argparse.Namespace, Input], Coroutine[Any, Any, int]]], Command]:
+    """Makes a command of a coroutine function and of what reads its input from files, before the loop runs."""
+    return lambda work: lambda parsed: work(parsed, read(parsed))
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """Returns the settings that `--config` and `--state-dir` name.
+
+    Raises:
+        ConfigError: They cannot be used.
+    """
+    # Not at the top: `connect` is to start at once, and the models cost 0.1 s.
+    from cellblock.config.settings import load_settings
+
+    return load_settings(parsed.config).with_state_dir(parsed.state_dir)
+
+
+def with_state_dir(parsed: argparse.Namespace) -> Settings:
+    """Returns the settings for commands that keep something in the state directory, which is looked at.
+
+    Raises:
+        ConfigError: They or the directory cannot be used.
+    """
+    from cellblock.base.state_dir import check_state_dir
+
+    settings = settings_of(parsed)
+    warn(check_state_dir(settings.state_dir))
+    return settings
+
+
+def warn(*sentences: str | None) -> None:
+    """Writes warnings on standard error."""
+    for sentence in sentences:
+        if sentence is not None:
+            say(f"warning: {sentence}")
+
+
+async def catalog_of(settings: Settings) -> tuple[Catalog, Broker]:
+    """Connects to all servers once. Returns their catalog, and the closed broker, which knows their outputs."""
+    from cellblock.daemon.broker import Broker
+
+    async with Broker(settings.without_workers()) as broker:
+        await broker.settled()
+        catalog = broker.catalog
+    for server_id, reason in catalog.unavailable.items():
+        say(f"server {server_id} is not connected: {reason}")
+    return catalog, broker

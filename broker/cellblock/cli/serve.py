@@ -1,0 +1,80 @@
+"""Serve runs the command `serve`: a broker behind an MCP front-end, over stdio or, by `serve_http`, over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from cellblock import __version__
+from cellblock.base.errors import ConfigError
+from cellblock.base.state_dir import check_state_dir
+from cellblock.cli.help import EXIT_OK
+from cellblock.cli.loading import settings_of, warn
+from cellblock.cli.reload import following
+from cellblock.cli.signals import Hangups
+from cellblock.config.settings import Settings
+from cellblock.daemon.broker import Broker
+from cellblock.frontend.stdio.server import StdioFront
+from cellblock.telemetry.logs import logging_as_configured
+
+if TYPE_CHECKING:
+    from cellblock.frontend.http.server import HttpFrontend
+
+
+def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the settings, and the token of an HTTP front-end. Returns what serves until it is told to stop.
+
+    Raises:
+        ConfigError: Options or settings cannot be used.
+    """
+    hangups = Hangups()
+    _check(parsed)
+
+    def load() -> Settings:
+        settings = settings_of(parsed).with_profile(parsed.profile)
+        return settings if parsed.http is None else settings.for_service()
+
+    settings = load()
+    warn(check_state_dir(settings.state_dir))
+    if parsed.http is None:
+        return _serve(parsed, settings, None, load, hangups)
+    # The web server takes long to import, and editors that start the daemon over stdio wait for it.
+    from cellblock.cli.serve_http import front_of
+
+    return _serve(parsed, settings, front_of(parsed, settings), load, hangups)
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Refuses options of HTTP without `--http`."""
+    if parsed.http is not None:
+        if parsed.stdio:
+            raise ConfigError("--stdio and --http exclude each other.", hint="Start one daemon for each.")
+        return
+    for name in ("no_auth", "token_file", "tls_cert", "tls_key"):
+        if getattr(parsed, name):
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")
+
+
+async def _serve(
+    parsed: argparse.Namespace,
+    settings: Settings,
+    front: HttpFrontend | None,
+    load: Callable[[], Settings],
+    hangups: Hangups,
+) -> int:
+    section = settings.cellblock
+    with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+        if front is not None:
+            from cellblock.cli.serve_http import serve_http
+
+            await serve_http(front, settings, parsed, load, hangups)
+            return EXIT_OK
+        broker = Broker(settings)
+        async with StdioFront(broker, version=__version__) as stdio:
+            # What it takes to run scripts is imported and started while the client reads its greeting.
+            await stdio.greeted()
+            async with broker.begun(), following(broker, parsed, load, hangups), stdio.opened():
+                await stdio.ended(unless=broker.host_started())
+    return EXIT_OK

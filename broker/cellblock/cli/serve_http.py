@@ -1,0 +1,115 @@
+"""Serve_http serves a broker over HTTP: its front-end, the pages of a running daemon, and the signals that end it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Callable
+
+from cellblock import __version__
+from cellblock.cli.reload import following
+from cellblock.cli.signals import Hangups
+from cellblock.cli.streams import say
+from cellblock.config.settings import CellblockSettings, Settings
+from cellblock.daemon.broker import Broker
+from cellblock.frontend.http.address import Address
+from cellblock.frontend.http.pages import Pages
+from cellblock.frontend.http.server import HttpFrontend, HttpOptions
+from cellblock.frontend.http.token import FILE_NAME
+from cellblock.telemetry.board import Board
+from cellblock.telemetry.metrics import Metrics
+from cellblock.telemetry.tally import Tally
+from cellblock.telemetry.view import View
+
+
+def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
+    """Makes the front-end that the options of `serve` name; its token is read, and its address taken.
+
+    Raises:
+        ConfigError: As `HttpFrontend`.
+    """
+    options = HttpOptions(
+        address=Address.parse(parsed.http),
+        token_file=parsed.token_file or settings.state_dir / FILE_NAME,
+        no_auth=parsed.no_auth,
+        tls_cert=parsed.tls_cert,
+        tls_key=parsed.tls_key,
+    )
+    return HttpFrontend(settings.cellblock.http, options)
+
+
+async def serve_http(
+    front: HttpFrontend,
+    settings: Settings,
+    parsed: argparse.Namespace,
+    load: Callable[[], Settings],
+    hangups: Hangups,
+) -> None:
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
+
+    Args:
+        front: The front-end, which is closed at the end.
+        settings: The settings, as `load` has given them.
+        parsed: The options of `serve`.
+        load: Reads the settings again, whenever their file has changed.
+        hangups: Orders to do so.
+    """
+    section = settings.cellblock
+    try:
+        async with Broker(settings) as broker:
+
+            def ready() -> bool:
+                return bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
+
+            _drain_on_signals(front, hangups)
+            async with following(broker, parsed, load, hangups):
+                await front.serve(
+                    broker,
+                    version=__version__,
+                    ready=ready,
+                    on_serving=lambda: say(f"serving {front.url}\ncellblock: {front.protection}"),
+                    pages=_pages(broker, section, encrypted=parsed.tls_cert is not None),
+                )
+                if front.hurried:
+                    # The exit code says that it was not left to end by itself.
+                    raise asyncio.CancelledError
+    finally:
+        front.close()
+
+
+def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
+    """Makes the dashboard and the metrics, and what they count from; None where both are off."""
+    dashboard = section.dashboard
+    is_shown = section.http.oauth is None if dashboard.enabled is None else dashboard.enabled
+    if not is_shown and not section.metrics.enabled:
+        return None
+    facts, tally = broker.facts(), Tally(section.metrics.max_tools)
+    broker.events.add(tally)
+    view = None
+    if is_shown:
+        board = Board(dashboard.recent_runs, logs=dashboard.logs)
+        broker.events.add(board)
+        view = View(facts, tally, board, __version__)
+    metrics = Metrics(tally, facts) if section.metrics.enabled else None
+    return Pages(view, metrics, open_metrics=not section.metrics.token, secure=encrypted)
+
+
+def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:
+    """Has the first signal drain, the second one end what is in flight, and the next one cancel this task at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    draining = False
+
+    def on_signal() -> None:
+        nonlocal draining
+        if draining:
+            if not front.hurry():
+                task.cancel()
+            return
+        draining = True
+        say("stopping when the runs in flight have ended; again kills them")
+        front.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangups.end else [])):
+        loop.add_signal_handler(number, on_signal)
