@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, metavar=metavar, help=meaning, **more)
 
     def common(self, *, json: bool = True) -> None:
-        """Adds what most commands have: output for machines (unless `json` is false), configuration, state directory."""
+        """Adds what most commands have: configuration, state directory and, with `json`, output for machines."""
         if json:
             self.flag("--json", "print JSON")
         where = "cellblock.json in your settings folder, if it is there"

@@ -1,49 +1,30 @@
-"""What each key of `cellblock top` does, in one table; and keys out of the bytes that a terminal sends."""
+"""Keys says in one table what each key of `cellblock top` does, and makes keys of the bytes that a terminal sends."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from cellblock.base.terminal_text import cell, plain
 
 MAX_HELD_BYTES: Final = 32
-"""Of an escape sequence that is not whole yet; a longer one is none."""
+"""Bounds an escape sequence that is not whole yet; a longer one is none."""
 
+View = Enum("View", "LIST RUN SERVERS KEYS")
+"""A view is what the screen shows."""
 
-class View(Enum):
-    """What the screen shows."""
-
-    LIST = auto()
-    RUN = auto()
-    SERVERS = auto()
-    KEYS = auto()
-
-
-class Key(Enum):
-    """What somebody wants."""
-
-    QUIT = auto()
-    HELP = auto()
-    OPEN = auto()
-    BACK = auto()
-    UP = auto()
-    DOWN = auto()
-    PAGE_UP = auto()
-    PAGE_DOWN = auto()
-    FIRST = auto()
-    LAST = auto()
-    NEXT = auto()
-    SERVERS = auto()
-    RECENT = auto()
-    PAUSE = auto()
+Key = Enum(
+    "Key",
+    "QUIT HELP OPEN BACK UP DOWN PAGE_UP PAGE_DOWN FIRST LAST NEXT SERVERS RECENT PAUSE",
+)
+"""A key is what somebody wants."""
 
 
 class Binding(NamedTuple):
-    """What terminals send for a key, its name, what it does, and in which views the last line tells of it."""
+    """A binding has what terminals send for a key, its name, what it does, and its hint in the last line of views."""
 
     key: Key
     sent: tuple[bytes, ...]
@@ -52,26 +33,17 @@ class Binding(NamedTuple):
     hints: Mapping[View, str] = MappingProxyType({})
 
 
-_EVERYWHERE: Final = (View.LIST, View.RUN, View.SERVERS, View.KEYS)
+_PAGES: Final = (View.RUN, View.SERVERS, View.KEYS)
+
+_DOWN: Final = {View.LIST: "select", **dict.fromkeys(_PAGES, "scroll")}
+_PAUSE: Final = {View.LIST: "pause", View.RUN: "pause"}
 
 BINDINGS: Final = (
-    Binding(Key.QUIT, (b"q", b"Q", b"\x03", b"\x04"), "q", "quit", dict.fromkeys(_EVERYWHERE, "quit")),
-    Binding(
-        Key.BACK,
-        (b"\x1b",),
-        "Esc",
-        "back; from the list: quit",
-        dict.fromkeys((View.RUN, View.SERVERS, View.KEYS), "back"),
-    ),
-    Binding(Key.HELP, (b"?", b"h"), "?", "these keys", dict.fromkeys(_EVERYWHERE[:3], "keys")),
+    Binding(Key.QUIT, (b"q", b"Q", b"\x03", b"\x04"), "q", "quit", dict.fromkeys(View, "quit")),
+    Binding(Key.BACK, (b"\x1b",), "Esc", "back; from the list: quit", dict.fromkeys(_PAGES, "back")),
+    Binding(Key.HELP, (b"?", b"h"), "?", "these keys", dict.fromkeys((View.LIST, *_PAGES[:2]), "keys")),
     Binding(Key.OPEN, (b"\r", b"\n", b"\x1bOM"), "Enter", "open the selected run", {View.LIST: "open"}),
-    Binding(
-        Key.DOWN,
-        (b"j", b"\x1b[B", b"\x1bOB"),
-        "↓ j",
-        "select the next run, or scroll down",
-        {View.LIST: "select", **dict.fromkeys(_EVERYWHERE[1:], "scroll")},
-    ),
+    Binding(Key.DOWN, (b"j", b"\x1b[B", b"\x1bOB"), "↓ j", "select the next run, or scroll down", _DOWN),
     Binding(Key.UP, (b"k", b"\x1b[A", b"\x1bOA"), "↑ k", "select the run before, or scroll up"),
     Binding(Key.PAGE_DOWN, (b" ", b"\x1b[6~"), "PgDn", "a screen down"),
     Binding(Key.PAGE_UP, (b"b", b"\x1b[5~"), "PgUp", "a screen up"),
@@ -97,7 +69,7 @@ BINDINGS: Final = (
         {View.LIST: "servers and schemas"},
     ),
     Binding(Key.RECENT, (b"r",), "r", "to the recent runs"),
-    Binding(Key.PAUSE, (b"p",), "p", "pause the updates, or go on", {View.LIST: "pause", View.RUN: "pause"}),
+    Binding(Key.PAUSE, (b"p",), "p", "pause the updates, or go on", _PAUSE),
 )
 
 _BY_BYTES: Final = {sent: binding.key for binding in BINDINGS for sent in binding.sent}
@@ -114,11 +86,11 @@ class Keyboard:
 
     @property
     def waiting(self) -> bool:
-        """Whether the last bytes are Esc, or the start of what another key sends."""
+        """Says whether the last bytes are Esc, or the start of what another key sends."""
         return bool(self._held)
 
     def typed(self, data: bytes) -> list[Key]:
-        """The keys that are certain now."""
+        """Returns the keys that are certain now."""
         data, self._held = self._held + data, b""
         unfinished = _UNFINISHED.search(data)
         if unfinished is not None and len(unfinished[0]) <= MAX_HELD_BYTES:
@@ -126,13 +98,13 @@ class Keyboard:
         return [_BY_BYTES[one] for one in _ONE.findall(data) if one in _BY_BYTES]
 
     def nothing_came(self) -> list[Key]:
-        """What was held was Esc itself, and perhaps a key after it."""
+        """Takes what was held for Esc itself, and perhaps a key after it."""
         data, self._held = self._held, b""
         return [_BY_BYTES[data[at : at + 1]] for at in range(len(data)) if data[at : at + 1] in _BY_BYTES]
 
 
 def hints(view: View, width: int) -> str:
-    """The last line of a view: the keys that matter there, the most needed first."""
+    """Returns the last line of a view: the keys that matter there, the most needed first."""
     shown = [
         f"{'↑↓' if binding.key is Key.DOWN else binding.shown}: {binding.hints[view]}"
         for binding in BINDINGS
@@ -142,5 +114,5 @@ def hints(view: View, width: int) -> str:
 
 
 def help_lines(width: int) -> list[str]:
-    """All keys."""
+    """Returns a line for each key."""
     return [plain(f"  {cell(binding.shown, 9)} {binding.does}", width) for binding in BINDINGS]

@@ -1,4 +1,4 @@
-"""What `cellblock top` shows and how keys change it; asks nobody and writes nowhere."""
+"""Model holds what `cellblock top` shows, and how keys change it; it asks nobody and writes nowhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import cell, plain
-from cellblock.cli.top import overview, run_page, servers_page
+from cellblock.cli.top import overview, run_page
 from cellblock.cli.top.keys import Key, View, help_lines, hints
 
 Data = Mapping[str, Any]
@@ -16,7 +16,7 @@ Data = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Scroll:
-    """Where in a page one is. `marks` are the first lines of its parts."""
+    """A scroll says where in a page one is. `marks` are the first lines of the page's parts."""
 
     offset: int = 0
     at_end: bool = False
@@ -25,7 +25,7 @@ class Scroll:
     marks: tuple[int, ...] = ()
 
     def press(self, key: Key) -> None:
-        """Moves; what is too far is put right by `fit`."""
+        """Moves; `fit` puts right what is too far."""
         moved = {
             Key.UP: self.offset - 1,
             Key.DOWN: self.offset + 1,
@@ -41,13 +41,13 @@ class Scroll:
             self.offset = max(0, moved[key])
 
     def fit(self, lines: int, room: int) -> None:
-        """To a page of so many lines, of which there is room for some."""
+        """Fits the place to a page of so many lines, of which there is room for some."""
         self.room, self.most = max(1, room), max(0, lines - max(1, room))
         self.offset = self.most if self.at_end else min(self.offset, self.most)
 
 
 class Top:
-    """The screen's state.
+    """Top is the screen's state.
 
     Args:
         state: What `/dashboard/state` gives.
@@ -57,16 +57,16 @@ class Top:
         self.state = state
         self.view = View.LIST
         self.selected: str | None = None
-        """The run that is marked in the list."""
+        """Names the run that is marked in the list."""
         self.run_id: str | None = None
-        """The run that is open: what has to be asked for."""
+        """Names the run that is open: what has to be asked for."""
         self.run: Data | None = None
         self.forgotten = False
         self.paused = False
         self.asked: float | None = None
-        """When the daemon was asked what it has not answered yet, on the clock of `time.monotonic`."""
+        """Holds when the daemon was asked what it has not answered yet, by `time.monotonic`."""
         self.silent_seconds: float | None = None
-        """How long it has been asked for, when that is worth a word."""
+        """Holds how long the daemon has been silent, when that is worth a word."""
         self.done = False
         self._before = (View.LIST, Scroll())
         self._row = 0
@@ -75,7 +75,7 @@ class Top:
     # ---- what the daemon says --------------------------------------------------------------------------
 
     def heard(self, state: Data) -> None:
-        """The newest state. The selected run stays selected where it goes; of a forgotten one, its place does."""
+        """Takes the newest state. The selected run stays selected where it goes; of a forgotten one, its place does."""
         self.state = state
         ids = overview.runs_of(state)
         if self.selected is None:
@@ -86,7 +86,7 @@ class Top:
             self._select(ids, self._row)
 
     def heard_run(self, run_id: str, run: Data | None) -> None:
-        """One run, or that it is no longer remembered; of another than the open one nothing is wanted any more."""
+        """Takes one run, or that it is no longer remembered; another than the open one is not wanted any more."""
         if run_id != self.run_id:
             return
         self.forgotten = run is None
@@ -96,7 +96,8 @@ class Top:
 
     def press(self, key: Key) -> None:
         """Does what the table of keys says."""
-        if key is Key.QUIT or (key is Key.BACK and self.view is View.LIST):
+        in_list = self.view is View.LIST
+        if key is Key.QUIT or (key is Key.BACK and in_list):
             self.done = True
         elif key is Key.PAUSE:
             self.paused = not self.paused
@@ -107,11 +108,9 @@ class Top:
             self.view, self._scroll = View.KEYS, Scroll()
         elif key is Key.BACK:
             self._show(View.LIST)
-        elif key is Key.SERVERS or (key is Key.NEXT and self.view is View.LIST):
-            self._show(View.SERVERS)
-        elif key is Key.NEXT and self.view is View.SERVERS:
-            self._show(View.LIST)
-        elif self.view is View.LIST:
+        elif key is Key.SERVERS or (key is Key.NEXT and self.view in (View.LIST, View.SERVERS)):
+            self._show(View.SERVERS if in_list or key is Key.SERVERS else View.LIST)
+        elif in_list:
             self._press_in_list(key)
         else:
             self._scroll.press(key)
@@ -143,7 +142,7 @@ class Top:
     # ---- the screen ------------------------------------------------------------------------------------
 
     def lines(self, width: int, height: int, paint: Painter) -> list[str]:
-        """The whole screen.
+        """Draws the whole screen.
 
         Args:
             width: Columns.
@@ -162,10 +161,9 @@ class Top:
         page: list[str] = []
         marks: list[int] = []
         for part in parts:
+            page += [""] if page else []
             marks.append(len(page))
-            page += [paint(plain(part.heading, width), "bold"), *part.lines, ""]
-        # The empty line is between parts only.
-        page = page[:-1]
+            page += [paint(plain(part.heading, width), "bold"), *part.lines]
         room = height - 2
         self._scroll.fit(len(page), room)
         self._scroll.marks = tuple(marks)
@@ -181,8 +179,8 @@ class Top:
             return title, [] if self.run is None else run_page.parts(self.run, width, paint)
         if self.view is View.SERVERS:
             return "servers, and what is known of their tools' outputs", [
-                run_page.Part("UPSTREAM SERVERS", servers_page.servers(self.state, width, paint)),
-                run_page.Part("SCHEMA KNOWLEDGE", servers_page.knowledge(self.state, width, paint)),
+                run_page.Part("UPSTREAM SERVERS", overview.servers(self.state, width, paint)),
+                run_page.Part("SCHEMA KNOWLEDGE", overview.knowledge(self.state, width, paint)),
             ]
         return "keys", [run_page.Part("KEYS", help_lines(width))]
 

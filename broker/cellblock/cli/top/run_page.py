@@ -1,10 +1,11 @@
-"""One run: what is known of it, its stages and calls drawn to scale, its diagnostics and its console output."""
+"""Run_page draws one run: its facts, its stages and calls to scale, its diagnostics and its console output."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.terminal import Painter
@@ -15,7 +16,7 @@ Data = Mapping[str, Any]
 MIB: Final = 1024 * 1024
 
 LEAST_TRACK: Final = 10
-"""Columns; a narrower drawing shows nothing, and is left out."""
+"""Counts columns; a narrower drawing shows nothing, and is left out."""
 
 OUTCOME, TOOK = 10, 9
 
@@ -24,23 +25,23 @@ LEVELS: Final = {"warn": "yellow", "error": "red", "debug": "dim"}
 
 
 class Part(NamedTuple):
-    """A heading, and the lines below it."""
+    """A part of a page has a heading, and the lines below it."""
 
     heading: str
     lines: list[str]
 
 
 def title(run_id: str, run: Data | None, forgotten: bool) -> str:
-    """The first line, of plain text."""
+    """Returns the first line, of plain text."""
     if run is None:
         return f"run {run_id}: {'no longer remembered by the daemon' if forgotten else 'asking the daemon…'}"
-    said = run["outcome"] if run["state"] == "ended" else run["state"]
+    state = run["outcome"] if run["state"] == "ended" else run["state"]
     last = "  (no longer remembered by the daemon: as it was last seen)" if forgotten else ""
-    return f"run {run_id}: {said}, {milliseconds(run['elapsedMs'])}{last}"
+    return f"run {run_id}: {state}, {milliseconds(run['elapsedMs'])}{last}"
 
 
 def parts(run: Data, width: int, paint: Painter) -> list[Part]:
-    """The page in its parts. All texts of servers and scripts are made harmless.
+    """Draws the page in its parts. All texts of servers and scripts are made harmless.
 
     Args:
         run: What `/dashboard/runs/ID` gives.
@@ -49,7 +50,7 @@ def parts(run: Data, width: int, paint: Painter) -> list[Part]:
     """
     diagnostics = list(_diagnostics(run, width, paint))
     return [
-        Part("RUN", [line for name, value in _facts(run) for line in _fact(name, value, width)]),
+        Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),
         Part(
             f"TIMELINE ({len(run['timeline'])} of {run['calls']} call{'s' * (run['calls'] != 1)})",
             _timeline(run, width, paint),
@@ -63,9 +64,8 @@ def parts(run: Data, width: int, paint: Painter) -> list[Part]:
 
 
 def _facts(run: Data) -> Iterator[tuple[str, str]]:
-    yield "outcome", str(run["outcome"])
-    yield "state", str(run["state"])
-    yield "client", str(run["client"])
+    for name in ("outcome", "state", "client"):
+        yield name, str(run[name])
     yield "accepted", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run["acceptedAt"]))
     yield "script", f"{run['scriptChars']} characters"
     used = run["usage"]
@@ -77,16 +77,14 @@ def _facts(run: Data) -> Iterator[tuple[str, str]]:
         yield "worker", str(run["workerEnd"])
 
 
-def _fact(name: str, value: str, width: int) -> list[str]:
-    return [plain(f"  {cell(name, 10)}{value}", width)]
-
-
 def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     whole = max(run["elapsedMs"], 1)
     name = min(32, max(8, width // 3))
     track = width - name - TOOK - OUTCOME - 4
-    lines = [_lane("", _axis(whole, track), "TOOK", "OUTCOME", name, width)]
-    for stage, start, end in _stages(run["steps"], whole):
+    axis = f"0{cell(milliseconds(whole), track - 1, right=True)}" if track >= LEAST_TRACK else ""
+    lines = [_lane("", axis, "TOOK", "OUTCOME", name, width)]
+    steps = [0, *(run["steps"].get(step, whole) for step in ("queued", "leased", "started")), whole]
+    for stage, (start, end) in zip(("plan", "queue", "worker", "script"), pairwise(steps), strict=True):
         drawn = _bar(start, end, whole, track, "━")
         lines.append(_lane(stage, drawn, milliseconds(end - start), "", name, width))
     for call in run["timeline"]:
@@ -101,28 +99,13 @@ def _timeline(run: Data, width: int, paint: Painter) -> list[str]:
     return lines + ([plain(f"  ({left} later calls)", width)] if left > 0 else [])
 
 
-def _stages(steps: Mapping[str, float], whole: float) -> Iterator[tuple[str, float, float]]:
-    queued, leased, started = (steps.get(name, whole) for name in ("queued", "leased", "started"))
-    yield "plan", 0, queued
-    yield "queue", queued, leased
-    yield "worker", leased, started
-    yield "script", started, whole
-
-
 def _lane(name: str, drawn: str, took: str, outcome: str, named: int, width: int) -> str:
     between = f" {drawn} " if drawn else " "
     return plain(f"{cell(f'  {name}', named)}{between}{cell(took, TOOK, right=True)} {outcome}", width)
 
 
-def _axis(whole: float, track: int) -> str:
-    if track < LEAST_TRACK:
-        return ""
-    end = milliseconds(whole)
-    return f"0{cell(end, track - 1, right=True)}"
-
-
 def _bar(start: float, end: float, whole: float, track: int, mark: str) -> str:
-    """Where something was in the whole, in `track` columns; at least one of them is marked."""
+    """Draws where something was in the whole, in `track` columns; at least one of them is marked."""
     if track < LEAST_TRACK:
         return ""
     first = min(track - 1, max(0, math.floor(start / whole * track)))
@@ -144,13 +127,9 @@ def _logs(run: Data, width: int, paint: Painter) -> Iterator[str]:
         head = f"{entry['timeMs']:>8} ms  {cell(entry['level'], 6)}"
         # In a narrow window the message goes below, not into a column of three letters.
         apart = width < 2 * len(head)
-        texts = wrapped(entry["message"], width - (2 if apart else len(head)))
-        style = LEVELS.get(entry["level"], "")
-        lines = [head, *(f"  {text}" for text in texts)] if apart else _hanging(head, texts)
+        indent = 2 if apart else len(head)
+        lines = [f"{' ' * indent}{text}" for text in wrapped(entry["message"], width - indent)]
+        lines = [head, *lines] if apart else [head + lines[0][indent:], *lines[1:]]
+        style = LEVELS.get(entry["level"])
         for line in lines:
-            shown = plain(line, width)
-            yield paint(shown, style) if style else shown
-
-
-def _hanging(head: str, texts: list[str]) -> list[str]:
-    return [f"{' ' * len(head) if number else head}{text}" for number, text in enumerate(texts)]
+            yield paint(plain(line, width), style) if style else plain(line, width)

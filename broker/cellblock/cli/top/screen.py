@@ -1,4 +1,4 @@
-"""`cellblock top` on a terminal: the other screen, keys as they are pressed, and a daemon asked again and again."""
+"""Screen shows `cellblock top` on a terminal: keys as they are pressed, and a daemon asked again and again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import termios
 import time
 import tty
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from types import TracebackType
 from typing import Any, Final
 
 from cellblock.base.terminal import Painter
@@ -21,17 +20,17 @@ from cellblock.cli.top.model import Top
 REFRESH_SECONDS: Final = 1.0
 
 ESCAPE_SECONDS: Final = 0.05
-"""For the rest of what a key sends after its Esc; then it was the key Esc."""
+"""Bounds the wait for the rest of what a key sends after its Esc; then it was the key Esc."""
 
 SILENCE_SECONDS: Final = 3.0
-"""For so long an answer may take without a word about it."""
+"""Bounds the time that an answer may take without a word about it."""
 
 MAX_READ_BYTES: Final = 1024
 
 ALTERNATE_SCREEN, MAIN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 FRAME, FRAME_END = "\x1b[?2026h", "\x1b[?2026l"
-"""What is between them is shown at once, by terminals that know how to; the others take no notice."""
+"""Has terminals that know how to show at once what is between them; the others take no notice."""
 
 Data = Mapping[str, Any]
 Ask = Callable[[], Awaitable[Data]]
@@ -51,7 +50,8 @@ async def watch(ask: Ask, ask_run: AskRun) -> None:
     top = Top(await ask())
     paint = Painter(sys.stdout)
     changed, wanted = asyncio.Event(), asyncio.Event()
-    with _Screen() as screen, _listening(top, screen, changed, wanted):
+    with contextlib.ExitStack() as screen, _listening(top, screen, changed, wanted):
+        screen.enter_context(_alternate_screen())
         asking = asyncio.create_task(_keep_asking(top, ask, ask_run, changed, wanted))
         asking.add_done_callback(lambda _: changed.set())
         try:
@@ -73,7 +73,7 @@ async def watch(ask: Ask, ask_run: AskRun) -> None:
 async def _keep_asking(
     top: Top, ask: Ask, ask_run: AskRun, changed: asyncio.Event, wanted: asyncio.Event
 ) -> None:
-    """Never ends by itself."""
+    """Asks the daemon, and never ends by itself."""
     while True:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REFRESH_SECONDS):
@@ -91,8 +91,10 @@ async def _keep_asking(
 
 
 @contextlib.contextmanager
-def _listening(top: Top, screen: _Screen, changed: asyncio.Event, wanted: asyncio.Event) -> Generator[None]:
-    """Keys and signals change what is shown while the block runs."""
+def _listening(
+    top: Top, screen: contextlib.ExitStack, changed: asyncio.Event, wanted: asyncio.Event
+) -> Generator[None]:
+    """Has keys and signals change what is shown while the block runs."""
     loop = asyncio.get_running_loop()
     descriptor, keyboard = sys.stdin.fileno(), Keyboard()
     timer: asyncio.TimerHandle | None = None
@@ -122,9 +124,9 @@ def _listening(top: Top, screen: _Screen, changed: asyncio.Event, wanted: asynci
         )
 
     def stop() -> None:
-        screen.leave()
+        screen.close()
         os.kill(os.getpid(), signal.SIGSTOP)
-        screen.enter()
+        screen.enter_context(_alternate_screen())
         changed.set()
 
     handlers = {
@@ -158,30 +160,16 @@ def _draw(top: Top, paint: Painter) -> None:
     sys.stdout.flush()
 
 
-class _Screen:
-    """The alternate screen, and keys one by one without an echo; everything is put back at the end."""
-
-    def __init__(self) -> None:
-        self._before: list[Any] = []
-
-    def __enter__(self) -> _Screen:
-        self.enter()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.leave()
-
-    def enter(self) -> None:
-        """Takes the terminal."""
-        self._before = termios.tcgetattr(sys.stdin.fileno())
-        tty.setcbreak(sys.stdin.fileno())
-        sys.stdout.write(ALTERNATE_SCREEN)
-        sys.stdout.flush()
-
-    def leave(self) -> None:
-        """Gives it back as it was."""
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+@contextlib.contextmanager
+def _alternate_screen() -> Generator[None]:
+    """Takes the terminal while the block runs: the alternate screen, and keys one by one without an echo."""
+    before = termios.tcgetattr(sys.stdin.fileno())
+    tty.setcbreak(sys.stdin.fileno())
+    sys.stdout.write(ALTERNATE_SCREEN)
+    sys.stdout.flush()
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
         sys.stdout.write(MAIN_SCREEN)
         sys.stdout.flush()

@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import columns
-from cellblock.cli.top.servers_page import BAR, knowledge, servers
+from cellblock.cli.top.overview import BAR, knowledge, servers
 from top_data import HOSTILE, bare, server, state
 
 
