@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from cellblock.cli.help import EXAMPLES, EXIT_CODES, all_commands, exit_codes
+from cellblock.cli.help import EXIT_CODES, HELP, all_commands, exit_codes
 from cellblock.cli.parser import make_parser
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -41,7 +41,7 @@ def render() -> str:
         rows = [row(action) for action in command._actions if is_shown(action)]  # pyright: ignore[reportPrivateUsage]
         if rows:
             parts.append("| argument | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
-        examples = (f"{line}  # {meaning}" for line, meaning in EXAMPLES[path])
+        examples = (f"{line}  # {meaning}" for line, meaning in HELP[path].examples)
         parts.append("```bash\n" + "\n".join(examples) + "\n```\n")
         if (one := exit_codes(path).get(1)) is not None:
             parts.append(f"Exit code 1: {one}.\n")

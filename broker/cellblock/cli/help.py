@@ -1,4 +1,4 @@
-"""Help holds examples and exit codes of every command: the end of its --help, and docs/cli.md."""
+"""Help holds the words of every command, for --help and docs/cli.md: what it does, examples, exit codes."""
 
 from __future__ import annotations
 
@@ -22,127 +22,209 @@ EXIT_CODES: Final = {
 }
 """Says what exit codes mean everywhere."""
 
-ONE_MEANS: Final = {
-    "run": "the script ended with an error diagnostic",
-    "approve": "tools differ from their pins, and none was approved",
-    "doctor": "there is a problem",
-    "config check": "the file has errors",
-    "auth status": "there is no login of SERVER that can be used",
-    "demo": "the demo's script failed",
-}
-"""Says what 1 means where a command gives it."""
 
-EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "": (
-        ("cellblock demo", "see it work"),
-        ("cellblock import", "take over the servers of your editor"),
-        (
-            "claude mcp add cellblock -- cellblock serve --config ~/cellblock.json",
-            "put it behind Claude Code",
-        ),
+class Help:
+    """Holds the words of one command.
+
+    Args:
+        meaning: One line in the list of commands.
+        description: Sentences at the beginning of its --help.
+        examples: Command lines that do something, each with what it does after two spaces and `#`.
+        one: What exit code 1 means, where the command gives it.
+    """
+
+    def __init__(self, meaning: str, description: str, *examples: str, one: str | None = None) -> None:
+        self.meaning = meaning
+        self.description = description
+        self.examples = [tuple(example.rsplit("  # ", 1)) for example in examples]
+        self.one = one
+
+
+HELP: Final = {
+    "": Help(
+        "",
+        "Runs an agent's JavaScript against MCP servers, in a process that can touch nothing.",
+        "cellblock demo  # see it work",
+        "cellblock import  # take over the servers of your editor",
+        "claude mcp add cellblock -- cellblock serve --config ~/cellblock.json  # put it behind Claude Code",
     ),
-    "run": (
-        ("cellblock run script.js --config cellblock.json", "a file"),
-        (
-            "cellblock run - --config cellblock.json --timeout-ms 5000 --require time < script.ts",
-            "standard input, with a limit",
-        ),
-        ("cellblock run script.js --config cellblock.json | jq .result", "the response is JSON"),
-        (
-            'cellblock run script.js --config cellblock.json --grants \'{"budgets": {"files.*": 20}}\'',
-            "with at most so many calls",
-        ),
+    "run": Help(
+        "run one script and print the response as JSON",
+        "Runs one script and prints the codemode.run response as JSON. On a terminal you are asked about calls that "
+        "the policy wants approved, unless the script comes from standard input.",
+        "cellblock run script.js --config cellblock.json  # a file",
+        "cellblock run - --config cellblock.json --timeout-ms 5000 --require time < script.ts  # standard input, with"
+        " a limit",
+        "cellblock run script.js --config cellblock.json | jq .result  # the response is JSON",
+        'cellblock run script.js --config cellblock.json --grants \'{"budgets": {"files.*": 20}}\'  # with at most so '
+        "many calls",
+        one="the script ended with an error diagnostic",
     ),
-    "serve": (
-        ("cellblock serve --config cellblock.json", "over stdio, for an editor that starts it"),
-        ("cellblock serve --http --config cellblock.json", "a daemon for several editors"),
-        ("cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem", "for other machines"),
+    "serve": Help(
+        "be an MCP server with the tool codemode.run",
+        "Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, inspect_tool and "
+        "list_servers.",
+        "cellblock serve --config cellblock.json  # over stdio, for an editor that starts it",
+        "cellblock serve --http --config cellblock.json  # a daemon for several editors",
+        "cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem  # for other machines",
     ),
-    "dashboard": (("cellblock dashboard --no-open", "prints the address to open"),),
-    "top": (
-        ("cellblock top", "until q is pressed; ? shows the keys"),
-        ("cellblock top --once --json | jq .pool", "for machines"),
+    "connect": Help(
+        "be the stdio end of a daemon that runs already",
+        "Relays MCP between standard input and output and a running `cellblock serve --http`, so that several editors"
+        " share its workers and its upstream servers.",
+        "claude mcp add cellblock -- cellblock connect  # in an editor",
+        "cellblock connect --url https://cellblock.example.com/mcp --token-file token  # to another machine",
     ),
-    "auth": (("cellblock auth login wiki --config cellblock.json", "log in to a server"),),
-    "auth login": (
-        ("cellblock auth login wiki --config cellblock.json", "in a browser"),
-        ("cellblock auth login wiki --no-browser --config cellblock.json", "prints the address to open"),
+    "service": Help(
+        "print a systemd unit or a launchd plist that runs the daemon",
+        "Prints what makes `cellblock serve --http` a service of the user, and where to put it.",
+        "cellblock service --systemd --config ~/cellblock.json > ~/.config/systemd/user/cellblock.service  # Linux",
+        "cellblock service --launchd > ~/Library/LaunchAgents/cellblock.plist  # macOS",
     ),
-    "auth status": (("cellblock auth status --config cellblock.json --json", "all servers with a url"),),
-    "auth logout": (
-        ("cellblock auth logout wiki --config cellblock.json", "forgets the login, here and at the server"),
+    "dashboard": Help(
+        "open the page of a running daemon in the browser",
+        "Prints a URL that is good for one login within a minute, and opens it in the browser where there is one. The"
+        " daemon is a `cellblock serve --http`.",
+        "cellblock dashboard --no-open  # prints the address to open",
     ),
-    "connect": (
-        ("claude mcp add cellblock -- cellblock connect", "in an editor"),
-        (
-            "cellblock connect --url https://cellblock.example.com/mcp --token-file token",
-            "to another machine",
-        ),
+    "top": Help(
+        "show a running daemon in the terminal",
+        "Shows pool, queue, latencies, servers and runs of a running `cellblock serve --http`. The arrow keys or j "
+        "and k select a run, Enter opens it: its timeline, calls, diagnostics and console output. s shows what is "
+        "known of the servers' tools, ? all keys, Esc goes back, q quits.",
+        "cellblock top  # until q is pressed; ? shows the keys",
+        "cellblock top --once --json | jq .pool  # for machines",
     ),
-    "service": (
-        (
-            "cellblock service --systemd --config ~/cellblock.json > ~/.config/systemd/user/cellblock.service",
-            "Linux",
-        ),
-        ("cellblock service --launchd > ~/Library/LaunchAgents/cellblock.plist", "macOS"),
+    "types": Help(
+        "print the TypeScript declarations of servers",
+        "Prints the TypeScript declarations that scripts are written against.",
+        "cellblock types files --config cellblock.json > servers.d.ts  # one server, for an editor",
+        "cellblock types --config cellblock.json --json  # all, by server",
     ),
-    "types": (
-        ("cellblock types files --config cellblock.json > servers.d.ts", "one server, for an editor"),
-        ("cellblock types --config cellblock.json --json", "all, by server"),
+    "search": Help(
+        "find tools by what they do",
+        "Finds the tools that fit a description, best first.",
+        'cellblock search "open issues" --config cellblock.json  # by what a tool does',
+        "cellblock search read --server files --limit 3 --config cellblock.json --json  # for machines",
+        "cellblock search read --types --config cellblock.json  # as declarations",
     ),
-    "search": (
-        ('cellblock search "open issues" --config cellblock.json', "by what a tool does"),
-        ("cellblock search read --server files --limit 3 --config cellblock.json --json", "for machines"),
-        ("cellblock search read --types --config cellblock.json", "as declarations"),
+    "inspect": Help(
+        "show one tool's description and schemas",
+        "Shows one tool: JSON, or text for people on a terminal.",
+        "cellblock inspect files.read_file --config cellblock.json  # by server and tool",
+        "cellblock inspect mcp__files__read_file --config cellblock.json --json  # by its name in MCP",
     ),
-    "inspect": (
-        ("cellblock inspect files.read_file --config cellblock.json", "by server and tool"),
-        ("cellblock inspect mcp__files__read_file --config cellblock.json --json", "by its name in MCP"),
+    "approve": Help(
+        "show how a server's tools differ from their pins, and pin them as they are now",
+        "Connects to one server and shows which of its tools are new, or changed since they were pinned.",
+        "cellblock approve files --show --config cellblock.json  # what differs",
+        "cellblock approve files read_file --config cellblock.json  # approve one tool",
+        "cellblock approve files --all --config cellblock.json  # approve all that differ",
+        one="tools differ from their pins, and none was approved",
     ),
-    "approve": (
-        ("cellblock approve files --show --config cellblock.json", "what differs"),
-        ("cellblock approve files read_file --config cellblock.json", "approve one tool"),
-        ("cellblock approve files --all --config cellblock.json", "approve all that differ"),
+    "schemas": Help(
+        "what tools return: overlay files, and what was observed",
+        "Works with what is known of the results of tools. No tool is called.",
+        "cellblock schemas export --config cellblock.json  # what is known of all outputs",
     ),
-    "schemas": (("cellblock schemas export --config cellblock.json", "what is known of all outputs"),),
-    "schemas init": (("cellblock schemas init files --config cellblock.json", "an overlay to fill in"),),
-    "schemas export": (
-        ("cellblock schemas export files --config cellblock.json > files.json", "one server"),
+    "schemas init": Help(
+        "write a commented overlay file to fill in",
+        "Writes a commented overlay file for one server, to say in it what its tools return.",
+        "cellblock schemas init files --config cellblock.json  # an overlay to fill in",
     ),
-    "schemas diff": (
-        ("cellblock schemas diff files read_file --config cellblock.json", "how its results have changed"),
+    "schemas export": Help(
+        "print what is known of outputs as JSON",
+        "Prints what is known of outputs, declared, given or observed, as JSON.",
+        "cellblock schemas export files --config cellblock.json > files.json  # one server",
     ),
-    "schemas clear": (
-        ("cellblock schemas clear files read_file --config cellblock.json", "forget one tool"),
-        ("cellblock schemas clear", "forget everything"),
+    "schemas diff": Help(
+        "print how what a tool returns has changed",
+        "Prints how the results of a tool have changed since they were first observed.",
+        "cellblock schemas diff files read_file --config cellblock.json  # how its results have changed",
     ),
-    "config": (("cellblock config check --config cellblock.json", "all errors, with line and column"),),
-    "config check": (
-        ("cellblock config check --config cellblock.json", "all errors, with line and column"),
-        ("cellblock config check --config ~/.cursor/mcp.json --json", "another client's file, for machines"),
+    "schemas clear": Help(
+        "forget what was observed",
+        "Forgets what was observed: of one tool, of one server, or everything.",
+        "cellblock schemas clear files read_file --config cellblock.json  # forget one tool",
+        "cellblock schemas clear  # forget everything",
     ),
-    "import": (
-        ("cellblock import --dry-run", "what would be done"),
-        (
-            "cellblock import --from cursor --from vscode --config cellblock.json",
-            "two clients, into this file",
-        ),
-        ("cellblock import --yes --copy-secrets", "everything, secrets too, without a question"),
+    "auth": Help(
+        "log in to upstream servers with OAuth",
+        "Logs in to the HTTP servers of the configuration. A daemon that runs already sees it within a second; it "
+        "never opens a browser by itself.",
+        "cellblock auth login wiki --config cellblock.json  # log in to a server",
     ),
-    "doctor": (
-        ("cellblock doctor --config cellblock.json", "before you ask anyone"),
-        ("cellblock doctor --tls-cert cert.pem --tls-key key.pem", "and this certificate"),
-        ("cellblock doctor --json", "for machines"),
+    "auth login": Help(
+        "log in to one server in a browser",
+        "Opens a browser, waits until you have logged in there, and keeps the login in the system's keyring, or else "
+        "in a file that only you can read. Asks for the scopes that calls were refused for, too. Exit code 3 when "
+        "nobody has logged in.",
+        "cellblock auth login wiki --config cellblock.json  # in a browser",
+        "cellblock auth login wiki --no-browser --config cellblock.json  # prints the address to open",
     ),
-    "keygen": (("cellblock keygen ~/.config/cellblock/broker.key", "for hosts on other machines"),),
-    "demo": (("cellblock demo", "needs no configuration"),),
-    "completion": (
-        ("cellblock completion bash > ~/.local/share/bash-completion/completions/cellblock", "bash"),
-        ("cellblock completion zsh > ~/.zfunc/_cellblock", "zsh, when ~/.zfunc is in fpath"),
-        ("cellblock completion fish > ~/.config/fish/completions/cellblock.fish", "fish"),
+    "auth status": Help(
+        "say how the logins stand",
+        "Says how the logins stand, without asking any server. Exit code 1 when SERVER is named and there is no login"
+        " that can be used.",
+        "cellblock auth status --config cellblock.json --json  # all servers with a url",
+        one="there is no login of SERVER that can be used",
+    ),
+    "auth logout": Help(
+        "end a login",
+        "Ends a login, at the authorization server too where it can be ended there, and forgets it.",
+        "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
+    ),
+    "config": Help(
+        "check a configuration file",
+        "What concerns configuration files.",
+        "cellblock config check --config cellblock.json  # all errors, with line and column",
+    ),
+    "config check": Help(
+        "list everything that is wrong with a file, with line and column",
+        "Lists everything that is wrong with a configuration file, as file:line:column, and what it configures. Shows"
+        " no values, starts nothing, and loads no Python tools: those `doctor` tries.",
+        "cellblock config check --config cellblock.json  # all errors, with line and column",
+        "cellblock config check --config ~/.cursor/mcp.json --json  # another client's file, for machines",
+        one="the file has errors",
+    ),
+    "import": Help(
+        "take over the servers of other MCP clients on this machine",
+        "Finds the MCP servers of Claude Code, Claude Desktop, Cursor, VS Code and Windsurf, shows what it would do, "
+        "and asks. Secrets are not copied unless you say so: references to environment variables stand in their "
+        "place.",
+        "cellblock import --dry-run  # what would be done",
+        "cellblock import --from cursor --from vscode --config cellblock.json  # two clients, into this file",
+        "cellblock import --yes --copy-secrets  # everything, secrets too, without a question",
+    ),
+    "doctor": Help(
+        "say what is in force on this machine, what is missing, and what does not work",
+        "Starts everything once and says what is in force, missing or broken, and how to mend it.",
+        "cellblock doctor --config cellblock.json  # before you ask anyone",
+        "cellblock doctor --tls-cert cert.pem --tls-key key.pem  # and this certificate",
+        "cellblock doctor --json  # for machines",
+        one="there is a problem",
+    ),
+    "keygen": Help(
+        "make the key pair of a broker or of a worker host, and print its public key",
+        "Makes FILE with a new key pair, readable by you alone, and prints the public key. Of a FILE that exists, "
+        "prints the public key.",
+        "cellblock keygen ~/.config/cellblock/broker.key  # for hosts on other machines",
+    ),
+    "demo": Help(
+        "run a real script against two servers that need nothing external",
+        "Runs a real script against two servers that need nothing external, and shows what happens.",
+        "cellblock demo  # needs no configuration",
+        one="the demo's script failed",
+    ),
+    "completion": Help(
+        "print what makes a shell complete commands, options and server names",
+        "Prints a script for the shell. Completion asks this program, so it is never out of date.",
+        "cellblock completion bash > ~/.local/share/bash-completion/completions/cellblock  # bash",
+        "cellblock completion zsh > ~/.zfunc/_cellblock  # zsh, when ~/.zfunc is in fpath",
+        "cellblock completion fish > ~/.config/fish/completions/cellblock.fish  # fish",
     ),
 }
-"""Shows command lines that do something, and what. The tests parse each."""
+"""Maps commands to their words. The tests parse each example."""
 
 
 def all_commands(
@@ -166,21 +248,18 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
 
-def finish(parser: argparse.ArgumentParser) -> None:
-    """Puts examples and exit codes at the end of every command's help."""
-    for path, command in all_commands(parser):
-        examples = EXAMPLES.get(path)
-        if examples is None:
-            continue
-        command.formatter_class = Formatter
-        shown = "\n".join(f"  {line}\n      {meaning}" for line, meaning in examples)
-        codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items())
-        command.epilog = f"examples:\n{shown}\n\nexit codes:\n{codes}"
+def shown(path: str) -> dict[str, Any]:
+    """Returns what a command's parser shows: its description, and its examples and exit codes at the end."""
+    examples = "\n".join(f"  {line}\n      {meaning}" for line, meaning in HELP[path].examples)
+    codes = "\n".join(f"  {code:<4} {meaning}" for code, meaning in exit_codes(path).items())
+    epilog = f"examples:\n{examples}\n\nexit codes:\n{codes}"
+    return {"description": HELP[path].description, "epilog": epilog, "formatter_class": Formatter}
 
 
 def exit_codes(path: str) -> dict[int, str]:
     """Returns the exit codes of a command; of the program itself: what they mean everywhere."""
     if not path:
         return dict(EXIT_CODES)
-    one = {1: ONE_MEANS[path]} if path in ONE_MEANS else {}
-    return {0: EXIT_CODES[0], **one, **{code: EXIT_CODES[code] for code in (2, 3)}}
+    one = HELP[path].one
+    codes = EXIT_CODES if one is None else EXIT_CODES | {1: one}
+    return {code: codes[code] for code in (0, 1, 2, 3) if code != 1 or one is not None}

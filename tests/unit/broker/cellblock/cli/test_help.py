@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli.help import (
-    EXAMPLES,
     EXIT_CODES,
     EXIT_NO,
     EXIT_OK,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
+    HELP,
     all_commands,
     exit_codes,
 )
@@ -28,15 +28,15 @@ COMMANDS = dict(all_commands(make_parser()))
 
 
 def test_every_command_has_examples_and_no_other_has() -> None:
-    assert set(EXAMPLES) == set(COMMANDS)
-    assert all(EXAMPLES.values())
+    assert set(HELP) == set(COMMANDS)
+    assert all(words.examples for words in HELP.values())
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path or "cellblock")
 def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
     text = COMMANDS[path].format_help()
     assert COMMANDS[path].description and COMMANDS[path].description.endswith(".")
-    for line, meaning in EXAMPLES[path]:
+    for line, meaning in HELP[path].examples:
         assert f"  {line}\n      {meaning}\n" in text
     for code, meaning in exit_codes(path).items():
         assert re.search(rf"^  {code} +{re.escape(meaning)}$", text, re.M)
@@ -44,7 +44,7 @@ def test_help_says_what_it_does_how_and_the_exit_codes(path: str) -> None:
         assert action.help or action.choices or not action.option_strings, (path, action)
 
 
-LINES = [line for examples in EXAMPLES.values() for line, _ in examples]
+LINES = [line for words in HELP.values() for line, _ in words.examples]
 
 
 @pytest.mark.parametrize("line", LINES)
