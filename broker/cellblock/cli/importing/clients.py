@@ -1,20 +1,21 @@
-"""Where the MCP clients of this machine keep their servers, and what is in those files."""
+"""Clients finds where the MCP clients of this machine keep their servers, and reads those files."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_object
 from cellblock.config.file.formats import PROJECTS_KEY, SERVERS_KEY, normal
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.syntax import SyntaxFault, parse
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Of a client's file: that of Claude Code also keeps histories."""
+"""Bounds a client's file: that of Claude Code also keeps histories."""
 
 TITLES: Final = {
     "claude-code": "Claude Code",
@@ -23,12 +24,12 @@ TITLES: Final = {
     "vscode": "VS Code",
     "windsurf": "Windsurf",
 }
-"""The clients, by the names that `--from` takes, in the order in which their servers go before others'."""
+"""Names the clients, by the names that `--from` takes, in the order in which their servers go before others'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One server of one client: its entry as `mcpServers` has it, and where that stands."""
+    """Found is one server of one client: its entry as `mcpServers` has it, and where that stands."""
 
     name: str
     entry: object
@@ -37,12 +38,12 @@ class Found:
     path: KeyPath
     inputs: Mapping[str, Any]
     project: Path | None
-    """The folder that the entry belongs to, or None when it is the user's."""
+    """Names the folder that the entry belongs to; None when it is the user's."""
 
 
 @dataclass(slots=True)
 class Search:
-    """What was found. `unreadable` maps files to why they cannot be used."""
+    """A search has what was found. `unreadable` maps files to why they cannot be used."""
 
     servers: list[Found] = field(default_factory=list[Found])
     files: dict[Path, int] = field(default_factory=dict[Path, int])
@@ -51,15 +52,21 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders of this user; `project` is the folder whose own files are looked at."""
+    """Places are folders of this user; `project` is the folder whose own files are looked at."""
 
     home: Path
     project: Path
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     mac: bool = sys.platform == "darwin"
 
-    def settings(self) -> Path:
-        """Where programs with windows keep their settings."""
+    def folder(self, kind: str) -> Path:
+        """Returns one of the folders; that of `settings` is where programs with windows keep theirs."""
+        if kind == _PROJECT:
+            return self.project
+        if kind == _CLAUDE:
+            return Path(self.environment.get("CLAUDE_CONFIG_DIR") or self.home)
+        if kind == _HOME:
+            return self.home
         if self.mac:
             return self.home / "Library" / "Application Support"
         return Path(self.environment.get("XDG_CONFIG_HOME") or self.home / ".config")
@@ -69,7 +76,8 @@ def find_servers(places: Places, clients: list[str]) -> Search:
     """Reads the files of the clients that are there."""
     search = Search()
     for client in clients:
-        for file, project in _FILES[client](places):
+        for kind, name in _FILES[client]:
+            file, project = places.folder(kind) / name, places.project if kind == _PROJECT else None
             if file in search.files or file in search.unreadable or not file.is_file():
                 continue
             try:
@@ -85,43 +93,24 @@ def find_servers(places: Places, clients: list[str]) -> Search:
 
 # ---- inside ------------------------------------------------------------------------------------------
 
-Files = Iterator[tuple[Path, Path | None]]
 
+_PROJECT, _HOME, _SETTINGS, _CLAUDE = "project", "home", "settings", "claude"
 
-def _claude_code(places: Places) -> Files:
-    yield places.project / ".mcp.json", places.project
-    folder = places.environment.get("CLAUDE_CONFIG_DIR")
-    yield (Path(folder) if folder else places.home) / ".claude.json", None
-
-
-def _claude_desktop(places: Places) -> Files:
-    yield places.settings() / "Claude" / "claude_desktop_config.json", None
-
-
-def _cursor(places: Places) -> Files:
-    yield places.project / ".cursor" / "mcp.json", places.project
-    yield places.home / ".cursor" / "mcp.json", None
-
-
-def _vscode(places: Places) -> Files:
-    yield places.project / ".vscode" / "mcp.json", places.project
-    for product in ("Code", "Code - Insiders", "VSCodium"):
-        user = places.settings() / product / "User"
-        yield user / "mcp.json", None
-        yield user / "settings.json", None
-
-
-def _windsurf(places: Places) -> Files:
-    yield places.home / ".codeium" / "windsurf" / "mcp_config.json", None
-
-
-_FILES: Final[Mapping[str, Callable[[Places], Files]]] = {
-    "claude-code": _claude_code,
-    "claude-desktop": _claude_desktop,
-    "cursor": _cursor,
-    "vscode": _vscode,
-    "windsurf": _windsurf,
+_FILES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "claude-code": ((_PROJECT, ".mcp.json"), (_CLAUDE, ".claude.json")),
+    "claude-desktop": ((_SETTINGS, "Claude/claude_desktop_config.json"),),
+    "cursor": ((_PROJECT, ".cursor/mcp.json"), (_HOME, ".cursor/mcp.json")),
+    "vscode": (
+        (_PROJECT, ".vscode/mcp.json"),
+        *(
+            (_SETTINGS, f"{product}/User/{name}.json")
+            for product in ("Code", "Code - Insiders", "VSCodium")
+            for name in ("mcp", "settings")
+        ),
+    ),
+    "windsurf": ((_HOME, ".codeium/windsurf/mcp_config.json"),),
 }
+"""Maps each client to its files, and the folders that they are in."""
 
 
 def _read(file: Path) -> Mapping[str, Any]:
@@ -133,9 +122,9 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise ValueError(
             f"line {error.position.line}, column {error.position.column}: {error.message}"
         ) from None
-    if not isinstance(raw, dict):
+    if not is_object(raw):
         raise TypeError("it holds no object")
-    return cast("dict[str, Any]", raw)
+    return raw
 
 
 def _servers(

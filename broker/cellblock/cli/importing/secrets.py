@@ -1,13 +1,14 @@
-"""Finds what looks like a secret in a server's entry, and puts a reference to an environment variable in its place."""
+"""Secrets finds what looks like a secret in a server's entry, and puts a reference to a variable in its place."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.references import input_variable
 from cellblock.config.file.secret_values import looks_secret
 
@@ -16,13 +17,13 @@ _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
 
 @dataclass(slots=True)
 class Secrets:
-    """The variables that stand for secrets: their values by name, over all servers that are imported together."""
+    """Holds the variables that stand for secrets: their values by name, over all servers that are imported together."""
 
     variables: dict[str, str] = field(default_factory=dict[str, str])
 
     def taken_out(self, server: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """An entry with references in place of its secrets, and the variables that those name."""
-        made, used = dict(entry), list[str]()
+        """Returns an entry with references in place of its secrets, and the variables that those name."""
+        written, used = dict(entry), list[str]()
 
         def replaced(value: str, wanted: str) -> str:
             name = self._variable(value, wanted, server)
@@ -30,17 +31,18 @@ class Secrets:
             return f"${{env:{name}}}"
 
         for key in ("env", "headers"):
-            if isinstance(entry.get(key), dict):
-                pairs = cast("dict[str, Any]", entry[key]).items()
-                made[key] = {name: _named(name, value, server, key, replaced) for name, value in pairs}
-        if isinstance(entry.get("args"), list):
-            made["args"] = _options(cast("list[Any]", entry["args"]), server, replaced)
+            if is_object(pairs := entry.get(key)):
+                written[key] = {
+                    name: _named(name, value, server, key, replaced) for name, value in pairs.items()
+                }
+        if is_array(args := entry.get("args")):
+            written["args"] = _options(args, server, replaced)
         if isinstance(entry.get("url"), str):
-            made["url"] = _address(entry["url"], server, replaced)
-        return made, list(dict.fromkeys(used))
+            written["url"] = _address(entry["url"], server, replaced)
+        return written, list(dict.fromkeys(used))
 
     def _variable(self, value: str, wanted: str, server: str) -> str:
-        """A name that stands for this value alone."""
+        """Returns a name that stands for this value alone."""
         for name in (wanted, input_variable(f"{server}_{wanted}")):
             if self.variables.setdefault(name, value) == value:
                 return name
@@ -64,11 +66,11 @@ def _named(name: str, value: Any, server: str, kind: str, replaced: Any) -> Any:
 
 
 def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
-    made: list[Any] = []
+    written: list[Any] = []
     option = ""
     for arg in args:
         if not isinstance(arg, str):
-            made.append(arg)
+            written.append(arg)
             option = ""
             continue
         name, equals, value = arg.partition("=")
@@ -79,12 +81,12 @@ def _options(args: list[Any], server: str, replaced: Any) -> list[Any]:
         elif not arg.startswith("-") and looks_secret(option, arg):
             arg = replaced(arg, input_variable(f"{server}_{option}" if option else f"{server}_SECRET"))
         option = arg if arg.startswith("-") and "=" not in arg else ""
-        made.append(arg)
-    return made
+        written.append(arg)
+    return written
 
 
 def _address(url: str, server: str, replaced: Any) -> str:
-    """A URL with references for its password and for query values that are secrets."""
+    """Returns a URL with references for its password and for query values that are secrets."""
     try:
         parts = urlsplit(url)
         password = parts.password

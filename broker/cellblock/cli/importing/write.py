@@ -1,4 +1,4 @@
-"""Adds servers to a configuration file: whole or not at all, readable by the user alone, with a copy of the old one."""
+"""Write adds servers to a configuration file: whole or not at all, for the user alone, with a copy of the old one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.config.file.entry_keys import ignored_keys
 from cellblock.config.file.formats import SERVERS_KEY, normal
 from cellblock.config.file.problems import Source
@@ -19,7 +20,7 @@ from cellblock.config.settings import parse_source, read_source
 
 
 class Target:
-    """A configuration file as it was read; what it does not say yet can be added.
+    """A target is a configuration file as it was read; what it does not say yet can be added.
 
     Args:
         path: The file; it need not be there.
@@ -43,12 +44,12 @@ class Target:
 
     @property
     def servers(self) -> dict[str, Any]:
-        """The entries that are there already."""
+        """Returns the entries that are there already."""
         return normal(self._raw).entries()
 
     @property
     def ignored(self) -> frozenset[str]:
-        """The keys of entries that the file says are another program's."""
+        """Returns the keys of entries that the file says are another program's."""
         return ignored_keys(normal(self._raw))
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> Path | None:
@@ -61,9 +62,8 @@ class Target:
             ConfigError: The file has changed since it was read, or cannot be written.
         """
         before = self._raw.get(SERVERS_KEY)
-        old = cast("dict[str, Any]", before) if isinstance(before, dict) else {}
-        made = {**self._raw, SERVERS_KEY: {**old, **{name: dict(entry) for name, entry in entries.items()}}}
-        text = json.dumps(made, ensure_ascii=False, indent=2) + "\n"
+        servers = {**(before if is_object(before) else {}), **entries}
+        text = json.dumps({**self._raw, SERVERS_KEY: servers}, ensure_ascii=False, indent=2) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             copy = self._copied()
