@@ -1,5 +1,6 @@
-"""Cli turns `argv` into an exit code: one file for each command, with its help and its output.
+"""Cli turns `argv` into an exit code: `parser` names the commands, and each has a module that does its work.
 
 In: arguments, standard input, a configuration file. Out: data on standard output, words on standard error.
-It may import every other room, and none imports it. Start at `main`, then `parser`.
+It may import every other room, and none imports it. Start at `main`, then `parser`; the module of a command is imported
+when the command runs.
 """

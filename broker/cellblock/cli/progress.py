@@ -1,4 +1,4 @@
-"""`cellblock run` at work: one line on stderr, when that is a terminal; wiped at the end."""
+"""Progress shows `cellblock run` at work: one line on stderr, when that is a terminal; wiped at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Progress(Watcher):
-    """Draws one run.
+    """Draws one run on a line.
 
     Args:
         stream: A terminal.
@@ -39,23 +39,23 @@ class Progress(Watcher):
         self._since = loop.time()
 
     def run_accepted(self, run: RunFacts) -> None:
-        """This is the run."""
+        """Takes the run that is shown."""
         self._run, self._since = run, self._now()
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """The newest entry is shown."""
+        """Shows the newest entry."""
         self._log = entry.message
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """The newest open call is shown."""
+        """Shows the newest open call."""
         self._open[call.number] = f"{call.server}.{call.tool}"
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """It is open no more."""
+        """Shows the call no more."""
         self._open.pop(call.number, None)
 
     def line(self, width: int) -> str:
-        """What is shown now, in at most `width` columns, without colours."""
+        """Returns what is shown now, in at most `width` columns, without colours."""
         state = "connecting" if self._run is None else self._run.state
         parts = [f"{state} {milliseconds((self._now() - self._since) * 1000)}"]
         if self._run is not None and self._run.calls:
@@ -69,7 +69,7 @@ class Progress(Watcher):
 
     @contextlib.contextmanager
     def held(self) -> Generator[None]:
-        """Inside, the line is away, and others may write."""
+        """Takes the line away while the block runs: others may write."""
         self.wipe()
         self._held = True
         try:

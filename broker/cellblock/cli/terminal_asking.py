@@ -1,4 +1,4 @@
-"""Whether a call may be made, asked of the person at the terminal where `cellblock run` was typed."""
+"""Terminal_asking asks the person at the terminal of `cellblock run` whether a call may be made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PROMPT: Final = "Allow it? [y/N] "
 
 MAX_LINE_BYTES: Final = 4096
-"""A terminal gives no longer line."""
+"""Bounds a line: a terminal gives no longer one."""
 
 ANSWERS: Final = {
     "y": Verdict.ACCEPTED,
@@ -23,16 +23,16 @@ ANSWERS: Final = {
     "n": Verdict.DECLINED,
     "no": Verdict.DECLINED,
 }
-"""Nothing typed is no; anything else is asked again."""
+"""Maps what is typed to verdicts. Nothing typed is no; anything else is asked again."""
 
 
 def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Approver | None:
-    """Asks there; None where nobody sits.
+    """Makes what asks on a terminal; None where nobody sits.
 
     Args:
-        stdin: Where answers are typed.
-        stderr: Where questions are written.
-        progress: What is drawn there meanwhile.
+        stdin: The stream on which answers are typed.
+        stderr: The stream for questions.
+        progress: A drawing on stderr, which is held meanwhile.
     """
     try:
         if not (stdin.isatty() and stderr.isatty()):
@@ -53,8 +53,8 @@ def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Appr
                     stderr.write(PROMPT)
                     stderr.flush()
                     line = await _line(descriptor)
-                    said = line.decode("utf-8", "replace").strip().lower() or "n"
-                    verdict = ANSWERS.get(said) if line else Verdict.CANCELLED
+                    typed = line.decode("utf-8", "replace").strip().lower() or "n"
+                    verdict = ANSWERS.get(typed) if line else Verdict.CANCELLED
                     if verdict is not None:
                         return verdict
             finally:
@@ -65,7 +65,7 @@ def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Appr
 
 
 async def _line(descriptor: int) -> bytes:
-    """The next line that is typed; empty at the end of the input."""
+    """Returns the next line that is typed; empty at the end of the input."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
@@ -81,7 +81,7 @@ async def _line(descriptor: int) -> bytes:
 
 
 def _forget_typed(descriptor: int) -> None:
-    """What was typed before the question was there is no answer to it."""
+    """Drops what was typed before the question was there: that is no answer to it."""
     import termios
 
     with contextlib.suppress(termios.error):

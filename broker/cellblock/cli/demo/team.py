@@ -1,4 +1,4 @@
-"""The demo's local Python tools: a team's calendar, kept in this process."""
+"""Team has the demo's local Python tools: a team's calendar, kept in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SATURDAY = 5
 
 @dataclass
 class Capacity:
-    """What one person can take on in a week."""
+    """Says what one person can take on in a week."""
 
     person: str
     hours: float

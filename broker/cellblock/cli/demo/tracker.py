@@ -1,4 +1,4 @@
-"""A small MCP server over stdio: an issue tracker kept in memory, as the upstream server of the demo.
+"""Tracker is a small MCP server over stdio: an issue tracker kept in memory, as the demo's upstream server.
 
 Run as ``python -m cellblock.cli.demo.tracker``. Every process starts with the same 42 issues, so that a demo's
 figures can be checked; what a client changes is gone when the process ends. It has one tool of each kind that
@@ -21,14 +21,14 @@ Label = Literal["bug", "feature", "docs", "performance", "security", "ux", "infr
 
 
 class Comment(BaseModel):
-    """A comment on an issue, oldest first in its list."""
+    """A comment stands in its issue's list, oldest first."""
 
     author: str
     text: str
 
 
 class IssueSummary(BaseModel):
-    """What ``list_issues`` shows of an issue."""
+    """Shows of an issue what ``list_issues`` does."""
 
     id: int
     title: str
@@ -40,14 +40,14 @@ class IssueSummary(BaseModel):
 
 
 class Issue(IssueSummary):
-    """An issue with everything that was written about it."""
+    """Shows an issue with everything that was written about it."""
 
     close_reason: str | None = Field(default=None, description="Why it was closed, or null")
     comments: list[Comment] = Field(default_factory=list[Comment])
 
 
 class IssueList(BaseModel):
-    """One page of issues, by ascending id."""
+    """Holds one page of issues, by ascending id."""
 
     issues: list[IssueSummary]
     total: int = Field(description="How many issues match, the ones beyond `limit` included")
@@ -115,7 +115,7 @@ def _initial_issues() -> dict[int, Issue]:
 
 
 def create_server() -> MCPServer:
-    """Return a tracker server with its own copy of the initial issues; no I/O is done."""
+    """Returns a tracker server with its own copy of the initial issues; no I/O is done."""
     issues = _initial_issues()
     server = MCPServer(
         "issue-tracker",

@@ -1,1 +1,1 @@
-"""`cellblock import`: servers of other MCP clients on this machine, into one configuration."""
+"""Importing takes servers of other MCP clients on this machine into one configuration. Start at `plan`."""

@@ -1,1 +1,1 @@
-"""`cellblock top`: the dashboard of a running daemon in a terminal."""
+"""Top draws the dashboard of a running daemon in a terminal. Start at `screen`, then `model`."""
