@@ -19,8 +19,7 @@ from cellblock.base.errors import ConfigError, HostUnavailable
 from cellblock.base.state_dir import LOGS, check_state_dir
 from cellblock.base.terminal import Painter
 from cellblock.catalog.naming import module_paths
-from cellblock.cli.checkups import deno_trouble, fix_of, isolation_fix, low_disk, state_dir_trouble
-from cellblock.cli.checkups_daemon import certificate_state, daemon_state, token_trouble
+from cellblock.cli import checkups
 from cellblock.cli.config_check import Checked, check_config
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import reading
@@ -34,7 +33,6 @@ from cellblock.upstream.stderr_log import upstream_log
 
 PROBE: Final = "globalThis.__codemode_result__ = 6 * 7;"
 PROBE_RESULT: Final = 42
-_WELL: Final = "No problems found."
 TYPE_PROBE: Final = "nothingOfThisName;"
 VERSION_BOUND_SECONDS: Final = 10.0
 
@@ -73,29 +71,29 @@ class Report:
 
     def as_text(self, paint: Painter) -> str:
         """Returns the report for people."""
-        lines = [paint("Versions", "bold")]
-        lines += [f"  {name} {version}" for name, version in self.versions.items()]
-        lines += [
-            "",
-            f"State directory: {self.state_dir}",
-            "",
-            paint(f"Around each worker (isolation = {self.isolation})", "bold"),
+        parts = [
+            [paint("Versions", "bold"), *(f"  {name} {version}" for name, version in self.versions.items())],
+            [f"State directory: {self.state_dir}"],
+            [
+                paint(f"Around each worker (isolation = {self.isolation})", "bold"),
+                *(f"  {paint('in force', 'green')}  {layer}" for layer in self.layers),
+                *(f"  {paint('missing', 'yellow')}   {layer}" for layer in self.missing),
+            ],
+            [f"Type checking of scripts: {self.typecheck}"],
         ]
-        lines += [f"  {paint('in force', 'green')}  {layer}" for layer in self.layers]
-        lines += [f"  {paint('missing', 'yellow')}   {layer}" for layer in self.missing]
-        lines += ["", f"Type checking of scripts: {self.typecheck}"]
         if self.daemon:
-            lines += ["", f"Daemon: {self.daemon}"]
+            parts.append([f"Daemon: {self.daemon}"])
         if self.servers:
-            lines += ["", paint("Servers", "bold")]
-            lines += [
+            states = (
                 f"  {name}: {paint(state, 'green' if state.startswith('connected') else 'red')}"
                 for name, state in self.servers.items()
-            ]
+            )
+            parts.append([paint("Servers", "bold"), *states])
         if self.warnings:
-            lines += ["", paint("Warnings", "bold", "yellow"), *(f"  {warning}" for warning in self.warnings)]
-        lines += ["", paint("Problems", "bold", "red") if self.problems else paint(_WELL, "bold", "green")]
-        return "\n".join([*lines, *(f"  {problem}" for problem in self.problems)])
+            parts.append([paint("Warnings", "bold", "yellow"), *(f"  {text}" for text in self.warnings)])
+        verdict = ("Problems", "red") if self.problems else ("No problems found.", "green")
+        parts.append([paint(verdict[0], "bold", verdict[1]), *(f"  {text}" for text in self.problems)])
+        return "\n\n".join("\n".join(part) for part in parts)
 
 
 def _examined(parsed: argparse.Namespace) -> Checked | None:
@@ -146,15 +144,15 @@ async def examine(
     report = Report(versions, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck))
     report.warnings += warnings
     if address is not None:
-        report.daemon, warning = await asyncio.to_thread(daemon_state, address)
+        report.daemon, warning = await asyncio.to_thread(checkups.daemon_state, address)
         report.note(None, warning)
-    report.note(*certificate_state(*tls))
-    trouble = state_dir_trouble(state_dir)
+    report.note(*checkups.certificate_state(*tls))
+    trouble = checkups.state_dir_trouble(state_dir)
     report.note(trouble)
     if trouble is not None:
         return report
-    report.note(token_trouble(state_dir), check_state_dir(state_dir), low_disk(state_dir))
-    deno = deno_trouble()
+    report.note(checkups.token_trouble(state_dir), check_state_dir(state_dir), checkups.low_disk(state_dir))
+    deno = checkups.deno_trouble()
     report.note(deno)
     if deno is not None:
         return report  # nothing could start
@@ -179,7 +177,7 @@ async def examine(
             for server_id, reason in broker.catalog.unavailable.items():
                 report.servers[server_id] = f"not connected: {reason}"
                 name = names.get(server_id, server_id)
-                fix = fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
+                fix = checkups.fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
                 report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
             report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
             response = await broker.run(PROBE)
@@ -198,7 +196,7 @@ async def examine(
 
 
 def _with_fix(trouble: str) -> str:
-    fix = isolation_fix(trouble)
+    fix = checkups.isolation_fix(trouble)
     return f"{trouble.removesuffix('.')}. {fix}" if fix else trouble
 
 

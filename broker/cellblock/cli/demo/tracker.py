@@ -107,11 +107,8 @@ _CLOSE = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world
 
 def _initial_issues() -> dict[int, Issue]:
     fields = ("id", "title", "labels", "assignee", "opened", "estimate_hours", "status")
-    issues: dict[int, Issue] = {}
-    for row in _ROWS:
-        values = dict(zip(fields, row, strict=True)) | {"labels": row[2].split()}
-        issues[row[0]] = Issue.model_validate(values)
-    return issues
+    rows = (dict(zip(fields, row, strict=True)) | {"labels": row[2].split()} for row in _ROWS)
+    return {issue.id: issue for issue in map(Issue.model_validate, rows)}
 
 
 def create_server() -> MCPServer:
