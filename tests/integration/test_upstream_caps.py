@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
+from cellblock.base.terminal import Painter
 from cellblock.cli.doctor import examine
 from support import SERVERS, error_of, plain_server, settings, succeeded, until, within
 
@@ -152,4 +153,4 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(tmp_path: Path
     for name in ("long_text", "deep", "wide", "nnn", "twice", "malformed"):
         assert name in said
     assert "max_pages = 4" in said
-    assert "Warnings" in report.as_text()
+    assert "Warnings" in report.as_text(Painter(None))

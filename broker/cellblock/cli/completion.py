@@ -41,13 +41,9 @@ def complete(parser: argparse.ArgumentParser) -> None:
             elif action.dest in ("query", "tool"):
                 action.completer = SuppressCompleter()  # type: ignore[attr-defined]
             elif action.type is int:
-                action.completer = nothing  # type: ignore[attr-defined]
+                # No file is a number.
+                action.completer = lambda **_: []  # type: ignore[attr-defined]
     argcomplete.autocomplete(parser)
-
-
-def nothing(**_: Any) -> list[str]:
-    """Returns what completes a number: no file does."""
-    return []
 
 
 def servers(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:

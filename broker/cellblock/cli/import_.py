@@ -13,7 +13,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
 from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.importing.clients import Places, Search, find_servers
+from cellblock.cli.importing.clients import Search, find_servers
 from cellblock.cli.importing.plan import Plan, make_plan, shown_path
 from cellblock.cli.importing.write import Target
 from cellblock.cli.parser import CLIENTS
@@ -37,7 +37,7 @@ def run(parsed: argparse.Namespace) -> int:
     """
     target = Target(Path(parsed.config) if parsed.config else default_file())
     project = (parsed.project or Path.cwd()).expanduser().resolve()
-    search = find_servers(Places(Path.home(), project), parsed.clients or [*CLIENTS])
+    search = find_servers(project, parsed.clients or CLIENTS)
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
         raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
     planned = partial(make_plan, search.servers, target.servers, ignored=target.ignored)

@@ -50,34 +50,12 @@ class Search:
     unreadable: dict[Path, str] = field(default_factory=dict[Path, str])
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Places are folders of this user; `project` is the folder whose own files are looked at."""
-
-    home: Path
-    project: Path
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    mac: bool = sys.platform == "darwin"
-
-    def folder(self, kind: str) -> Path:
-        """Returns one of the folders; that of `settings` is where programs with windows keep theirs."""
-        if kind == _PROJECT:
-            return self.project
-        if kind == _CLAUDE:
-            return Path(self.environment.get("CLAUDE_CONFIG_DIR") or self.home)
-        if kind == _HOME:
-            return self.home
-        if self.mac:
-            return self.home / "Library" / "Application Support"
-        return Path(self.environment.get("XDG_CONFIG_HOME") or self.home / ".config")
-
-
-def find_servers(places: Places, clients: list[str]) -> Search:
-    """Reads the files of the clients that are there."""
+def find_servers(project: Path, clients: Sequence[str]) -> Search:
+    """Reads the files of the clients that are there; `project` is the folder whose own files are looked at."""
     search = Search()
     for client in clients:
         for kind, name in _FILES[client]:
-            file, project = places.folder(kind) / name, places.project if kind == _PROJECT else None
+            file = (project if kind == _PROJECT else _folder(kind)) / name
             if file in search.files or file in search.unreadable or not file.is_file():
                 continue
             try:
@@ -85,7 +63,7 @@ def find_servers(places: Places, clients: list[str]) -> Search:
             except (OSError, TypeError, ValueError) as error:
                 search.unreadable[file] = _why(error)
                 continue
-            found = list(_servers(raw, client, file, project, places.project))
+            found = list(_servers(raw, client, file, project if kind == _PROJECT else None, project))
             search.files[file] = len(found)
             search.servers += found
     return search
@@ -111,6 +89,17 @@ _FILES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "windsurf": ((_HOME, ".codeium/windsurf/mcp_config.json"),),
 }
 """Maps each client to its files, and the folders that they are in."""
+
+
+def _folder(kind: str) -> Path:
+    if kind == _CLAUDE:
+        return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home())
+    if kind == _HOME:
+        return Path.home()
+    # Where programs with windows keep their settings.
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -41,16 +41,11 @@ class Target:
                     f"{path} is TOML, which is not written.", hint="Give --config with a JSON file."
                 )
             self._raw = parse_source(self._source)
-
-    @property
-    def servers(self) -> dict[str, Any]:
-        """Returns the entries that are there already."""
-        return normal(self._raw).entries()
-
-    @property
-    def ignored(self) -> frozenset[str]:
-        """Returns the keys of entries that the file says are another program's."""
-        return ignored_keys(normal(self._raw))
+        known = normal(self._raw)
+        self.servers = known.entries()
+        """Holds the entries that are there already."""
+        self.ignored = ignored_keys(known)
+        """Holds the keys of entries that the file says are another program's."""
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> Path | None:
         """Writes the file with further servers.
