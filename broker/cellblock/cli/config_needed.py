@@ -82,7 +82,7 @@ def _values(
     section: object, wanted: Sequence[tuple[str, ...]], source: Source
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Returns the section with these settings alone, as far as they can be used, and what is wrong with the others."""
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     problems: list[Problem] = []
     for keys in wanted:
         value = _at(section, keys)
@@ -102,22 +102,22 @@ def _values(
             problems += of_validation(error, Settings)
             continue
         # At most two levels, and no two of these settings share the upper one.
-        made |= one
-    return made, problems
+        values |= one
+    return values, problems
 
 
 def _elsewhere(raw: Mapping[str, Any]) -> list[Problem]:
     """Returns what is wrong with a file as it stands there. A reference may become anything."""
-    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
-    problems = [*made.problems]
-    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
-    plain = made.as_settings()
+    config = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+    problems = [*config.problems]
+    problems += [problem for problem in entry_problems(config, SERVER_KEYS) if problem.severity == "error"]
+    plain = config.as_settings()
     try:
         Settings.model_validate(plain)
     except ValidationError as error:
-        reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        reported = {problem.path for problem in problems} | places_of_slipped_transports(config, SERVER_KEYS)
         for problem in of_validation(error, Settings):
-            value, path = _at(plain, problem.path), made.path_in_file(problem.path)
+            value, path = _at(plain, problem.path), config.path_in_file(problem.path)
             if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))
     return problems

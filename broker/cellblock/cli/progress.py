@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import shutil
 import sys
+import time
 from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import CLEAR_TO_END_OF_LINE, milliseconds, plain
-from cellblock.execution.events import CallFacts, RunFacts, Watcher
+from cellblock.execution.events import RunFacts, Watcher
 from cellblock.execution.response import LogEntry
 
 REDRAW_SECONDS: Final = 0.1
@@ -32,37 +33,25 @@ class Progress(Watcher):
         self._run: RunFacts | None = None
         self._log = ""
         self._frame = 0
-        self._open: dict[int, str] = {}
         self._held = False
-        loop = asyncio.get_running_loop()
-        self._now = loop.time
-        self._since = loop.time()
+        self._since = time.monotonic()
 
     def run_accepted(self, run: RunFacts) -> None:
         """Takes the run that is shown."""
-        self._run, self._since = run, self._now()
+        self._run, self._since = run, run.accepted
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
         """Shows the newest entry."""
         self._log = entry.message
 
-    def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """Shows the newest open call."""
-        self._open[call.number] = f"{call.server}.{call.tool}"
-
-    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """Shows the call no more."""
-        self._open.pop(call.number, None)
-
     def line(self, width: int) -> str:
         """Returns what is shown now, in at most `width` columns, without colours."""
         state = "connecting" if self._run is None else self._run.state
-        parts = [f"{state} {milliseconds((self._now() - self._since) * 1000)}"]
+        parts = [f"{state} {milliseconds((time.monotonic() - self._since) * 1000)}"]
         if self._run is not None and self._run.calls:
-            done = sum(1 for call in self._run.calls if call.over)
-            parts.append(f"{done} of {len(self._run.calls)} calls done")
-        if self._open:
-            parts.append(f"in {list(self._open.values())[-1]}")
+            waiting = [call for call in self._run.calls if not call.over]
+            parts.append(f"{len(self._run.calls) - len(waiting)} of {len(self._run.calls)} calls done")
+            parts += [f"in {call.server}.{call.tool}" for call in waiting[-1:]]
         if self._log:
             parts.append(self._log.rstrip().rpartition("\n")[2])
         return plain(" · ".join(parts), width)

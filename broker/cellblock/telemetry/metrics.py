@@ -69,10 +69,10 @@ class Metrics:
         tally, servers = self._tally, self._facts.upstreams()
 
         def family(kind: Any, name: str, text: str, labels: Sequence[str], rows: Iterable[Any]) -> Metric:
-            made = kind(f"cellblock_{name}", text, labels=labels)
+            metric = kind(f"cellblock_{name}", text, labels=labels)
             for row in rows:
-                made.add_metric(*row)
-            return made
+                metric.add_metric(*row)
+            return metric
 
         def counted(counts: Mapping[str, int]) -> list[Any]:
             return [([label], count) for label, count in counts.items()]

@@ -119,11 +119,11 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _servers(
     raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
 ) -> Iterator[Found]:
-    made = normal(raw, project=wanted if client == "claude-code" else None)
-    for name, entry in made.entries().items():
-        path = made.origins.get(name, (SERVERS_KEY, name))
+    config = normal(raw, project=wanted if client == "claude-code" else None)
+    for name, entry in config.entries().items():
+        path = config.origins.get(name, (SERVERS_KEY, name))
         of_project = wanted if path[0] == PROJECTS_KEY else project
-        yield Found(name, entry, client, file, path, made.inputs, of_project)
+        yield Found(name, entry, client, file, path, config.inputs, of_project)
 
 
 def _why(error: Exception) -> str:
