@@ -21,7 +21,7 @@ from cellblock.cli.parser import LIMITS
 from cellblock.cli.progress import progress_on
 from cellblock.cli.streams import write_json
 from cellblock.cli.terminal_asking import asker_on
-from cellblock.config.settings import Settings
+from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.broker import Broker
 from cellblock.execution.request import read_request
 from cellblock.policy.asking import Grantee
@@ -50,8 +50,8 @@ async def _run(
 ) -> int:
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
     wanted: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    section = settings.cellblock
-    broker = Broker(_waiting_for_types(settings).for_one_run())
+    section = _waiting_for_types(settings.cellblock)
+    broker = Broker(settings.model_copy(update={"cellblock": section}))
     try:
         # Before any server is started.
         request = read_request({"code": code, **wanted}, section)
@@ -83,13 +83,11 @@ def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
     return response
 
 
-def _waiting_for_types(settings: Settings) -> Settings:
-    """Returns the settings for one run: what is found too late for its response could never be told."""
-    section = settings.cellblock
+def _waiting_for_types(section: CellblockSettings) -> CellblockSettings:
+    """Returns the section for one run: what is found too late for its response could never be told."""
     if "typecheck_hold_ms" in section.model_fields_set:
-        return settings
-    waiting = section.model_copy(update={"typecheck_hold_ms": section.typecheck_timeout_ms})
-    return settings.model_copy(update={"cellblock": waiting})
+        return section
+    return section.model_copy(update={"typecheck_hold_ms": section.typecheck_timeout_ms})
 
 
 def _require(catalog: Catalog, names: Sequence[str]) -> None:

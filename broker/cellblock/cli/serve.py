@@ -42,7 +42,8 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     # The web server takes long to import, and editors that start the daemon over stdio wait for it.
     from cellblock.cli.serve_http import front_of
 
-    return _serve(parsed, settings, front_of(parsed, settings), load, hangups)
+    front = front_of(parsed, settings.cellblock.http, settings.state_dir)
+    return _serve(parsed, settings, front, load, hangups)
 
 
 def _check(parsed: argparse.Namespace) -> None:

@@ -6,12 +6,13 @@ import argparse
 import asyncio
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from cellblock import __version__
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
-from cellblock.config.settings import CellblockSettings, Settings
+from cellblock.config.settings import CellblockSettings, HttpSettings, Settings
 from cellblock.daemon.broker import Broker
 from cellblock.frontend.http.address import Address
 from cellblock.frontend.http.pages import Pages
@@ -23,7 +24,7 @@ from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import View
 
 
-def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
+def front_of(parsed: argparse.Namespace, section: HttpSettings, state_dir: Path) -> HttpFrontend:
     """Makes the front-end that the options of `serve` name; its token is read, and its address taken.
 
     Raises:
@@ -31,12 +32,12 @@ def front_of(parsed: argparse.Namespace, settings: Settings) -> HttpFrontend:
     """
     options = HttpOptions(
         address=Address.parse(parsed.http),
-        token_file=parsed.token_file or settings.state_dir / FILE_NAME,
+        token_file=parsed.token_file or state_dir / FILE_NAME,
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
     )
-    return HttpFrontend(settings.cellblock.http, options)
+    return HttpFrontend(section, options)
 
 
 async def serve_http(
