@@ -37,11 +37,8 @@ def make_parser() -> Parser:
     parser = Parser(prog="cellblock", **shown(""))
     parser.add_argument("--version", action="version", version=f"cellblock {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_run(commands)
-    _add_daemons(commands)
+    _add_brokers(commands)
     _add_tools(commands)
-    _add_schemas(commands)
-    _add_auth(commands)
     _add_configuration(commands)
     _add_machine(commands)
     return parser
@@ -59,7 +56,7 @@ def _add_actions(commands: Commands, path: str) -> Commands:
     return _add(commands, path).add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
-def _add_run(commands: Commands) -> None:
+def _add_brokers(commands: Commands) -> None:
     run = _add(commands, "run", "run:run")
     run.value("script", "SCRIPT", "a file, or - for standard input")
     run.common(json=False)
@@ -75,8 +72,6 @@ def _add_run(commands: Commands) -> None:
     narrow = "narrow what the script may call, as in docs/howto-policy.md: a JSON object, or a file with one"
     run.value("--grants", "FILE|JSON", narrow)
 
-
-def _add_daemons(commands: Commands) -> None:
     serve = _add(commands, "serve", "serve:serve")
     serve.common(json=False)
     serve.flag("--stdio", "over standard input and output (the default)")
@@ -136,8 +131,6 @@ def _add_tools(commands: Commands) -> None:
     approve.flag("--show", "approve nothing")
     approve.common()
 
-
-def _add_schemas(commands: Commands) -> None:
     actions = _add_actions(commands, "schemas")
     init = _add(actions, "schemas init", "schemas:init")
     init.value("server", "SERVER", "its id, or its name in the configuration")
@@ -156,7 +149,7 @@ def _add_schemas(commands: Commands) -> None:
     clear.common()
 
 
-def _add_auth(commands: Commands) -> None:
+def _add_configuration(commands: Commands) -> None:
     actions = _add_actions(commands, "auth")
     login = _add(actions, "auth login", "auth:login")
     login.server()
@@ -171,8 +164,6 @@ def _add_auth(commands: Commands) -> None:
     logout.server()
     logout.common(json=False)
 
-
-def _add_configuration(commands: Commands) -> None:
     actions = _add_actions(commands, "config")
     check = _add(actions, "config check", "config_check:check")
     check.common()

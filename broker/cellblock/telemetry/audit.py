@@ -107,9 +107,7 @@ class AuditLog(Watcher):
     def _script(self, run: RunFacts) -> Line:
         code = run.code.encode("utf-8", "surrogatepass")
         return {
-            "event": "run",
-            "run": run.id,
-            "client": run.client,
+            **self._head("run", run),
             "accepted": iso_time(run.accepted_at),
             "script_bytes": len(code),
             "script_sha256": hashlib.sha256(code).hexdigest(),
@@ -117,14 +115,11 @@ class AuditLog(Watcher):
         }
 
     def _call(self, event: str, run: RunFacts, call: CallFacts) -> Line:
-        return {
-            "event": event,
-            "run": run.id,
-            "client": run.client,
-            "call": call.number,
-            "server": call.server[:MAX_NAME_CHARS],
-            "tool": call.tool[:MAX_NAME_CHARS],
-        }
+        server, tool = call.server[:MAX_NAME_CHARS], call.tool[:MAX_NAME_CHARS]
+        return {**self._head(event, run), "call": call.number, "server": server, "tool": tool}
+
+    def _head(self, event: str, run: RunFacts) -> Line:
+        return {"event": event, "run": run.id, "client": run.client}
 
     def _value(self, name: str, body: bytes | None) -> Line:
         if body is None:
