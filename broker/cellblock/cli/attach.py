@@ -44,6 +44,7 @@ def found_daemon(parsed: argparse.Namespace) -> Found:
     given: Path | None = parsed.token_file
 
     def needed() -> tuple[Settings, list[str]]:
+        from cellblock.cli.config_needed import load_needed
 
         return load_needed(parsed.config, state_dir=parsed.state_dir, has_token_file=given is not None)
 

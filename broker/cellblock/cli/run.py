@@ -51,7 +51,7 @@ async def _run(
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
     wanted: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
     section = _waiting_for_types(settings.cellblock)
-    broker = Broker(settings.model_copy(update={"cellblock": section}))
+    broker = Broker(settings.model_copy(update={"cellblock": section}).for_one_run())
     try:
         # Before any server is started.
         request = read_request({"code": code, **wanted}, section)
