@@ -23,8 +23,8 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
+from cellblock.base.threads import DaemonThread
 from cellblock.config.outputs import OutputSettings
-from cellblock.frontend.outputs.disk_thread import DiskThread
 from cellblock.frontend.outputs.outputs_disk import on_disk, write_within
 from cellblock_worker.base.folders import Folder, InTheWay
 
@@ -102,7 +102,7 @@ class KeptOutputs:
         self.settings = settings
         remove_stale(parent, OUTPUT_FILES)
         self._own = OwnFolder(parent, OUTPUT_FILES)
-        self._disk = DiskThread()
+        self._disk = DaemonThread("cellblock-outputs")
         # Oldest first: all are kept for the same time.
         self._kept: dict[str, Kept] = {}
         self._used: Counter[str] = Counter()

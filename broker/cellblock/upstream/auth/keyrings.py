@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, cast
 
+from cellblock.base.threads import is_done_within, start_daemon
 from cellblock.upstream.auth.errors import LoginStoreError
 
 SERVICE: Final = "cellblock"
@@ -99,36 +97,19 @@ def _needed() -> _Backend:
 
 async def _in_thread(work: Callable[[], T], bound: float) -> T:
     """The result of blocking work. Its thread is a daemon: one that hangs must not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[tuple[T | None, Exception | None]] = loop.create_future()
-
-    def settle(value: T | None, error: Exception | None) -> None:
-        if not future.done():
-            future.set_result((value, error))
-
-    def run() -> None:
-        try:
-            value, error = work(), None
-        except Exception as raised:  # noqa: BLE001 - backends raise what they like
-            value, error = None, raised
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=run, name="cellblock-keyring", daemon=True).start()
-    await asyncio.wait({future}, timeout=bound)
-    if not future.done():
-        future.cancel()
+    future = start_daemon("cellblock-keyring", work)
+    if not await is_done_within(future, bound):
         raise LoginStoreError(
             f"The keyring has not answered within {bound:g} s.",
             hint="Unlock it, or set cellblock.auth.keyring to off and log in again.",
         )
-    value, error = future.result()
-    if isinstance(error, LoginStoreError):
-        raise error
-    if error is not None:
+    try:
+        return future.result()
+    except LoginStoreError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - backends raise what they like, in their thread
         # Only its kind: a backend may quote what it was given.
         raise LoginStoreError(
             f"The keyring has failed: {type(error).__name__}.",
             hint="Unlock it, or set cellblock.auth.keyring to off and log in again.",
-        )
-    return cast("T", value)
+        ) from None

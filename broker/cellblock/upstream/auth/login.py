@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 import webbrowser
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.threads import start_daemon
 from cellblock.config.secrets.redaction import guard_loggers
 from cellblock.config.settings import ServerConfig, Settings
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
@@ -295,7 +295,7 @@ def _open(url: str) -> None:
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     ):
         return
-    threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+    start_daemon("browser", webbrowser.open, url)
 
 
 def _worded(server: str, error: OAuthFlowError, known: str | None) -> str:
