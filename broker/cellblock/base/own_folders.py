@@ -262,14 +262,9 @@ def _write_mark(descriptor: int, folder: Folder) -> None:
 
 
 def _is_marked(folder: Folder, name: str) -> bool:
-    try:
-        descriptor = folder.open(name, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.pread(descriptor, MARK_BYTES, 0) == _mark_of(folder)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        return folder.beginning(name, MARK_BYTES) == _mark_of(folder)
+    return False
 
 
 def _mark_of(folder: Folder) -> bytes:

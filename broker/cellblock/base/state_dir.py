@@ -150,8 +150,7 @@ def _begin(folder: Folder) -> None:
 
 def _is_used(folder: Folder) -> bool:
     try:
-        with os.fdopen(folder.open(MARK_NAME, os.O_RDONLY), "rb") as file:
-            said = file.read(len(_USED))
+        said = folder.beginning(MARK_NAME, len(_USED))
     except FileNotFoundError:
         return False
     if said and not said.startswith(b"Cellblock "):
@@ -181,11 +180,6 @@ def _refuse_taken(folder: Folder) -> None:
 
 
 def _begins_as_database(folder: Folder) -> bool:
-    try:
-        descriptor = folder.open(DATABASE, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.pread(descriptor, len(_SQLITE), 0) == _SQLITE
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        return folder.beginning(DATABASE, len(_SQLITE)) == _SQLITE
+    return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Generator
@@ -23,7 +22,8 @@ from cellblock.cli.streams import write_data, write_json
 from cellblock.config.settings import Settings
 from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file
 from cellblock.learning.store import FILE_NAME, Store, StoreError
-from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.folders import FILE, Folder, InTheWay
+from cellblock_worker.base.private_files import write_private
 
 
 @reading(with_state_dir)
@@ -45,19 +45,15 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
     text = new_overlay(server.config_name, notes)
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if parsed.force else os.O_EXCL)
         with Folder.named(file.parent) as folder:
-            descriptor = folder.open(file.name, flags)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-            written.write(text)
+            folder.check(file.name, FILE)
+            written = write_private(folder, file.name, text.encode(), replace=parsed.force)
     except InTheWay as error:
         raise ConfigError(f"{error}.", hint="Move it away.") from None
-    except FileExistsError:
-        raise ConfigError(
-            f"{file} is there already.", hint="Edit it, or use --force to write over it."
-        ) from None
     except OSError as error:
         raise ConfigError(f"Cannot write {file}: {error}.", hint="Use another --state-dir.") from None
+    if not written:
+        raise ConfigError(f"{file} is there already.", hint="Edit it, or use --force to write over it.")
     sys.stdout.write(f"{file}\n")
     return EXIT_OK
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -134,9 +133,7 @@ def _refuse_others(path: Path, keep: int) -> None:
     for name in (path.name, *(f"{path.name}.{number}" for number in range(1, keep + 1))):
         try:
             with Folder.named(path.parent) as folder:
-                descriptor = folder.open(name, os.O_RDONLY)
-            with os.fdopen(descriptor, "rb") as file:
-                begin = file.read(len(_BEGIN))
+                begin = folder.beginning(name, len(_BEGIN))
             if not _BEGIN.startswith(begin):
                 raise InTheWay(path.with_name(name), "not an audit log of Cellblock's")
         except FileNotFoundError:

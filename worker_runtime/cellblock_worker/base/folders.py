@@ -164,6 +164,11 @@ class Folder:
             raise
         return descriptor
 
+    def beginning(self, name: str, size: int) -> bytes:
+        """Returns the first `size` bytes of a plain file of this user in it. Raises as `open` does."""
+        with os.fdopen(self.open(name, os.O_RDONLY), "rb") as file:
+            return file.read(size)
+
     def remove(self, name: str, kind: int = FILE) -> None:
         """Removes what is at a name, when it is of this kind and this user's; nothing there is fine.
 

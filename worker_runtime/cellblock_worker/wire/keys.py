@@ -5,15 +5,18 @@ Hexadecimal, where ZeroMQ's own Z85 needs fewer characters: shells, unit files, 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import zmq
 from zmq.utils import z85
+
+from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.private_files import NotAFile, OpenToOthers, TooLarge, read_named, write_private
 
 FILE_CAP_BYTES: Final = 4096
 """A key file has about 200 bytes; a wrong path must not be read whole."""
@@ -56,9 +59,10 @@ def make_key_file(path: Path) -> KeyPair:
     _, secret_z85 = zmq.curve_keypair()
     pair = _pair_of(z85.decode(secret_z85))
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(_TEXT.format(public=pair.public, secret=pair.secret.hex()))
+        with Folder.named(path.parent) as folder:
+            text = _TEXT.format(public=pair.public, secret=pair.secret.hex())
+            if not write_private(folder, path.name, text.encode(), replace=False):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     except OSError as error:
         raise KeyFileError(f"the key file {path} cannot be made: {error.strerror}") from None
     return pair
@@ -71,26 +75,27 @@ def read_key_file(path: Path) -> KeyPair:
         KeyFileError: It cannot be read, is no key file, or is open to others.
     """
     try:
-        # Not to block on a pipe that somebody put in the file's place.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        data, found = read_named(path, FILE_CAP_BYTES)
+    except NotAFile:
+        raise KeyFileError(f"the key file {path} is no regular file") from None
+    except OpenToOthers as error:
+        raise KeyFileError(
+            f"the key file {path} is open to others (mode {error.mode:04o}): chmod 600 {path}"
+        ) from None
+    except TooLarge:
+        raise _no_pair(path) from None
     except OSError as error:
         raise KeyFileError(f"the key file {path} cannot be read: {error.strerror}") from None
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise KeyFileError(f"the key file {path} is no regular file")
-        if found.st_uid not in (os.geteuid(), 0):
-            raise KeyFileError(f"the key file {path} belongs to another user")
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
-            raise KeyFileError(f"the key file {path} is open to others (mode {mode:04o}): chmod 600 {path}")
-        text = os.read(fd, FILE_CAP_BYTES).decode("ascii", "replace")
-    finally:
-        os.close(fd)
-    match = _SECRET_LINE.search(text)
+    if found.st_uid not in (os.geteuid(), 0):
+        raise KeyFileError(f"the key file {path} belongs to another user")
+    match = _SECRET_LINE.search(data.decode("ascii", "replace"))
     if match is None:
-        raise KeyFileError(f"{path} holds no key pair: make one with `cellblock keygen`")
+        raise _no_pair(path)
     return _pair_of(bytes.fromhex(match[1]))
+
+
+def _no_pair(path: Path) -> KeyFileError:
+    return KeyFileError(f"{path} holds no key pair: make one with `cellblock keygen`")
 
 
 def _pair_of(secret: bytes) -> KeyPair:

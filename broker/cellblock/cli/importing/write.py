@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -17,6 +15,8 @@ from cellblock.config.file.entry_keys import ignored_keys
 from cellblock.config.file.formats import SERVERS_KEY, normal
 from cellblock.config.file.problems import Source
 from cellblock.config.settings import parse_source, read_source
+from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.private_files import write_private
 
 
 class Target:
@@ -83,16 +83,5 @@ class Target:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Puts a file in place in one step, mode 0600."""
-    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            made.unlink()
-        raise
+    with Folder.named(path.parent) as folder:
+        write_private(folder, path.name, text.encode())

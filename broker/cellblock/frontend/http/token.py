@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import secrets
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +10,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
+from cellblock_worker.base.private_files import OpenToOthers, read_named, read_private, write_private
 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
@@ -39,20 +37,18 @@ def read_token(file: Path) -> str:
         ConfigError: The file cannot be read, other users may read it, or it holds no token.
     """
     try:
-        with os.fdopen(_opened(file), encoding="ascii") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            token = opened.read(MAX_CHARS).strip()
+        token = _read(file).decode("ascii").strip()
     except InTheWay as error:
         raise in_the_way(error) from None
+    except OpenToOthers as error:
+        raise ConfigError(
+            f"Other users may read the token file {file} (mode {error.mode:04o}).",
+            hint=f"Make a new token: rm {file}. To keep this one: chmod 600 {file}.",
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The token file {file} cannot be read: {error}.", hint="Check --token-file."
         ) from None
-    if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(
-            f"Other users may read the token file {file} (mode {stat.S_IMODE(mode):04o}).",
-            hint=f"Make a new token: rm {file}. To keep this one: chmod 600 {file}.",
-        )
     if len(token) < MIN_CHARS or not all(33 <= ord(character) <= 126 for character in token):
         raise ConfigError(
             f"The token file {file} holds no token of at least {MIN_CHARS} visible characters.",
@@ -61,16 +57,12 @@ def read_token(file: Path) -> str:
     return token
 
 
-def _opened(file: Path) -> int:
-    """A descriptor of a token file: outside a state directory it may be a link, as a container's secrets are."""
+def _read(file: Path) -> bytes:
+    """Returns what a token file holds: outside a state directory it may be a link, as a container's secrets are."""
     with Folder.named(file.parent) as folder:
         if folder.holds(MARK_NAME, FILE):
-            return folder.open(file.name, os.O_RDONLY)
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
-    return descriptor
+            return read_private(folder, file.name, MAX_CHARS)
+    return read_named(file, MAX_CHARS)[0]
 
 
 def ensure_token(file: Path) -> str:
@@ -82,17 +74,9 @@ def ensure_token(file: Path) -> str:
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            new = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-                    opened.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-                # Unlike a rename, a link never replaces the token that another daemon has made meanwhile.
-                os.link(new, file)
-            except FileExistsError:
-                pass
-            finally:
-                new.unlink()
+            with Folder.named(file.parent) as folder:
+                token = secrets.token_urlsafe(TOKEN_BYTES) + "\n"
+                write_private(folder, file.name, token.encode(), replace=False)
         except OSError as error:
             raise ConfigError(
                 f"The token file {file} cannot be made: {error}.", hint="Check --token-file."

@@ -10,14 +10,13 @@ import asyncio
 import json
 import logging
 import math
-import os
-import secrets
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.private_files import read_private, write_private
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -98,9 +97,7 @@ def read_uses(state_dir: Path) -> Uses | None:
     """What is kept; None where something else has the file's name."""
     try:
         with Folder.named(state_dir) as folder:
-            descriptor = folder.open(FILE_NAME, os.O_RDONLY)
-            with os.fdopen(descriptor, "rb") as file:
-                data: Any = json.loads(file.read(MAX_BYTES))
+            data: Any = json.loads(read_private(folder, FILE_NAME, MAX_BYTES, secret=False))
         return {
             principal: {server_id: _use(*use) for server_id, use in own.items()}
             for principal, own in cast("dict[str, dict[str, list[Any]]]", data[_CONTENT]).items()
@@ -134,16 +131,8 @@ def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
         principal: dict(list(own.items())[-MAX_SERVERS:])
         for principal, own in list(uses.items())[-MAX_PRINCIPALS:]
     }
-    name = f".{FILE_NAME}.{secrets.token_hex(8)}"
     with Folder.named(state_dir) as folder:
-        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(json.dumps({_CONTENT: kept}).encode())
-            folder.replace(name, FILE_NAME)
-        except BaseException:
-            folder.remove(name)
-            raise
+        write_private(folder, FILE_NAME, json.dumps({_CONTENT: kept}).encode())
 
 
 def _use(weight: Any, day: Any) -> tuple[float, int]:

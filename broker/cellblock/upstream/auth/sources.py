@@ -23,9 +23,9 @@ from cellblock.upstream.auth.exchange import (
     known_error_in,
     renew,
 )
-from cellblock.upstream.auth.private_file import Stamp
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import LoginStore
+from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream.auth")
 

@@ -19,9 +19,10 @@ from pydantic import ValidationError
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
-from cellblock.upstream.auth.private_file import Stamp, locked, read_private, stamp_of, write_private
+from cellblock.upstream.auth.login_file import locked, read_login, write_login
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.private_files import Stamp, stamp_of
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -129,10 +130,10 @@ class LoginStore:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _write(self, envelope: dict[str, Any]) -> None:
-        write_private(self.file, json.dumps(envelope).encode())
+        write_login(self.file, json.dumps(envelope).encode())
 
     def _envelope(self) -> dict[str, Any] | None:
-        data = read_private(self.file)
+        data = read_login(self.file)
         if data is None:
             return None
         try:

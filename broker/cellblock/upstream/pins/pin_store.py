@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 import shlex
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,6 +12,7 @@ from cellblock.base.errors import CellblockError
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pins import Pin, Pins
 from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import Stamp, TooLarge, read_private, stamp_of, write_private
 
 PINS_DIR: Final = "pins"
 """In the state directory."""
@@ -27,9 +24,6 @@ MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 
 _PARTS: Final = {"title": str, "description": str, "annotations": dict}
 """What a definition has at most beside its name and its schemas, which may be anything."""
-
-Stamp = tuple[int, int, int]
-"""Inode, modification time in nanoseconds, size: what tells one version of a file from another."""
 
 
 class PinError(CellblockError):
@@ -51,12 +45,8 @@ class PinStore:
         return self._directory / f"{safe[:60]}-{tail}.json"
 
     def stamp(self, server: str) -> Stamp | None:
-        """What version of the file there is; None without one."""
-        try:
-            status = self.path(server).stat(follow_symlinks=False)
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        """Returns the stamp of a server's file; None without one."""
+        return stamp_of(self.path(server))
 
     def load(self, server: str) -> Pins | None:
         """The pins of a server; None when it has none yet.
@@ -67,15 +57,13 @@ class PinStore:
         path = self.path(server)
         try:
             with Folder.inside(self._directory) as folder:
-                descriptor = folder.open(path.name, os.O_RDONLY)
-            with os.fdopen(descriptor, "rb") as file:
-                raw = file.read(MAX_FILE_BYTES + 1)
+                raw = read_private(folder, path.name, MAX_FILE_BYTES, secret=False)
         except FileNotFoundError:
             return None
+        except TooLarge:
+            raise self._unusable(server, "is too large") from None
         except OSError as error:
             raise self._failed(server, "read", error) from None
-        if len(raw) > MAX_FILE_BYTES:
-            raise self._unusable(server, "is too large")
         try:
             # With a hook in Python, a thread that reads a long file lets others have their turn.
             return _read(json.loads(raw, object_hook=lambda value: value), server)
@@ -88,16 +76,7 @@ class PinStore:
         Raises:
             PinError: The file cannot be written.
         """
-        name = self.path(server).name
-        with self._opened(server) as folder, self._written(folder, server, pins) as new:
-            try:
-                folder.link(new, name)
-            except FileExistsError:
-                return False
-            except OSError:
-                # A file system without hard links: two brokers that start at once may then both write.
-                folder.replace(new, name)
-        return True
+        return self._write(server, pins, replace=False)
 
     def replace(self, server: str, pins: Pins, *, only: Stamp | None = None) -> None:
         """Writes a server's pins over those that there are; given `only`, over no other version than that.
@@ -105,24 +84,11 @@ class PinStore:
         Raises:
             PinError: The file cannot be written.
         """
-        with self._opened(server) as folder, self._written(folder, server, pins) as new:
-            if only is None or self.stamp(server) == only:
-                folder.replace(new, self.path(server).name)
+        self._write(server, pins, replace=True, only=only)
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _opened(self, server: str) -> Generator[Folder]:
-        """The directory, to be written to; what goes wrong there is a PinError."""
-        try:
-            with Folder.inside(self._directory, make=True) as folder:
-                yield folder
-        except OSError as error:
-            raise self._failed(server, "written", error) from None
-
-    @contextlib.contextmanager
-    def _written(self, folder: Folder, server: str, pins: Pins) -> Generator[str]:
-        """The name of a new file with a server's pins, which does not stay under it."""
+    def _write(self, server: str, pins: Pins, *, replace: bool, only: Stamp | None = None) -> bool:
         data = {
             "format": FORMAT,
             "server": server,
@@ -133,18 +99,13 @@ class PinStore:
             },
             "gone": sorted(pins.gone),
         }
-        name = f".pins-{secrets.token_hex(8)}"
-        descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            # ASCII: a lone surrogate in an upstream's text is no UTF-8.
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                json.dump(data, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            yield name
-        finally:
-            # A full disk must not get fuller with every attempt.
-            folder.remove(name)
+            with Folder.inside(self._directory, make=True) as folder:
+                # ASCII: a lone surrogate in an upstream's text is no UTF-8.
+                text = json.dumps(data, indent=1).encode("ascii")
+                return write_private(folder, self.path(server).name, text, replace=replace, only=only)
+        except OSError as error:
+            raise self._failed(server, "written", error) from None
 
     def _failed(self, server: str, what: str, error: OSError) -> PinError:
         if isinstance(error, InTheWay):

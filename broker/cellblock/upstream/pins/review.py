@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from cellblock.catalog.model import Withheld
 from cellblock.config.settings import PinSettings, Reaction, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
-from cellblock.upstream.pins.pin_store import PinError, PinStore, Stamp
+from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
+from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream")
 

@@ -25,7 +25,7 @@ from cellblock.frontend.outputs.outputs_disk import write_within
 from cellblock.learning.store import Store, StoreError
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
-from cellblock.upstream.auth.private_file import read_private, write_private
+from cellblock.upstream.auth.login_file import read_login, write_login
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log
@@ -69,8 +69,8 @@ def steps(state: Path) -> dict[str, tuple[Callable[[], object], tuple[str, ...]]
         assert store.load("plain") == Pins("origin")
 
     def login() -> None:
-        write_private(state / "auth" / "plain.json", b"{}")
-        assert read_private(state / "auth" / "plain.json") == b"{}"
+        write_login(state / "auth" / "plain.json", b"{}")
+        assert read_login(state / "auth" / "plain.json") == b"{}"
 
     def audit() -> None:
         AuditLog(AuditSettings(enabled=True, keep=1), state).close()

@@ -13,7 +13,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
-from cellblock.upstream.auth.private_file import MAX_BYTES, locked, read_private, write_private
+from cellblock.upstream.auth.login_file import MAX_BYTES, locked, read_login, write_login
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import LoginStore
 
@@ -96,7 +96,7 @@ async def test_a_link_a_pipe_and_a_folder_are_no_login(tmp_path: Path) -> None:
 )
 async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text: str) -> None:
     store = LoginStore(tmp_path, "notes", URL, SETTINGS)
-    write_private(store.file, text.encode("latin-1"))
+    write_login(store.file, text.encode("latin-1"))
     with pytest.raises(LoginStoreError, match="is damaged"):
         await store.load()
     await store.save(record())
@@ -104,9 +104,9 @@ async def test_a_damaged_file_is_told_without_what_it_holds(tmp_path: Path, text
 
 
 async def test_a_file_without_end_is_not_read_whole(tmp_path: Path) -> None:
-    write_private(tmp_path / "large", b" " * (MAX_BYTES + 1))
+    write_login(tmp_path / "large", b" " * (MAX_BYTES + 1))
     with pytest.raises(LoginStoreError, match="too large"):
-        read_private(tmp_path / "large")
+        read_login(tmp_path / "large")
 
 
 async def test_names_that_look_like_paths_stay_in_the_folder(tmp_path: Path) -> None:

@@ -1,0 +1,223 @@
+"""Private files on hostile file systems: nothing of others is read or replaced, and no file is ever half of one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import (
+    NotAFile,
+    OpenToOthers,
+    TooLarge,
+    read_named,
+    read_private,
+    stamp_of,
+    write_private,
+)
+from foreign_things import KINDS, Foreign
+
+OTHERS = [kind for kind in KINDS if kind != "file"]
+ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+
+
+def write(file: Path, data: bytes, *, replace: bool = True) -> bool:
+    with Folder.inside(file.parent, make=True) as folder:
+        return write_private(folder, file.name, data, replace=replace)
+
+
+def read(file: Path, max_bytes: int = 100, *, secret: bool = True) -> bytes:
+    with Folder.inside(file.parent) as folder:
+        return read_private(folder, file.name, max_bytes, secret=secret)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "own" / "file"
+
+
+def test_what_was_written_is_read_and_is_its_owners_alone_whatever_the_umask(file: Path) -> None:
+    assert stamp_of(file) is None
+    before = os.umask(0)
+    try:
+        assert write(file, b"one")
+    finally:
+        os.umask(before)
+    first = stamp_of(file)
+    assert write(file, b"two") and read(file) == b"two" == read_named(file, 3)[0]
+    assert stamp_of(file) != first
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_no_file_of_ours_is_neither_read_nor_replaced(tmp_path: Path, file: Path, kind: str) -> None:
+    foreign = Foreign(tmp_path / "outside")
+    foreign.plant(file, kind)
+    before = foreign.seen()
+    with pytest.raises(InTheWay, match="own/file is "):
+        read(file, secret=False)
+    with pytest.raises(InTheWay, match="own/file is "):
+        write(file, b"ours")
+    assert not write(file, b"ours", replace=False)
+    if "folder" in kind or kind in ("pipe", "dangling link"):
+        with pytest.raises((NotAFile, FileNotFoundError)):
+            read_named(file, 100)
+    assert foreign.seen() == before and list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("kind", ["link to a folder", "dangling link", "pipe", "file"])
+def test_a_folder_that_is_none_of_ours_is_not_entered(tmp_path: Path, file: Path, kind: str) -> None:
+    foreign = Foreign(tmp_path / "outside")
+    foreign.plant(file.parent, kind)
+    before = foreign.seen()
+    for use in (read, lambda file: write(file, b"ours"), lambda file: write(file, b"ours", replace=False)):
+        with pytest.raises(InTheWay, match="own is "):
+            use(file)
+    assert foreign.seen() == before
+
+
+@ONLY_ROOT
+def test_a_file_of_another_user_is_neither_read_nor_replaced(file: Path) -> None:
+    write(file, b"precious")
+    os.chown(file, 12345, 12345)
+    for use in (read, lambda file: write(file, b"ours")):
+        with pytest.raises(InTheWay, match=r"another user's \(uid 12345\)"):
+            use(file)
+    assert file.read_bytes() == b"precious" and list(file.parent.iterdir()) == [file]
+
+
+def test_a_second_name_of_a_file_keeps_the_old_one(tmp_path: Path, file: Path) -> None:
+    write(file, b"old")
+    (tmp_path / "backup").hardlink_to(file)
+    write(file, b"new")
+    assert ((tmp_path / "backup").read_bytes(), read(file)) == (b"old", b"new")
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o644])
+def test_a_secret_that_others_may_use_is_refused(file: Path, mode: int) -> None:
+    write(file, b"secret")
+    file.chmod(mode)
+    for use in (read, lambda file: read_named(file, 100)):
+        with pytest.raises(OpenToOthers) as caught:
+            use(file)
+        assert caught.value.mode == mode
+    assert read(file, secret=False) == b"secret"
+
+
+def test_a_file_without_end_is_not_read_whole(file: Path) -> None:
+    write(file, b"x" * 101)
+    with pytest.raises(TooLarge):
+        read(file)
+    with pytest.raises(TooLarge):
+        read_named(file, 100)
+    os.truncate(file, 10**12)
+    with pytest.raises(TooLarge):
+        read(file)
+
+
+def test_only_a_file_that_the_user_has_named_may_be_behind_a_link(tmp_path: Path, file: Path) -> None:
+    write(file, b"secret")
+    (tmp_path / "named").symlink_to(file)
+    data, found = read_named(tmp_path / "named", 100)
+    assert (data, found.st_ino) == (b"secret", file.stat().st_ino)
+
+
+def test_of_those_who_write_a_first_file_at_once_one_wins(file: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        won = list(threads.map(lambda number: write(file, b"%d" % number, replace=False), range(32)))
+    assert [number for number, one in enumerate(won) if one] == [int(read(file))]
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_only_the_version_that_was_seen_is_replaced(file: Path) -> None:
+    write(file, b"one")
+    seen = stamp_of(file)
+    write(file, b"another")
+    with Folder.inside(file.parent) as folder:
+        assert not write_private(folder, file.name, b"mine", only=seen)
+        assert read(file) == b"another" and list(file.parent.iterdir()) == [file]
+        assert write_private(folder, file.name, b"mine", only=stamp_of(file))
+        file.unlink()
+        assert not write_private(folder, file.name, b"mine", only=seen)
+    assert not file.exists()
+
+
+def test_a_file_system_without_hard_links_will_do(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    assert write(file, b"one", replace=False) and not write(file, b"two", replace=False)
+    assert read(file) == b"one" and list(file.parent.iterdir()) == [file]
+
+
+AT = """
+import os, resource, signal, sys
+from pathlib import Path
+from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.private_files import write_private
+
+file, step = Path(sys.argv[1]), sys.argv[2]
+if step == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+else:
+    setattr(os, step, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+try:
+    with Folder.inside(file.parent) as folder:
+        write_private(folder, file.name, b"new" * 1000, replace=sys.argv[3] == "replace")
+except OSError as error:
+    print(error.errno)
+"""
+"""Writes a file on a disk that takes 1000 bytes, or is killed at a step."""
+
+
+def write_until(file: Path, step: str, how: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", AT, str(file), step, how]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("how", ["replace", "first"])
+def test_a_full_disk_leaves_the_old_file_and_is_not_made_fuller(file: Path, how: str) -> None:
+    write(file, b"old")
+    done = write_until(file, "full", how)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{errno.EFBIG}\n", "")
+    assert read(file) == b"old" and list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("step", "how"), [("fsync", "replace"), ("rename", "replace"), ("fsync", "first"), ("link", "first")]
+)
+def test_a_crash_leaves_the_old_file_or_none_and_costs_the_next_write_nothing(
+    file: Path, step: str, how: str
+) -> None:
+    if how == "replace":
+        write(file, b"old")
+    else:
+        file.parent.mkdir()
+    assert write_until(file, step, how).returncode == -signal.SIGKILL
+    assert file.exists() == (how == "replace") and (how == "first" or read(file) == b"old")
+    assert write(file, b"next", replace=how == "replace") and read(file) == b"next"
+
+
+def test_a_disk_that_cannot_be_written_for_sure_keeps_the_old_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file, b"old")
+
+    def lost(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lost)
+        with pytest.raises(OSError, match="Input/output error"):
+            write(file, b"new")
+    assert read(file) == b"old" and list(file.parent.iterdir()) == [file]
