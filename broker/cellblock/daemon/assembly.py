@@ -96,7 +96,7 @@ async def start_reach(
     from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
     from cellblock.upstream.pins.review import Reviewer
     from cellblock.upstream.registry import Registry
-    from cellblock.workers.start import start_workers
+    from cellblock.workers.start import Workers
 
     section = settings.cellblock
     state_dir = settings.state_dir
@@ -125,7 +125,7 @@ async def start_reach(
     stack.push_async_callback(registry.close)
     registry.start()
     try:
-        workers = await start_workers(settings, log_dir, stack)
+        workers = Workers(settings, log_dir, stack)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()

@@ -38,7 +38,7 @@ from cellblock.execution.states import Event, State, advance
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache
 from cellblock.upstream.requester import PAUSE_MS, requester, run_clock
-from cellblock.workers.pool.lease import Lease
+from cellblock.workers.pool.pool import Lease
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.execution")
@@ -54,7 +54,7 @@ KILL_BOUND_SECONDS: Final = 4.0
 
 
 class Run:
-    """Implements `pool.lease.LeaseEvents`.
+    """Implements `pool.LeaseEvents`.
 
     Args:
         plan: What the worker is sent.

@@ -1,11 +1,10 @@
-"""The worker side of a broker: the pool, the socket of worker hosts, and the local host, started together."""
+"""Makes the worker side of a broker: the pool, the sockets of worker hosts, and the local host."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -39,107 +38,112 @@ MIB: Final = 1024 * 1024
 logger = logging.getLogger("cellblock.pool")
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """What has been started; `remote` is None where no hosts on other machines are listened for.
-
-    `ready` ends when the local host has greeted, and raises HostUnavailable when it refuses to serve.
-    """
-
-    pool: Pool
-    host: LocalHost | None
-    remote: CurveLink | None
-    ready: asyncio.Task[None]
-
-
 def most_warm(pool: PoolSettings) -> int:
     """Workers that the local host keeps warm after a burst."""
     return max(pool.warm, MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm)
 
 
-async def start_workers(settings: Settings, log_dir: Path, stack: contextlib.AsyncExitStack) -> Workers:
-    """Starts them, and waits for none of them; `stack` stops them, in reverse order.
+class Workers:
+    """Starts the worker side of a broker, and waits for none of it.
+
+    Args:
+        settings: The broker's settings.
+        log_dir: The folder for the local host's log.
+        stack: Stops what has been started, in reverse order.
+
+    Attributes:
+        pool: Leases places at the hosts.
+        host: The host on this machine, or None.
+        remote: The socket of hosts on other machines; None where none are listened for.
+        ready: Ends when the local host has greeted; raises HostUnavailable when it refuses to serve.
 
     Raises:
         OSError, zmq.ZMQError: A socket cannot be made.
         ConfigError: The keys for hosts on other machines cannot be used.
     """
-    section = settings.cellblock
-    foreign = realtime.zmq_threads() if section.pool.realtime else set[int]()
-    socket_dir = SocketDir(settings.state_dir)
-    stack.callback(socket_dir.close)
-    endpoint = f"ipc://{socket_dir.path}/{SOCKET_NAME}"
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-    stack.callback(context.destroy, linger=0)
 
-    remote: CurveLink | None = None
+    def __init__(self, settings: Settings, log_dir: Path, stack: contextlib.AsyncExitStack) -> None:
+        section = self._section = settings.cellblock
+        self._foreign_threads = realtime.zmq_threads() if section.pool.realtime else set[int]()
+        self._socket_dir = SocketDir(settings.state_dir)
+        stack.callback(self._socket_dir.close)
+        self._endpoint = f"ipc://{self._socket_dir.path}/{SOCKET_NAME}"
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        stack.callback(context.destroy, linger=0)
+        self.pool = Pool(section.pool, self._on_failed, self._on_greeted)
+        self._link = RouterLink(
+            context, self._endpoint, max_message_bytes=section.max_message_bytes, events=self.pool
+        )
+        stack.callback(self._link.close)
+        self.pool.use(self._link)
+        self.host: LocalHost | None = None
+        if section.hosts.local:
+            self.host = LocalHost(
+                self._make_config,
+                log_file=log_dir / HOST_LOG,
+                on_starting=self._link.expect,
+                on_exit=self._on_exit,
+            )
+            stack.push_async_callback(self.host.stop)
+        stack.callback(self.pool.close)
+        silence = asyncio.create_task(_watch_silence(self.pool))
+        stack.callback(silence.cancel)
+        if self.host is not None:
+            self.host.start()
+        self.remote: CurveLink | None = None
+        if section.hosts.listen is not None:
+            self.remote = listen_for_hosts(section, self.pool)
+            stack.callback(self.remote.close)
+            self.pool.use(self.remote)
+        self._claims = stack.enter_context(contextlib.ExitStack())
+        self.ready = asyncio.create_task(self._get_ready(), name="worker host starts")
+        stack.push_async_callback(_ended, self.ready)
 
-    def on_failed(identity: bytes, why: str) -> None:
-        if remote is not None and remote.reaches(identity):
-            remote.dismiss(identity, why)
-        else:
-            host.replace(identity)
+    async def _get_ready(self) -> None:
+        if self.host is not None:
+            await _host_started(self.pool, self.host)
+            self.host.established()
+        if self._section.pool.realtime:
+            contexts = 1 if self.remote is None else 2
+            claim = await _go_first(self._foreign_threads, self.pool, contexts=contexts)
+            self._claims.callback(claim.give_back)
 
-    def on_greeted(identity: bytes) -> None:
-        if remote is None or not remote.reaches(identity):
-            host.greeted(identity)
-
-    pool = Pool(section.pool, on_failed, on_greeted)
-    link = RouterLink(context, endpoint, max_message_bytes=section.max_message_bytes, events=pool)
-    stack.callback(link.close)
-    pool.use(link)
-
-    def make_config(identity: str) -> HostConfig:
-        if not (socket_dir.path / SOCKET_NAME).is_socket():
+    def _make_config(self, identity: str) -> HostConfig:
+        if not (self._socket_dir.path / SOCKET_NAME).is_socket():
             # Someone cleaned up: a host could never connect again.
-            socket_dir.restore()
-            link.bind_again()
+            self._socket_dir.restore()
+            self._link.bind_again()
+        section, pool = self._section, self._section.pool
         return HostConfig(
-            connect=endpoint,
+            connect=self._endpoint,
             identity=identity,
-            capacity=section.pool.capacity,
-            warm=section.pool.warm,
-            max_warm=most_warm(section.pool),
-            idle_warm=section.pool.warm if section.pool.idle_warm is None else section.pool.idle_warm,
-            idle_after_ms=section.pool.idle_after_ms,
+            capacity=pool.capacity,
+            warm=pool.warm,
+            max_warm=most_warm(pool),
+            idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
+            idle_after_ms=pool.idle_after_ms,
             boot_parallel=boots_at_once(),
             max_message_bytes=section.max_message_bytes,
             isolation=section.isolation.mode,
             seccomp=section.isolation.seccomp,
-            realtime=section.pool.realtime,
+            realtime=pool.realtime,
             max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
-            total_memory_bytes=section.pool.total_memory_bytes,
+            total_memory_bytes=pool.total_memory_bytes,
         )
 
-    def on_exit(identity: bytes, why: str) -> None:
-        link.forget(identity)
-        pool.host_gone(identity, why)
+    def _on_greeted(self, identity: bytes) -> None:
+        if self.host is not None and self._link.reaches(identity):
+            self.host.greeted(identity)
 
-    host = LocalHost(make_config, log_file=log_dir / HOST_LOG, on_starting=link.expect, on_exit=on_exit)
-    stack.push_async_callback(host.stop)
-    stack.callback(pool.close)
-    silence = asyncio.create_task(_watch_silence(pool))
-    stack.callback(silence.cancel)
-    if section.hosts.local:
-        host.start()
-    if section.hosts.listen is not None:
-        remote = listen_for_hosts(section, pool)
-        stack.callback(remote.close)
-        pool.use(remote)
-    claims = contextlib.ExitStack()
-    stack.callback(claims.close)
+    def _on_failed(self, identity: bytes, why: str) -> None:
+        if self.remote is not None and self.remote.reaches(identity):
+            self.remote.dismiss(identity, why)
+        elif self.host is not None:
+            self.host.replace(identity)
 
-    async def get_ready() -> None:
-        if section.hosts.local:
-            await _host_started(pool, host)
-            host.established()
-        if section.pool.realtime:
-            claim = await _go_first(foreign, pool, contexts=1 if remote is None else 2)
-            claims.callback(claim.give_back)
-
-    ready = asyncio.create_task(get_ready(), name="worker host starts")
-    stack.push_async_callback(_ended, ready)
-    return Workers(pool, host if section.hosts.local else None, remote, ready)
+    def _on_exit(self, identity: bytes, why: str) -> None:
+        self._link.forget(identity)
+        self.pool.host_gone(identity, why)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

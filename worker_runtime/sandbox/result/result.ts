@@ -15,11 +15,14 @@
 
 import { functionName, type Kind, kindOf, thrownText, toJsonOf } from "./kinds.ts";
 import * as p from "../primordials.ts";
-import { cleanSpecial } from "./result_kinds.ts";
+import { toPlain } from "./result_kinds.ts";
 import {
+  copyOf,
+  elementByElement,
   enter,
   escapeToken,
   expect,
+  type Members,
   newWalk,
   pointer,
   report,
@@ -32,8 +35,6 @@ import {
 } from "./result_walk.ts";
 
 export type { IssueKind, ResultIssue, ResultLimits, ResultText } from "./result_walk.ts";
-
-type Members = Record<string, unknown>;
 
 const MAX_UNDEFINED = 5;
 
@@ -68,7 +69,7 @@ function listed(walk: Walk): ResultIssue[] {
 }
 
 /** The JSON-safe copy of one value; `walk.path[walk.depth - 1]` is the key it was found at. */
-export function clean(walk: Walk, value: unknown): unknown {
+function clean(walk: Walk, value: unknown): unknown {
   switch (typeof value) {
     case "string":
       spend(walk, value.length + 2);
@@ -133,7 +134,11 @@ function cleanObject(walk: Walk, found: object): unknown {
     reportUndefined(walk, [copy], false);
     return cleanMembers(walk, value, copy);
   }
-  return cleanSpecial(walk, value, kind);
+  const plain = toPlain(walk, value, kind);
+  if (typeof plain !== "object" || plain === null) return clean(walk, plain);
+  if (!p.isArray(plain)) return cleanMembers(walk, value, plain as Members);
+  enter(walk, value);
+  return cleanElements(walk, plain, plain);
 }
 
 /** The depth at which `value` is being copied right now, or -1. */
@@ -162,7 +167,7 @@ function cleanArray(walk: Walk, source: unknown[]): unknown {
 }
 
 /** Cleans a fresh array in place; `source` is what it was copied from, to tell holes from undefined. */
-export function cleanElements(walk: Walk, copy: unknown[], source: object): unknown[] {
+function cleanElements(walk: Walk, copy: unknown[], source: object): unknown[] {
   const at = walk.depth - 1;
   const { length } = copy;
   spend(walk, 1 + length);
@@ -181,7 +186,7 @@ export function cleanElements(walk: Walk, copy: unknown[], source: object): unkn
 }
 
 /** Cleans a fresh plain object in place: every member is an own data property, so each write stays on it. */
-export function cleanMembers(walk: Walk, source: object, copy: Members): Members {
+function cleanMembers(walk: Walk, source: object, copy: Members): Members {
   enter(walk, source);
   spend(walk, 1);
   const at = walk.depth - 1;
@@ -236,56 +241,6 @@ function lackedByAll(copies: Members[], key: string): boolean {
     if (!p.hasOwn(copy, key) || copy[key] !== undefined) return false;
   }
   return true;
-}
-
-/** A fresh plain object with the own enumerable members of `source`, each read once. */
-export function copyOf(walk: Walk, source: object): Members {
-  try {
-    return { ...source };
-  } catch {
-    return memberByMember(walk, source);
-  }
-}
-
-/** The slow copy, for objects of which a getter throws: names the member that did. */
-function memberByMember(walk: Walk, source: object): Members {
-  const copy: Members = {};
-  let keys: string[];
-  try {
-    keys = p.objectKeys(source);
-  } catch (thrown) {
-    report(walk, "unreadable", `members could not be listed: ${thrownText(thrown)}; written as {}`, null);
-    return copy;
-  }
-  enter(walk, source);
-  for (let i = 0; i < keys.length; i++) p.define(copy, keys[i], readMember(walk, source, keys[i]));
-  walk.depth--;
-  return copy;
-}
-
-/** The same for an array, whose place is open already. */
-function elementByElement(walk: Walk, source: unknown[]): unknown[] {
-  const copy: unknown[] = [];
-  let length: number;
-  try {
-    length = source.length;
-  } catch (thrown) {
-    walk.depth--;
-    report(walk, "unreadable", `elements could not be listed: ${thrownText(thrown)}; written as []`, null);
-    walk.depth++;
-    return copy;
-  }
-  for (let i = 0; i < length; i++) p.define(copy, i, readMember(walk, source, i));
-  return copy;
-}
-
-function readMember(walk: Walk, source: object, key: string | number): unknown {
-  try {
-    return (source as Members)[key];
-  } catch (thrown) {
-    walk.path[walk.depth - 1] = key;
-    return report(walk, "unreadable", `reading threw: ${thrownText(thrown)}; written as null`, null);
-  }
 }
 
 function reportSymbolKeys(walk: Walk, copy: object): void {

@@ -20,35 +20,37 @@
 
 import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
 import * as p from "../primordials.ts";
-import { clean, cleanElements, cleanMembers, copyOf } from "./result.ts";
-import { enter, expect, report, type Walk } from "./result_walk.ts";
+import { copyOf, expect, type Members, report, type Walk } from "./result_walk.ts";
 import { isSuppressedError } from "./serialize_kinds.ts";
 
-/** The JSON-safe copy of an object that is neither an array nor a plain object. */
-export function cleanSpecial(walk: Walk, value: object, kind: Kind): unknown {
+/**
+ * Gives what is written of an object that is neither an array nor a plain object: a primitive, or a fresh array or plain
+ * object whose elements or members are yet to be cleaned.
+ */
+export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
   switch (kind) {
     case "date":
-      if (p.isFiniteNumber(p.dateGetTime(value))) return clean(walk, p.dateToIso(value));
+      if (p.isFiniteNumber(p.dateGetTime(value))) return p.dateToIso(value);
       return report(walk, "invalid_date", "an invalid Date; written as null", null);
     case "boxed":
-      return clean(walk, unbox(value));
+      return unbox(value);
     case "error":
       report(walk, "error_object", "an Error; written as {name, message, …}", null);
-      return cleanMembers(walk, value, errorMembers(walk, value));
+      return errorMembers(walk, value);
     case "map":
-      return cleanMap(walk, value);
+      return mapMembers(walk, value);
     case "set":
       report(walk, "set", "a Set; written as an array", null);
-      return cleanList(walk, value, setValues(walk, value));
+      return setValues(walk, value);
     case "typed_array":
     case "array_buffer":
     case "data_view":
-      return cleanBinary(walk, value, kind);
+      return binary(walk, value, kind);
     case "regexp":
-      return clean(walk, report(walk, "regexp", "a RegExp; written as its text", regExpText(value)));
+      return report(walk, "regexp", "a RegExp; written as its text", regExpText(value));
     case "search_params": {
       const text = p.searchParamsToString(value);
-      return clean(walk, report(walk, "search_params", "a URLSearchParams; written as its text", text));
+      return report(walk, "search_params", "a URLSearchParams; written as its text", text);
     }
     case "promise":
       return report(walk, "promise", "a Promise, not its value: await it; written as null", null);
@@ -57,30 +59,30 @@ export function cleanSpecial(walk: Walk, value: object, kind: Kind): unknown {
     case "weak":
       return report(walk, "opaque_object", `a ${className(value)} cannot be listed; written as null`, null);
     default:
-      return cleanInstance(walk, value);
+      return instanceMembers(walk, value);
   }
 }
 
 /** A class instance is written as its own enumerable members; one with none would vanish into `{}`. */
-function cleanInstance(walk: Walk, value: object): unknown {
+function instanceMembers(walk: Walk, value: object): Members {
   const members = copyOf(walk, value);
   if (p.objectKeys(members).length === 0) {
     const name = className(value);
     const what = name === "" ? "an object" : `an instance of ${name}`;
     report(walk, "opaque_object", `${what} without enumerable members; written as {}`, null);
   }
-  return cleanMembers(walk, value, members);
+  return members;
 }
 
-function errorMembers(walk: Walk, value: object): Record<string, unknown> {
-  const members: Record<string, unknown> = {};
+function errorMembers(walk: Walk, value: object): Members {
+  const members: Members = {};
   const named = isSuppressedError(value)
     ? ["name", "message", "cause", "error", "suppressed"]
     : ["name", "message", "cause", "errors"];
   const own = copyOf(walk, value);
   for (let i = 0; i < named.length; i++) {
     try {
-      const member = (value as Record<string, unknown>)[named[i]];
+      const member = (value as Members)[named[i]];
       if (member !== undefined) p.define(members, named[i], member);
     } catch { /* a member that throws is not there */ }
   }
@@ -89,9 +91,9 @@ function errorMembers(walk: Walk, value: object): Record<string, unknown> {
   return members;
 }
 
-function cleanMap(walk: Walk, value: object): unknown {
+function mapMembers(walk: Walk, value: object): unknown {
   expect(walk, 4 * p.mapSize(value));
-  const members: Record<string, unknown> = {};
+  const members: Members = {};
   const pairs: unknown[][] = [];
   let plain = true;
   p.mapForEach(value, (member: unknown, key: unknown) => {
@@ -101,10 +103,10 @@ function cleanMap(walk: Walk, value: object): unknown {
   });
   if (plain) {
     report(walk, "map", "a Map; written as an object", null);
-    return cleanMembers(walk, value, members);
+    return members;
   }
   report(walk, "map", "a Map with keys that are no strings; written as an array of [key, value]", null);
-  return cleanList(walk, value, pairs);
+  return pairs;
 }
 
 function setValues(walk: Walk, value: object): unknown[] {
@@ -114,21 +116,13 @@ function setValues(walk: Walk, value: object): unknown[] {
   return values;
 }
 
-function cleanList(walk: Walk, source: object, values: unknown[]): unknown {
-  enter(walk, source);
-  return cleanElements(walk, values, values);
-}
-
-function cleanBinary(walk: Walk, value: object, kind: Kind): unknown {
+function binary(walk: Walk, value: object, kind: Kind): unknown {
   const tag = p.typedArrayTag(value);
   try {
     if (tag === undefined || tag === "Uint8Array" || tag === "Uint8ClampedArray") {
       const bytes = bytesOf(value, kind);
       expect(walk, 2 + (p.typedArrayByteLength(bytes) * 4) / 3);
-      return clean(
-        walk,
-        report(walk, "binary", "binary data; written as a base64 string", p.toBase64(bytes)),
-      );
+      return report(walk, "binary", "binary data; written as a base64 string", p.toBase64(bytes));
     }
   } catch (thrown) {
     if (walk.fatal !== null) throw thrown;
@@ -139,5 +133,5 @@ function cleanBinary(walk: Walk, value: object, kind: Kind): unknown {
   const numbers: unknown[] = [];
   for (let i = 0; i < length; i++) p.append(numbers, (value as unknown as number[])[i]);
   report(walk, "binary", `a ${tag}; written as an array of numbers`, null);
-  return cleanList(walk, value, numbers);
+  return numbers;
 }

@@ -1,10 +1,15 @@
 /**
- * The bookkeeping of one walk over a script's result: where it is, how large the text gets, what went wrong.
+ * The bookkeeping of one walk over a script's result: where it is, how large the text gets, what went wrong;
+ * and the reading of members of which a getter may throw.
  *
  * @module
  */
 
+import { thrownText } from "./kinds.ts";
 import * as p from "../primordials.ts";
+
+/** The members of an object, by name. */
+export type Members = Record<string, unknown>;
 
 /** What went wrong at one place of the value. */
 export type IssueKind =
@@ -142,4 +147,54 @@ export function escapeToken(token: string): string {
     text += char === "~" ? "~0" : char === "/" ? "~1" : char;
   }
   return text;
+}
+
+/** A fresh plain object with the own enumerable members of `source`, each read once. */
+export function copyOf(walk: Walk, source: object): Members {
+  try {
+    return { ...source };
+  } catch {
+    return memberByMember(walk, source);
+  }
+}
+
+/** The slow copy, for objects of which a getter throws: names the member that did. */
+function memberByMember(walk: Walk, source: object): Members {
+  const copy: Members = {};
+  let keys: string[];
+  try {
+    keys = p.objectKeys(source);
+  } catch (thrown) {
+    report(walk, "unreadable", `members could not be listed: ${thrownText(thrown)}; written as {}`, null);
+    return copy;
+  }
+  enter(walk, source);
+  for (let i = 0; i < keys.length; i++) p.define(copy, keys[i], readMember(walk, source, keys[i]));
+  walk.depth--;
+  return copy;
+}
+
+/** The same for an array, whose place is open already. */
+export function elementByElement(walk: Walk, source: unknown[]): unknown[] {
+  const copy: unknown[] = [];
+  let length: number;
+  try {
+    length = source.length;
+  } catch (thrown) {
+    walk.depth--;
+    report(walk, "unreadable", `elements could not be listed: ${thrownText(thrown)}; written as []`, null);
+    walk.depth++;
+    return copy;
+  }
+  for (let i = 0; i < length; i++) p.define(copy, i, readMember(walk, source, i));
+  return copy;
+}
+
+function readMember(walk: Walk, source: object, key: string | number): unknown {
+  try {
+    return (source as Members)[key];
+  } catch (thrown) {
+    walk.path[walk.depth - 1] = key;
+    return report(walk, "unreadable", `reading threw: ${thrownText(thrown)}; written as null`, null);
+  }
 }

@@ -1,4 +1,4 @@
-"""Hosts and leases: who gets a worker, and when (whose turn it is, `admission` says).
+"""The pool leases places at worker hosts to runs; `admission` says whose turn it is.
 
 The pool believes nothing a host says beyond the leases it gave that host: a message under another host's token,
 or under none, is dropped.
@@ -12,14 +12,13 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
 from cellblock.workers.link.link import HostLink
 from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Ticket
-from cellblock.workers.pool.lease import Lease, LeaseEvents
 from cellblock.workers.pool.room import Room
 from cellblock_worker.wire import protocol
 
@@ -33,6 +32,60 @@ running at all; a pool smaller than this keeps none. `pool.reserved_places` sets
 
 HOST_SILENCE_SECONDS: Final = 8.0
 """A host says `Status` every second; after this long without a word it is hung and is replaced."""
+
+
+class LeaseEvents(Protocol):
+    """Hears, for a run, what the worker of its lease says."""
+
+    def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
+        """Takes a message under this run's token, from the host that has the lease."""
+        ...
+
+    def host_lost(self, why: str) -> None:
+        """Hears that the host is gone, and the run's worker with it. Nothing is told after this."""
+        ...
+
+
+class Lease:
+    """A lease is one run's hold on one place at one host. The holder must call `release`.
+
+    Attributes:
+        token: Random name of the run on the wire, 16 bytes.
+        host: Identity of the host.
+        client: Who holds the place.
+    """
+
+    def __init__(self, pool: Pool, host: bytes, token: bytes, events: LeaseEvents, client: str) -> None:
+        self._pool = pool
+        self.host = host
+        self.token = token
+        self.events = events
+        self.client = client
+        self.released = False
+
+    def start(self, run: protocol.Run, body: bytes) -> None:
+        """Sends the run to the host. Raises OSError when the host cannot be reached."""
+        self._pool.send(self, run, body)
+
+    def reply(self, reply: protocol.Reply, body: bytes) -> None:
+        """Sends the answer of a call or query. Raises OSError when the host cannot be reached."""
+        self._pool.send(self, reply, body)
+
+    def hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
+        """Stops the run's wall clock at the host, or lets it go on. Raises OSError as above."""
+        self._pool.send(self, message, b"")
+
+    def cancel(self) -> None:
+        """Asks for the worker's death; the host answers with `Ended`. Raises OSError as above."""
+        self._pool.send(self, protocol.Cancel(), b"")
+
+    def release(self) -> None:
+        """Gives the place back; later messages under the token are dropped."""
+        self._pool.release(self)
+
+    def host_failed(self, why: str) -> None:
+        """Reports that the host did not keep its word; the pool replaces it."""
+        self._pool.host_failed(self.host, why)
 
 
 @dataclass
@@ -52,7 +105,7 @@ class _Waiting(NamedTuple):
 
 
 class Pool:
-    """Implements `transport.link.LinkEvents`.
+    """Leases places at hosts; implements `link.LinkEvents`.
 
     Args:
         settings: Sizes of the pool and its queue.
