@@ -1,4 +1,4 @@
-"""`python -m cellblock_worker`: runs a worker host for the broker that started it; with arguments, see `remote`.
+"""`python -m cellblock_worker` runs a worker host for the broker that started it; with arguments, see `remote`.
 
 The first line of stdin is the configuration; the rest of stdin is a lifeline that is never written to. Its end
 means that the broker is gone, and so must everything here be.
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def _leave_network(config: HostConfig) -> bool:
-    """Whether this host has no network any more."""
+    """Moves this host out of the network where it can; says whether it has none any more."""
     if config.isolation == "off" or platform.machine() not in seccomp.ARCHITECTURES:
         # Workers that can make sockets would find each other in a namespace that they share.
         return False

@@ -1,4 +1,4 @@
-"""Bytes that may be held in memory for others: for each of them, and for all together."""
+"""Budgets the bytes that may be held in memory for others: for each of them, and for all together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB: Final = 1024 * 1024
 
 
 class OverBudget(Exception):
-    """More bytes would be held than may be; the text says whose, and how many, without a full stop."""
+    """A budget does not allow more bytes; the text says whose, and how many, without a full stop."""
 
 
 class ByteBudget:
@@ -32,11 +32,11 @@ class ByteBudget:
 
     @property
     def total(self) -> int:
-        """Bytes that are held now."""
+        """Returns how many bytes are held now."""
         return self._total
 
     def held_for(self, key: str) -> int:
-        """Bytes that are held now for one key."""
+        """Returns how many bytes are held now for one key."""
         return self._held.get(key, 0)
 
     def take(self, key: str, size: int) -> None:
@@ -54,7 +54,7 @@ class ByteBudget:
         self._total += size
 
     def give_back(self, key: str, size: int) -> None:
-        """What `take` has counted is held no more."""
+        """Counts out what `take` has counted."""
         self._total -= size
         self._held[key] -= size
         if not self._held[key]:
@@ -62,7 +62,7 @@ class ByteBudget:
 
     @contextmanager
     def holding(self, key: str, size: int) -> Generator[None]:
-        """Around what holds the bytes. Raises OverBudget as `take`."""
+        """Counts bytes as long as the context lasts. Raises OverBudget as `take`."""
         self.take(key, size)
         try:
             yield

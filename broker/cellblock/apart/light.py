@@ -7,36 +7,37 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 
 LIGHT_BYTES: Final = 256 * 1024
-"""Decoding so much text takes at most 3 ms, whatever is in it but containers."""
+"""Is how much text takes at most 3 ms to decode, whatever is in it but containers."""
 
 LIGHT_CONTAINERS: Final = 50_000
 """Arrays and objects take most of the time and memory (64 bytes for two in the text). So many take 5 ms."""
 
 
 def is_light(raw: bytes) -> bool:
-    """Whether JSON text is small enough for the loop. Brackets within texts count too: this looks at bytes alone, in
-    linear native time, and not even at those of what is too long or too short for it."""
+    """Says whether JSON text is small enough for the loop. Brackets within texts count too: this looks at bytes alone,
+    in linear native time, and not even at those of what is too long or too short for it.
+    """
     size = len(raw)
     # Each takes two bytes.
     return size <= 2 * LIGHT_CONTAINERS or (size <= LIGHT_BYTES and containers_in(raw) <= LIGHT_CONTAINERS)
 
 
 def containers_in(raw: bytes) -> int:
-    """How many arrays and objects JSON text has at most."""
+    """Returns how many arrays and objects JSON text has at most."""
     return raw.count(b"[") + raw.count(b"{")
 
 
 TEXT_CHARS: Final = 16
-"""Of a text, so many count as one value more: values of that size take about as long to encode."""
+"""Counts so many characters of a text as one value more: values of that size take about as long to encode."""
 
 
 def is_small(value: object) -> bool:
-    """Whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
+    """Says whether data of any kind is little enough for the loop to encode it; looks at no more of it than that."""
     return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
 def weight_of(value: object, most: int) -> int:
-    """How many values data has, with what its texts count for; of what has over `most`, some number over it."""
+    """Returns how many values data has, with what its texts count for; of what has over `most`, some number over it."""
     weight = 0
     waiting: list[Iterable[Any]] = [(value,)]
     while waiting:

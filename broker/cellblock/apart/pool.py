@@ -1,4 +1,5 @@
-"""Work on others' bytes that must not hold the broker's loop: done in a few processes, which clients and servers share.
+"""Work on others' bytes that must not hold the broker's loop is done in a few processes, which clients and servers
+share.
 
 The decoders and parsers are native code that holds Python's lock, and what they make is freed in one go: in a thread
 they would still hold the loop. Who waits is served in turns, as for places in the pool of workers.
@@ -26,18 +27,19 @@ AT_ONCE: Final = 3
 """Processes at a time; more work waits its turn, and whoever it is for take turns as for places in the pool."""
 
 RESERVED: Final = 1
-"""Of these, kept for those that have none: one client's bodies take seconds each if they are made for that."""
+"""Keeps so many processes for those that have none: one client's bodies take seconds each if they are made for that."""
 
 QUEUE_SIZES: Final = (256, 128)
-"""What may wait, in all and of one, but scripts: those count in the queue of runs."""
+"""Bounds what may wait, in all and of one, but scripts: those count in the queue of runs."""
 
 QUEUE_WAIT_MS: Final = 30_000
 
 WALL_SECONDS: Final = 30.0
-"""From the start of a task to its answer: a few seconds of computing on a machine that is ten times overloaded."""
+"""Bounds the time from the start of a task to its answer: a few seconds of computing on a machine that is ten times
+overloaded."""
 
 GROUP_CAPS: Final = cgroup.Caps(memory_bytes=AT_ONCE * 1024 * cgroup.MIB, tasks=AT_ONCE * TASKS_PER_WORKER)
-"""Of all processes together, where they have cgroups: as much as ordinary work of each may take."""
+"""Caps all processes together, where they have cgroups: as much as ordinary work of each may take."""
 
 IDLE_SECONDS: Final = 60.0
 """A process that has nothing to do for so long is ended: it takes 30 to 80 MiB, and its start up to 0.6 s."""
@@ -45,13 +47,13 @@ IDLE_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class Bill:
-    """CPU time of processes apart, in milliseconds."""
+    """Adds up the CPU time of processes apart, in milliseconds."""
 
     cpu_ms: int = 0
 
 
 paying: Final[ContextVar[Bill | None]] = ContextVar("cellblock_paying", default=None)
-"""Of the run for which something is asked, such as an answer of a server that then has to be read."""
+"""Is the bill of the run for which something is asked, such as an answer of a server that then has to be read."""
 
 
 class ApartFailed(CellblockError):
@@ -83,17 +85,17 @@ class Apart:
 
     @property
     def free(self) -> int:
-        """How many more processes may work."""
+        """Returns how many more processes may work."""
         return self._free
 
     @property
     def waiting(self) -> int:
-        """What waits for one."""
+        """Returns how many pieces of work wait for a process."""
         return self._queue.waiting
 
     @property
     def caps_memory(self) -> bool:
-        """Whether a process that would start now had a cgroup for its memory."""
+        """Says whether a process that would start now had a cgroup for its memory."""
         return self._groups() is not None and self._membership is not None and self._membership.caps_memory
 
     async def do(
@@ -177,7 +179,7 @@ class Apart:
             self._queue.leave(ticket)
 
     def _take_back(self, ticket: Ticket[asyncio.Future[None]]) -> None:
-        """A turn that came at the moment at which its work was given up goes to the next in the queue."""
+        """Gives a turn that came at the moment at which its work was given up to the next in the queue."""
         turn = ticket.item
         if turn.done() and not turn.cancelled() and turn.exception() is None:
             self._end(ticket.client)
@@ -241,7 +243,7 @@ class Apart:
         return answer
 
     def _groups(self) -> cgroup.WorkerGroups | None:
-        """Where the processes are in: made with the first, under v2 once the worker host has made room."""
+        """Returns the groups of the processes: made with the first, under v2 once the worker host has made room."""
         if self._grouped and (self._membership is None or self._membership.workers is None):
             self._membership = cgroup.enter(GROUP_CAPS, inside=False)
         return self._membership.workers if self._membership is not None else None

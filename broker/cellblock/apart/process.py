@@ -1,4 +1,4 @@
-"""The process apart: takes tasks on stdin and answers on stdout, one after the other, each within bounds of its own.
+"""The process apart takes tasks on stdin and answers on stdout, one after the other, each within bounds of its own.
 
 It has no credential and an empty environment, and its death costs one task. What it imports for a task it keeps.
 """
@@ -23,22 +23,22 @@ from cellblock_worker.base.lifetime import LINUX, die_with_parent
 from cellblock_worker.confinement.cgroup import cgroup_files
 
 HEAD: Final = struct.Struct(">I")
-"""Before each message: the length of its JSON, which says how many parts follow, and how long they are."""
+"""Stands before each message: the length of its JSON, which says how many parts follow, and how long they are."""
 
 RETIRE_BYTES: Final = 160 * 1024 * 1024
 """A process that is still so large after its answer ends. What it imports for messages takes 70 MiB."""
 
 NICENESS: Final = 5
-"""Beside the loop and the workers, which are waited for, this work takes what is left."""
+"""Leaves to the loop and the workers, which are waited for, what they want."""
 
 ERROR_CHARS: Final = 300
 
 Work = Callable[..., tuple[Mapping[str, Any], Sequence[bytes]]]
-"""What a task names: takes what it is told, and parts; gives the same."""
+"""Does what a task names: takes what it is told, and parts; gives the same."""
 
 
 def message(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> bytes:
-    """The beginning of a message, which its parts follow."""
+    """Returns the beginning of a message, which its parts follow."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
     return HEAD.pack(len(text)) + text
 
@@ -61,7 +61,7 @@ def _cpu_ms() -> int:
 
 
 def _held_bytes() -> int:
-    """What the process holds when it has given back what it can."""
+    """Returns how many bytes the process holds when it has given back what it can."""
     if not LINUX:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with contextlib.suppress(AttributeError):  # another C library than glibc
@@ -76,7 +76,7 @@ def _work(name: str) -> Work:
 
 
 def main() -> None:
-    """Until stdin ends, or the process has grown too large."""
+    """Serves until stdin ends, or the process has grown too large."""
     die_with_parent()
     if os.getppid() != int(sys.argv[1]):
         return

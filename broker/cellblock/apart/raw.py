@@ -1,4 +1,4 @@
-"""JSON that passes the loop undecoded: its bytes, and tokens that hold its place in messages until they are written."""
+"""JSON passes the loop undecoded as its bytes, and as tokens that hold its place in messages until they are written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN_CHARS: Final = len(TOKEN_START) + 32
 
 @dataclass(frozen=True, slots=True)
 class RawJson:
-    """JSON text that is known to be well-formed, and too large to be decoded on the loop.
+    """Holds JSON text that is known to be well-formed, and too large to be decoded on the loop.
 
     Attributes:
         raw: In UTF-8.
@@ -27,11 +27,11 @@ class RawJson:
     refusal: str | None = None
 
     def decoded(self) -> Any:
-        """The value. On the loop, for whoever asks for it and so waits for it."""
+        """Returns the value. On the loop, for whoever asks for it and so waits for it."""
         return from_json(self.raw)
 
     def beginning(self, chars: int) -> str:
-        """The first characters."""
+        """Returns the first characters."""
         return self.raw[: 4 * chars].decode("utf-8", "ignore")[:chars]
 
 
@@ -42,7 +42,7 @@ class _Text(NamedTuple):
 
 
 class Splices:
-    """Texts that are put in the place of tokens, in messages that are encoded already.
+    """Puts texts in the place of tokens, in messages that are encoded already.
 
     A token is random, so that nobody can have a text put where it has no place.
     """
@@ -52,7 +52,7 @@ class Splices:
 
     @contextmanager
     def holding(self, text: bytes) -> Generator[str]:
-        """A token for a JSON text, valid as long as this lasts; in a message it is a JSON string."""
+        """Returns a token for a JSON text, valid as long as this lasts; in a message it is a JSON string."""
         token = self.add(text)
         try:
             yield token
@@ -60,7 +60,7 @@ class Splices:
             self.drop(token)
 
     def add(self, text: bytes, quote: bytes = b'"', on_gone: Callable[[], None] | None = None) -> str:
-        """A token for a text.
+        """Returns a token for a text.
 
         Args:
             text: What is put in its place, and in that of the quotes around it.
@@ -72,11 +72,11 @@ class Splices:
         return token
 
     def drop(self, token: str) -> None:
-        """The token is not valid any more."""
+        """Makes the token invalid."""
         self._gone(token.encode())
 
     def spliced(self, data: bytes) -> list[bytes]:
-        """The message in pieces, with the texts in place of their tokens."""
+        """Returns the message in pieces, with the texts in place of their tokens."""
         if not self._texts:
             return [data]
         pieces: list[bytes] = []

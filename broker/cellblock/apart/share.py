@@ -1,4 +1,4 @@
-"""The pool of processes apart, and the memory for large bodies, as one client has them."""
+"""Gives one client its share of the processes apart, and of the memory for large bodies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cellblock.workers.pool.room import Room
 
 CLIENT_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
-"""Of large bodies that are in memory, of one client and of all."""
+"""Caps the large bodies that are in memory, of one client and of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Of one client, in one run of it.
+    """Is the share of one client, in one run of it.
 
     Attributes:
         apart: Shared by all.
@@ -42,24 +42,24 @@ class Share:
         subject: str = "",
         room: Room | None = None,
     ) -> Answer:
-        """As `Apart.do`, on the run's bill."""
+        """Does work as `Apart.do` does, on the run's bill."""
         return await self.apart.do(
             task, told, *parts, key=self.key, subject=subject, room=room, bill=self.bill
         )
 
     def take(self, size: int) -> None:
-        """As `ByteBudget.take`."""
+        """Works as `ByteBudget.take` does."""
         self.budget.take(self.key, size)
 
     def give_back(self, size: int) -> None:
-        """As `ByteBudget.give_back`."""
+        """Works as `ByteBudget.give_back` does."""
         self.budget.give_back(self.key, size)
 
     def holding(self, size: int) -> AbstractContextManager[None]:
-        """As `ByteBudget.holding`."""
+        """Works as `ByteBudget.holding` does."""
         return self.budget.holding(self.key, size)
 
 
 def share_of_one(key: str = DEFAULT_CLIENT) -> Share:
-    """For someone who shares with nobody."""
+    """Returns a share for someone who shares with nobody."""
     return Share(Apart(), ByteBudget(CLIENT_BYTES, ALL_BYTES, "this client"), key)

@@ -1,4 +1,6 @@
-"""One process apart, as the broker has it: started in a cgroup where there are any, given tasks, watched, and ended."""
+"""Drives one process apart for the broker: it is started in a cgroup where there are any, given tasks, watched, and
+ended.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +20,27 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import Killed, WorkerGro
 from cellblock_worker.launch.spawning import Process, kill, reaped, spawn
 
 WRITE_BYTES: Final = 256 * 1024
-"""Of one write: the loop goes on between two."""
+"""Caps one write: the loop goes on between two."""
 
 READ_BYTES: Final = 1024 * 1024
-"""What is read ahead of an answer."""
+"""Caps what is read ahead of an answer."""
 
 MAX_TOLD_BYTES: Final = 256 * 1024
-"""Of an answer beside its parts: it is decoded on the loop."""
+"""Caps an answer beside its parts: it is decoded on the loop."""
 
 MAX_PARTS_BYTES: Final = 192 * 1024 * 1024
-"""Of the parts of an answer together."""
+"""Caps the parts of an answer together."""
 
 LOOK_SECONDS: Final = 0.1
-"""Between two looks at what a task has taken: one that ends with its process cannot say it."""
+"""Sets the pause between two looks at what a task has taken: one that ends with its process cannot say it."""
 
 ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""All that the processes get of the broker's environment."""
+"""Names all that the processes get of the broker's environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A kind of work.
+    """A task is a kind of work.
 
     Attributes:
         work: A function, as `module:name`: takes what it is told and the parts, and gives the same.
@@ -55,7 +57,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a task gave.
+    """An answer is what a task gave.
 
     Attributes:
         told: Plain JSON data that is small.
@@ -71,7 +73,7 @@ class Answer:
 
 
 class Worker:
-    """One process, which it alone kills. Made by `started`; `end` must follow.
+    """Owns one process, which it alone kills. Made by `started`; `end` must follow.
 
     Attributes:
         killed_for: For whose memory the kernel has killed it, once it has ended, where it had a cgroup.
@@ -87,7 +89,7 @@ class Worker:
 
     @classmethod
     async def started(cls, groups: WorkerGroups | None) -> Worker:
-        """A new one. Raises OSError."""
+        """Returns a new process. Raises OSError."""
         group = None
         if groups is not None:
             with contextlib.suppress(OSError):
@@ -101,22 +103,22 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it is not known to have died."""
+        """Says whether the process is not known to have died."""
         stdout = self._process.stdout
         return self._process.returncode is None and stdout is not None and not stdout.at_eof()
 
     def keep(self) -> None:
-        """It has work."""
+        """Takes note that the process has work."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def expire(self, seconds: float, action: Callable[[Worker], None]) -> None:
-        """It has none, and is not wanted after so long."""
+        """Has the process ended that has no work, and is not wanted after so long."""
         self._timer = asyncio.get_running_loop().call_later(seconds, action, self)
 
     async def do(self, task: Task, told: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]) -> Answer:
-        """One task.
+        """Does one task.
 
         Raises:
             EOFError, OSError: It has died.
@@ -148,7 +150,7 @@ class Worker:
         return Answer(answer.get("told", {}), out, answer.get("error"), answer["last"])
 
     def took_ms(self) -> int:
-        """CPU time of the last task; of one that ended with its process, as of the last look."""
+        """Returns the CPU time of the last task; of one that ended with its process, as of the last look."""
         return self._took_ms
 
     def kill(self) -> None:
@@ -171,7 +173,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _watched(self) -> Generator[None]:
-        """Around a task: looks at what it takes as long as that lasts, and once more when it ends."""
+        """Looks at what a task takes as long as that lasts, and once more when it ends."""
         self._since_ms = self._used_ms()
         self._look()
         try:
@@ -185,7 +187,7 @@ class Worker:
         self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _used_ms(self) -> int:
-        """CPU time of the process; 0 when it is gone."""
+        """Returns the CPU time of the process; 0 when it is gone."""
         # Once it is reaped, its pid may be another's.
         if self._process.returncode is None:
             with contextlib.suppress(psutil.Error):

@@ -22,7 +22,7 @@ def tell(callback: Callable[P, object] | None, *args: P.args, **kwargs: P.kwargs
 
 
 class Listeners:
-    """Whoever wants to know that something has changed."""
+    """Holds whoever wants to know that something has changed."""
 
     def __init__(self) -> None:
         self._all: dict[object, Callable[[], object]] = {}

@@ -1,4 +1,4 @@
-"""The taxonomy of what can go wrong: whose fault it is, and what is certain about side effects."""
+"""The taxonomy of errors says what can go wrong, whose fault it is, and what is certain about side effects."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from enum import Enum
 from typing import Final
 
 MAX_MESSAGE_CHARS: Final = 4_000
-"""Longest message or hint that a script is told: they may quote what it or a server has made."""
+"""Caps a message or hint that a script is told: they may quote what it or a server has made."""
 
 MAX_QUOTED_CHARS: Final = 200
-"""Longest name that a message quotes as it came."""
+"""Caps a name that a message quotes as it came."""
 
 
 def shorten(text: str, limit: int = MAX_QUOTED_CHARS) -> str:
-    """At most `limit` characters, with an ellipsis where some are left out."""
+    """Returns at most `limit` characters, with an ellipsis where some are left out."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class Fault(Enum):
-    """Who has to act."""
+    """Names who has to act."""
 
     CALLER = "caller"
     """The request or the configuration is wrong."""
@@ -34,7 +34,7 @@ class Fault(Enum):
 
 
 class Certainty(Enum):
-    """What is known about a piece of work that did not end well."""
+    """Tells what is known about a piece of work that did not end well."""
 
     NOT_STARTED = "not_started"
     COMPLETED = "completed"
@@ -80,7 +80,7 @@ class Overloaded(CellblockError):
 
 
 class HostUnavailable(CellblockError):
-    """No worker host can take a run."""
+    """A run finds no worker host that can take it."""
 
 
 class ScriptError(CellblockError):
@@ -94,7 +94,7 @@ class ScriptError(CellblockError):
 
     error_class: str = "CodemodeError"
     summary: str = "refused"
-    """What the trace says, without any text of an input or output (section 3.3.2)."""
+    """Returns what the trace says, without any text of an input or output (section 3.3.2)."""
 
     fault = Fault.SCRIPT
 
@@ -103,7 +103,7 @@ class ScriptError(CellblockError):
         self.details = details
 
     def as_json(self) -> dict[str, object]:
-        """The body of a reply that is not `ok`."""
+        """Returns the body of a reply that is not `ok`."""
         return {
             "errorClass": self.error_class,
             "message": self.message,

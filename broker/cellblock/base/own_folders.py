@@ -1,4 +1,4 @@
-"""Folders that Cellblock makes and removes: each has a mark in it and a lock, and nothing goes without both.
+"""A folder that Cellblock makes and removes has a mark in it and a lock, and nothing goes without both.
 
 The lock tells whether its process lives, in whatever pid namespace: a container's broker and its machine's may share a
 state folder. The mark holds the folder's name and inode, so that no copy of it, and no folder of others, has one.
@@ -26,23 +26,23 @@ PREFIX: Final = "broker-"
 _NAME: Final = re.compile(PREFIX + "[a-z0-9_]{8}")
 
 LOCK_NAME: Final = "lock"
-"""Lock and mark of the folder that one process has."""
+"""Names the lock and mark of the folder that one process has."""
 
 MARK_NAME: Final = ".cellblock"
-"""The mark of a folder that processes share."""
+"""Names the mark of a folder that processes share."""
 
 MARK_BYTES: Final = 1024
-"""Read of a mark; one takes 100 bytes and the folder's name."""
+"""Caps what is read of a mark; one takes 100 bytes and the folder's name."""
 
 ATTEMPTS: Final = 10
-"""Times in a row that the last of the other brokers may remove the shared folder just then."""
+"""Caps the times in a row that the last of the other brokers may remove the shared folder just then."""
 
 SHORTAGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
-"""What the machine lacks, and no configuration mends."""
+"""Names what the machine lacks, and no configuration mends."""
 
 
 class OwnFolder:
-    """A new folder of this process alone, with mode 0700, held by a lock. Owns it.
+    """Owns a new folder of this process alone, with mode 0700, held by a lock. Owns it.
 
     Args:
         parent: The folder to make it in, which is made when it is missing.
@@ -65,7 +65,7 @@ class OwnFolder:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Returns the folder's path."""
         return self.folder.path
 
     def restore(self) -> None:

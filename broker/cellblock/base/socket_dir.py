@@ -1,4 +1,4 @@
-"""The private folder of a broker's sockets."""
+"""A broker's sockets have a private folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ SOCKET_PATH_CAP: Final = 100
 """sockaddr_un holds 108 bytes on Linux and 104 on macOS, including the file's name."""
 
 LONGEST_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
-"""What the system takes at all."""
+"""Is the longest path that the system takes at all."""
 
 NAMES_BYTES: Final = 40
-"""For what stands behind the parent folder: the folder's own name and the socket's."""
+"""Leaves room for what stands behind the parent folder: the folder's own name and the socket's."""
 
 
 class SocketDir:
-    """A fresh folder with mode 0700 under `state_dir`, or in the temporary directory where its path would be too long.
+    """Owns a fresh folder with mode 0700 under `state_dir`, or in the temporary directory where its path would be too
+    long.
 
     Raises:
         ConfigError: It cannot be made there.
@@ -51,7 +52,7 @@ class SocketDir:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Returns the folder's path."""
         return self._own.path
 
     def restore(self) -> None:
@@ -72,7 +73,7 @@ class SocketDir:
 
 
 def _shared_parent() -> Path:
-    """One folder of this user's brokers in the temporary directory, so that leftovers in it are found."""
+    """Returns one folder of this user's brokers in the temporary directory, so that leftovers in it are found."""
     parent = Path(tempfile.gettempdir()) / f"cellblock-{os.getuid()}"
     if len(os.fsencode(parent)) + len(f"/broker-12345678/{SOCKET_NAME}") > LONGEST_SOCKET_PATH:
         raise ConfigError(

@@ -1,4 +1,5 @@
-"""The state directory: whose it must be, what Cellblock puts into it, and what is done when it is used first.
+"""The state directory is checked here: whose it must be, what Cellblock puts into it, and what is done when it is used
+first.
 
 It may be any folder of the user's, with files of the user's own in it. A mark says that this version, or a later one,
 has been here. Without one, what is there is an earlier version's, recognised by its files, or it is somebody else's.
@@ -28,25 +29,25 @@ RUN: Final = "run"
 SOCKET_NAME: Final = "hosts.sock"
 
 SOCKETS: Final[Contents] = {re.escape(SOCKET_NAME): SOCKET, DENO_DIR: DENO_FILES}
-"""What is in such a folder."""
+"""Tells what is in such a folder."""
 
 OUTPUTS: Final = "outputs"
 """Each front-end has a folder of its own in it, for large outputs."""
 
 OUTPUT_NAME: Final = "[A-Za-z0-9_-]{32}"
-"""A pattern: the files there are named by the ids of the outputs."""
+"""Matches the names of the files there: the ids of the outputs."""
 
 OUTPUT_FILES: Final[Contents] = {OUTPUT_NAME: FILE}
 
 LOGS: Final = "logs"
-"""What the worker host and started servers write to their stderr."""
+"""Names the folder of what the worker host and started servers write to their stderr."""
 
 HOST_LOG: Final = "host.log"
 
 DATABASE: Final = "schemas.sqlite3"
 
 DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")
-"""Of the files that SQLite has beside it for a while."""
+"""Ends the names of the files that SQLite has beside its own for a while."""
 
 _LOG_FILE: Final = re.compile(r"host\.log|upstream-.*\.log")
 
@@ -55,7 +56,7 @@ _SQLITE: Final = b"SQLite format 3\0"
 _USED: Final = (
     b"Cellblock keeps its state in this folder, and removes nothing from it that it has not made.\n"
 )
-"""What the mark says to people: that it is there is all that counts."""
+"""Says to people what the mark is; that it is there is all that counts."""
 
 
 def check_state_dir(path: Path) -> str | None:
@@ -93,7 +94,7 @@ def prepare_state_dir(path: Path) -> None:
 
 
 def in_the_way(error: InTheWay) -> ConfigError:
-    """The error for people, with what to do."""
+    """Returns the error for people, with what to do."""
     return ConfigError(f"{error}.", hint="Move it away, or use another --state-dir.")
 
 
@@ -159,7 +160,9 @@ def _is_used(folder: Folder) -> bool:
 
 
 def _is_of_earlier_version(folder: Folder) -> bool:
-    """Its store, which begins as no text does, or its logs, in a folder that it has made private."""
+    """Says whether an earlier version's store, which begins as no text does, or its logs are in a folder that it has
+    made private.
+    """
     if _begins_as_database(folder):
         return True
     with contextlib.suppress(OSError), folder.below(LOGS) as logs:

@@ -1,4 +1,4 @@
-"""Colour for people on a terminal, and none for anything else (https://no-color.org)."""
+"""Colours text for people on a terminal, and for nothing else (https://no-color.org)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ CODES: Final = {
     "cyan": "36",
     "reverse": "7",
 }
-"""SGR parameters of the standard colours, which follow the terminal's own theme."""
+"""Holds the SGR parameters of the standard colours, which follow the terminal's own theme."""
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """Whether colours are wanted there: `NO_COLOR` says no, `FORCE_COLOR` says yes, else it must be a terminal."""
+    """Says whether colours are wanted in a stream: `NO_COLOR` says no, `FORCE_COLOR` says yes, else it must be a
+    terminal.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -33,7 +35,7 @@ class Painter:
         self._on = stream is not None and is_coloured(stream)
 
     def __call__(self, text: str, *styles: str) -> str:
-        """The text in a style of `CODES`, or several."""
+        """Returns the text in a style of `CODES`, or several."""
         if not self._on or not text:
             return text
         return f"\x1b[{';'.join(CODES[style] for style in styles)}m{text}\x1b[0m"

@@ -1,4 +1,4 @@
-"""Other people's text for terminals: without control characters, and cut to columns."""
+"""Makes other people's text fit for terminals: without control characters, and cut to columns."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ _OBEYED: Final = re.compile(
 
 
 def json_text(value: object) -> str:
-    """JSON for machines that does nothing to a terminal: what one would obey is escaped, and means the same."""
+    """Returns JSON for machines that does nothing to a terminal: what one would obey is escaped, and means the same."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def harmless(text: str) -> str:
-    """The text with its lines, in which nothing can move a cursor, or reorder or push away what stands beside."""
+    """Returns the text with its lines; nothing in it can move a cursor, or reorder or push away what stands beside."""
     return "\n".join(map(legible, text.split("\n")))
 
 
 def columns(text: str) -> int:
-    """How many columns plain text takes."""
+    """Returns how many columns plain text takes."""
     return sum(_width(char) for char in text)
 
 
 def plain(text: str, width: int) -> str:
-    """The text in one line of at most `width` columns, in which nothing can move a cursor or feign another line."""
+    """Returns the text in one line of at most `width` columns, in which nothing can move a cursor or feign another
+    line.
+    """
     taken = 0
     kept: list[str] = []
     for char in text:
@@ -53,14 +55,14 @@ def plain(text: str, width: int) -> str:
 
 
 def cell(text: object, width: int, *, right: bool = False) -> str:
-    """The text in exactly `width` columns."""
+    """Returns the text in exactly `width` columns."""
     shown = plain(str(text), width)
     space = " " * (width - columns(shown))
     return space + shown if right else shown + space
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The whole text in lines of at most `width` (at least 1) columns; nothing in them can move a cursor."""
+    """Returns the whole text in lines of at most `width` (at least 1) columns; nothing in them can move a cursor."""
     width = max(1, width)
     lines: list[str] = []
     for line in text.expandtabs(4).splitlines() or [""]:
@@ -85,7 +87,7 @@ def _width(char: str) -> int:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time for people: `3.1 ms`, `2.0 s`, `4 min`."""
+    """Returns a time for people: `3.1 ms`, `2.0 s`, `4 min`."""
     if value is None:
         return "-"
     if value < 10:

@@ -1,4 +1,6 @@
-"""Which characters people see: other people's text could otherwise hide a part of itself, or push it off the screen."""
+"""Tells which characters people see: other people's text could otherwise hide a part of itself, or push it off the
+screen.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,20 @@ _UNSEEN: Final = frozenset(
 )
 
 _PRESENTATION: Final = frozenset("\ufe0e\ufe0f")
-"""Whether the character before is drawn as text or as an emoji."""
+"""Says whether the character before is drawn as text or as an emoji."""
 
 
 def is_visible(character: str) -> bool:
-    """Whether one sees it and it does nothing else: an ordinary space is visible, other white space is not."""
+    """Says whether one sees a character and it does nothing else: an ordinary space is visible, other white space is
+    not.
+    """
     return character.isprintable() and character not in _UNSEEN
 
 
 def legible(text: str) -> str:
-    """Text for reading, with U+FFFD for what is invisible; one choice between text and emoji stays behind each
-    character that can be seen."""
+    """Returns text for reading, with U+FFFD for what is invisible; one choice between text and emoji stays behind each
+    character that can be seen.
+    """
     kept: list[str] = []
     chosen = True
     for character in text:

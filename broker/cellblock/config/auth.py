@@ -1,4 +1,4 @@
-"""Settings of OAuth logins to upstream HTTP servers: what `cellblock auth login` and the daemon need to know."""
+"""Settings of OAuth logins to upstream HTTP servers say what `cellblock auth login` and the daemon need to know."""
 
 from __future__ import annotations
 
@@ -20,34 +20,38 @@ KeyAlgorithm = Literal[
 ]
 
 MAX_SECRET_CHARS: Final = 16 * 1024
-"""Read of a file with a client secret."""
+"""Caps what is read of a file with a client secret."""
 
 
 class ServerAuthSettings(Section):
-    """OAuth of one upstream server. None of it is needed where the authorization server registers clients itself."""
+    """Configures OAuth for one upstream server. None of it is needed where the authorization server registers clients
+    itself.
+    """
 
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
-    """Who logs in: a person in a browser (`cellblock auth login`), or Cellblock itself with the client's secret."""
+    """Says who logs in: a person in a browser (`cellblock auth login`), or Cellblock itself with the client's
+    secret."""
 
     issuer: HttpUrl | None = None
-    """The authorization server that the client is registered with; its secret goes to no other. Needed with one."""
+    """Names the authorization server that the client is registered with; its secret goes to no other. Needed with
+    one."""
 
     client_id: str | None = None
-    """Of a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
+    """Names a client that is registered already; absent: `client_metadata_url`, else dynamic registration."""
 
     client_secret: SecretStr | None = None
     client_secret_env: str | None = None
     client_secret_file: Path | None = None
-    """The client's secret: itself, or the environment variable or file that holds it. One of the three. With
+    """Holds the client's secret: itself, or the environment variable or file that holds it. One of the three. With
     `private_key_jwt` it is the client's private key (PEM)."""
 
     client_auth_method: Literal["client_secret_basic", "client_secret_post", "private_key_jwt"] = (
         "client_secret_basic"
     )
-    """How the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
+    """Says how the secret is shown to the token endpoint; a private key is not, but signs (RFC 7523, section 2.2)."""
 
     client_key_algorithm: KeyAlgorithm = "RS256"
-    """What the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
+    """Names what the private key signs with (RFC 7518, section 3.1; RFC 8037)."""
 
     client_metadata_url: Annotated[str, Field(pattern=r"^https://[^\s/]+/[^\s]+$")] | None = None
     """URL of a client id metadata document, used as the client id where the authorization server takes such."""
@@ -75,7 +79,7 @@ class ServerAuthSettings(Section):
         return self
 
     def secret(self) -> str | None:
-        """The client's secret, read where it is kept; None without one.
+        """Returns the client's secret, read where it is kept; None without one.
 
         Raises:
             ConfigError: The variable is not set, or the file cannot be read.
@@ -106,8 +110,8 @@ class AuthSettings(Section):
     """Logins to upstream servers."""
 
     keyring: Literal["auto", "off"] = "auto"
-    """Where tokens are kept: `auto` in the system's keyring where there is one, else in files of the state directory
-    that only their owner can read; `off` in those files."""
+    """Says where tokens are kept: `auto` in the system's keyring where there is one, else in files of the state
+    directory that only their owner can read; `off` in those files."""
 
     keyring_timeout_ms: Positive = 5_000
     """Longest wait for the keyring, in milliseconds; one that is locked may ask a person who is not there."""
@@ -116,10 +120,10 @@ class AuthSettings(Section):
     """Longest exchange with an authorization server, in milliseconds."""
 
     servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
-    """By the servers' names in `mcpServers`."""
+    """Holds settings of single servers, by the servers' names in `mcpServers`."""
 
     def of(self, server: str) -> ServerAuthSettings:
-        """The settings of one server."""
+        """Returns the settings of one server."""
         return self.servers.get(server, DEFAULT_SERVER_AUTH)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the HTTP front-end: what one client, and all together, may take of it."""
+"""Settings of the HTTP front-end say what one client, and all together, may take of it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
 
 
 class OAuthSettings(BaseModel):
-    """For teams: tokens of an authorization server instead of the one in the token file."""
+    """Serves teams: tokens of an authorization server instead of the one in the token file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     issuer: HttpUrl
-    """Who must have signed a token: its claim `iss`, to the letter."""
+    """Says who must have signed a token: its claim `iss`, to the letter."""
 
     audience: HttpUrl
-    """For whom a token must be: its claim `aud`, which is the URL that clients reach this front-end by (RFC 8707)."""
+    """Says for whom a token must be: its claim `aud`, which is the URL that clients reach this front-end by (RFC
+    8707)."""
 
     jwks_url: HttpUrl
-    """Where the issuer publishes its public keys."""
+    """Names where the issuer publishes its public keys."""
 
     scopes: list[str] = []
     """Scopes that a token must have, all of them."""
@@ -39,8 +40,8 @@ class HttpSettings(BaseModel):
     """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""
 
     max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
-    """What all requests that are read, wait or run take of the broker's memory, in bytes; a client may have a quarter,
-    and under `oauth` a principal half. More is refused with 429."""
+    """Caps what all requests that are read, wait or run take of the broker's memory, in bytes; a client may have a
+    quarter, and under `oauth` a principal half. More is refused with 429."""
 
     max_connections: Positive = 256
     """Open connections. For one more, an idle one is closed: of those that have shown no token first, for which a
@@ -61,16 +62,17 @@ class HttpSettings(BaseModel):
     """A session without any request or open stream for so long is forgotten, in milliseconds."""
 
     header_timeout_ms: Positive = 10_000
-    """From a connection's first moment to the end of a request's headers, in milliseconds; clients take one packet."""
+    """Bounds the time from a connection's first moment to the end of a request's headers, in milliseconds; clients take
+    one packet."""
 
     body_timeout_ms: Positive = 30_000
-    """For a request's body, in milliseconds: 8 MiB at 2.2 Mbit/s."""
+    """Bounds the time for a request's body, in milliseconds: 8 MiB at 2.2 Mbit/s."""
 
     stall_timeout_ms: Positive = 60_000
-    """How long a client may leave an answer unread, without taking any of it, in milliseconds."""
+    """Bounds how long a client may leave an answer unread, without taking any of it, in milliseconds."""
 
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
-    """After SIGTERM: how long the runs in flight may still go on, in milliseconds; then they are killed."""
+    """Bounds how long the runs in flight may still go on after SIGTERM, in milliseconds; then they are killed."""
 
     allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = []
     """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
@@ -81,4 +83,4 @@ class HttpSettings(BaseModel):
     cannot read any."""
 
     oauth: OAuthSettings | None = None
-    """When given, only tokens of this authorization server are accepted, and the token file is not used."""
+    """Has only tokens of this authorization server accepted when given, and the token file not used."""

@@ -1,4 +1,4 @@
-"""Settings of what is around workers."""
+"""Settings of isolation say what is around workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IsolationMode = Literal["required", "auto", "off"]
 
 
 class IsolationSettings(Section):
-    """What is around each worker, and around the type checker's compiler. A word alone is the `mode`."""
+    """Sets what is around each worker, and around the type checker's compiler. A word alone is the `mode`."""
 
     mode: IsolationMode = "auto"
     """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
@@ -20,8 +20,9 @@ class IsolationSettings(Section):
     demanded by neither: without, a script's data is capped all the same. `off` uses neither namespaces nor cgroups."""
 
     seccomp: Literal["enforce", "log"] = "enforce"
-    """What becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and the
-    kernel logs it, to find what is missing after a change of Deno. What no worker ever needs is refused with both."""
+    """Says what becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and
+    the kernel logs it, to find what is missing after a change of Deno. What no worker ever needs is refused with
+    both."""
 
 
 _MODES: Final = get_args(IsolationMode)

@@ -1,4 +1,4 @@
-"""Settings of what can be seen of a daemon: logs, audit, metrics, traces, dashboard."""
+"""Settings of observation say what can be seen of a daemon: logs, audit, metrics, traces, dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIN_FILE_BYTES = 4096
 
 
 class LogSettings(Section):
-    """What the daemon says of itself, on stderr or in a file. Secrets of the configuration are taken out."""
+    """Sets what the daemon says of itself, on stderr or in a file. Secrets of the configuration are taken out."""
 
     format: Literal["text", "json"] = "text"
     """`json`: one object a line, for a collector."""
@@ -29,7 +29,7 @@ class LogSettings(Section):
     """Instead of stderr; made with mode 0600."""
 
     max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
-    """Of the file, before it is put aside and a new one begun."""
+    """Caps the file, before it is put aside and a new one begun."""
 
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """Files put aside; the oldest is removed."""
@@ -42,16 +42,16 @@ class AuditSettings(Section):
     """Absent: with `serve --http`, which others may use; not where the broker has one user."""
 
     inputs: bool = False
-    """Whether scripts and the inputs of tool calls are in it."""
+    """Says whether scripts and the inputs of tool calls are in the audit log."""
 
     outputs: bool = False
-    """Whether results and the outputs of tool calls are in it."""
+    """Says whether results and the outputs of tool calls are in the audit log."""
 
     max_value_bytes: Positive = 16 * 1024
-    """Of one script, input or output, in UTF-8 bytes; what is longer is cut, and marked as cut."""
+    """Caps one script, input or output, in UTF-8 bytes; what is longer is cut, and marked as cut."""
 
     max_bytes: Annotated[int, Field(ge=MIN_FILE_BYTES)] = 10 * MIB
-    """Of the file, before it is put aside and a new one begun."""
+    """Caps the file, before it is put aside and a new one begun."""
 
     keep: Annotated[int, Field(ge=1, le=1000)] = 9
     """Files put aside; the oldest is removed: 100 MiB in all, about 400,000 lines."""
@@ -61,11 +61,11 @@ class MetricsSettings(Section):
     """`/metrics` of `serve --http`, in the text format of Prometheus."""
 
     enabled: bool = True
-    """Whether there is such a page."""
+    """Says whether there is such a page."""
 
     token: bool = True
-    """Whether it asks for the bearer token, as everything else does. Without it, whoever reaches the address reads the
-    names of servers and tools, and how often they are called."""
+    """Says whether the page asks for the bearer token, as everything else does. Without it, whoever reaches the
+    address reads the names of servers and tools, and how often they are called."""
 
     max_tools: Positive = 1_000
     """Tools that have numbers of their own; those called first. The others are counted together as `other`."""
@@ -75,7 +75,7 @@ class TraceSettings(Section):
     """OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install 'cellblock[otel]'`."""
 
     endpoint: HttpUrl | None = None
-    """Of a collector, OTLP over HTTP with its whole path, such as `http://127.0.0.1:4318/v1/traces`; no traces when
+    """Names a collector, OTLP over HTTP with its whole path, such as `http://127.0.0.1:4318/v1/traces`; no traces when
     absent."""
 
     headers: dict[str, str] = Field(default_factory=dict[str, str])
@@ -101,4 +101,4 @@ class DashboardSettings(Section):
     """Runs that are remembered after their end, in memory."""
 
     logs: bool = True
-    """Whether console output of scripts is kept with them and shown."""
+    """Says whether console output of scripts is kept with them and shown."""

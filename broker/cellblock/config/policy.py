@@ -1,4 +1,4 @@
-"""Settings of the policy: what the scripts of one client may call, and what the user is asked about first."""
+"""Settings of the policy say what the scripts of one client may call, and what the user is asked about first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PATTERN_CHARS: Final = 600
 """`server.tool` of the longest names there can be."""
 
 MAX_PATTERNS: Final = 500
-"""In one list; a request may bring lists of its own."""
+"""Caps one list; a request may bring lists of its own."""
 
 PROVEN: Final = "oauth:"
 CLAIMED: Final = "stdio:"
@@ -30,7 +30,7 @@ everybody. `oauth:SUBJECT` is the subject of a token, `stdio:NAME` what a client
 
 
 def check_pattern(pattern: str) -> str:
-    """A pattern as it is. Raises ValueError with what is wrong and what is meant."""
+    """Returns a valid pattern as it is. Raises ValueError with what is wrong and what is meant."""
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
         raise ValueError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters")
     server, dot, tool = pattern.partition(".")
@@ -47,7 +47,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
 
 class Grant(BaseModel):
-    """What scripts may call. A request's own grant has the same fields, in camelCase."""
+    """A grant says what scripts may call. A request's own grant has the same fields, in camelCase."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
@@ -80,16 +80,17 @@ class PolicySettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     default: Grant = Grant()
-    """For clients without an entry of their own."""
+    """Holds for clients without an entry of their own."""
 
     clients: dict[str, Grant] = {}
-    """By `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` or `stdio:NAME`; in place of the default."""
+    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` or `stdio:NAME`, in place of the
+    default."""
 
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
-    """For the user's answer to one question, in milliseconds; then the call is denied."""
+    """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
 
     approval_total_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] = 600_000
-    """How long the clock of one run may stand still for answers in all, in milliseconds."""
+    """Bounds how long the clock of one run may stand still for answers in all, in milliseconds."""
 
     max_questions: Annotated[int, Field(ge=0, le=1_000)] = 20
     """Questions in one run: a script must not wear the user out."""

@@ -1,4 +1,4 @@
-"""The section `schemas` of the configuration: what is learnt of tool results, and how scripts get them."""
+"""The section `schemas` says what is learnt of tool results, and how scripts get them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Unwrap = Literal["spec", "json"]
 
 
 class ToolSchemaSettings(Section):
-    """What a server or a tool does otherwise; None is as the level above has it."""
+    """Sets what a server or a tool does otherwise; None is as the level above has it."""
 
     learn: bool | None = None
-    """As `schemas.learn`."""
+    """Overrides `schemas.learn`."""
 
     unwrap: Unwrap | None = None
-    """As `schemas.unwrap`."""
+    """Overrides `schemas.unwrap`."""
 
     unbox: bool | None = None
-    """As `schemas.unbox`."""
+    """Overrides `schemas.unbox`."""
 
     keep_samples: bool | None = None
-    """As `schemas.keep_samples`."""
+    """Overrides `schemas.keep_samples`."""
 
 
 class ServerSchemaSettings(ToolSchemaSettings):
-    """The same for one server of `mcpServers`, and for its tools by their MCP names."""
+    """Sets the same for one server of `mcpServers`, and for its tools by their MCP names."""
 
     tools: dict[str, ToolSchemaSettings] = Field(default_factory=dict[str, ToolSchemaSettings])
     """Exceptions for single tools, by their MCP names."""
 
 
 class SchemaRules(NamedTuple):
-    """What holds for one tool."""
+    """Tells what holds for one tool."""
 
     learn: bool
     unwrap: Unwrap
@@ -45,10 +45,10 @@ class SchemaRules(NamedTuple):
 
 
 class SchemaSettings(Section):
-    """What is learnt of tool results, and how scripts get them."""
+    """Sets what is learnt of tool results, and how scripts get them."""
 
     learn: bool = True
-    """Whether the shapes of results are observed and kept in the state directory. Values are not kept."""
+    """Says whether the shapes of results are observed and kept in the state directory. Values are not kept."""
 
     unwrap: Unwrap = "spec"
     """`spec` gives scripts a single text block as it is (Code Mode specification, section 5.3.2). `json` gives them
@@ -58,13 +58,13 @@ class SchemaSettings(Section):
     """Gives scripts the scalar or list that a server's SDK has wrapped as `{"result": …}` to be structured content."""
 
     keep_samples: bool = False
-    """Whether the newest small result of each tool is kept, and shown as an example."""
+    """Says whether the newest small result of each tool is kept, and shown as an example."""
 
     stable_after: Positive = 20
     """Results in a row that change nothing, after which only some are looked at; each 8 KiB of one count as one."""
 
     sample_every: Positive = 16
-    """Then one result in so many is."""
+    """Observes one result in so many from then on."""
 
     overlays: Path | None = None
     """Folder of the overlay files; `overlays` in the state directory when absent."""
@@ -73,7 +73,7 @@ class SchemaSettings(Section):
     """Exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
     def of(self, server: str, tool: str) -> SchemaRules:
-        """What holds for a tool: as said for it, else for its server, else for all."""
+        """Returns what holds for a tool: as said for it, else for its server, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
         own = self.servers.get(server)
         for level in (own, own.tools.get(tool) if own is not None else None):

@@ -30,23 +30,23 @@ def _reachable(url: str) -> str:
 
 
 HttpUrl = Annotated[str, AfterValidator(_reachable)]
-"""Of a server; kept as it was written."""
+"""Is the URL of a server, kept as it was written."""
 
 
 class Section(BaseModel):
-    """A section: its keys are known, and its values do not change."""
+    """A section of the configuration has known keys, and its values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LimitRange(Section):
-    """A per-run limit: what a run gets when it asks for nothing, and the most that it may ask for."""
+    """A per-run limit has what a run gets when it asks for nothing, and the most that it may ask for."""
 
     default: Annotated[int, Field(ge=0)]
-    """What a run gets that asks for nothing."""
+    """Is what a run gets that asks for nothing."""
 
     maximum: Annotated[int, Field(ge=0)]
-    """The most that a run gets."""
+    """Is the most that a run gets."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LimitRange:
@@ -56,7 +56,7 @@ class LimitRange(Section):
 
 
 class LimitSettings(Section):
-    """The per-run limits (Code Mode specification, section 3.2.4)."""
+    """Sets the per-run limits (Code Mode specification, section 3.2.4)."""
 
     timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
     """Wall time in milliseconds, from the moment a worker has the script."""
@@ -76,7 +76,7 @@ class LimitSettings(Section):
 
 
 class PoolSettings(Section):
-    """Workers on this machine and the queue in front of them."""
+    """Sets up workers on this machine and the queue in front of them."""
 
     warm: Annotated[int, Field(ge=0, le=1024)] = 4
     """Workers kept booted and waiting; each costs about 9 MiB of private memory."""
@@ -109,7 +109,7 @@ class PoolSettings(Section):
     """Longest wait for a place, in milliseconds; then the run is refused."""
 
     realtime: bool = False
-    """Whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
+    """Says whether broker, host and the first 10 ms of brief runs go before everything else on this machine (SCHED_RR).
     On Linux, with a limit on real-time priority of at least 2, or as root."""
 
     total_memory_bytes: Annotated[int, Field(ge=256 * MIB)] | None = None
@@ -121,7 +121,7 @@ PassedOn = Literal["elicitation", "sampling", "roots"]
 
 
 class UpstreamServerSettings(Section):
-    """Other bounds for one server; what is absent is as for all."""
+    """Sets other bounds for one server; what is absent is as for all."""
 
     connect_timeout_ms: Positive | None = None
     call_timeout_ms: Positive | None = None
@@ -136,18 +136,18 @@ class UpstreamSettings(Section):
     """Bounds of what upstream servers may take, in milliseconds and bytes."""
 
     connect_timeout_ms: Positive = 30_000
-    """From starting a server to the end of its tool list; `npx` may download first."""
+    """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""
 
     call_timeout_ms: Positive = 30_000
     """One tool call, of an upstream or of a Python tool. The SDK's client waits for ever when an answer cannot be
     parsed."""
 
     startup_wait_ms: Annotated[int, Field(ge=0)] = 10_000
-    """How long after the start of Cellblock runs wait for servers that are still connecting, if they import or request
-    them."""
+    """Bounds how long after the start of Cellblock runs wait for servers that are still connecting, if they import or
+    request them."""
 
     list_wait_ms: Annotated[int, Field(ge=0)] = 500
-    """How long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
+    """Bounds how long `tools/list`, and a script that looks tools up, wait for servers that are still connecting."""
 
     retry_first_ms: Positive = 500
     """Pause before the first attempt to reconnect; doubled for each further one."""
@@ -156,10 +156,11 @@ class UpstreamSettings(Section):
     """Pause before reconnecting, doubled from the first to the longest; up to half of each is left out by chance."""
 
     passed_on: list[PassedOn] = ["elicitation", "sampling", "roots"]
-    """What servers may ask of the client whose call they serve. What is not listed, servers are told is not there."""
+    """Names what servers may ask of the client whose call they serve. What is not listed, servers are told is not
+    there."""
 
     servers: dict[str, UpstreamServerSettings] = {}
-    """Other bounds for single servers, by their names in `mcpServers`."""
+    """Holds other values for single servers, by their names in `mcpServers`."""
 
     max_concurrent_calls: Positive = 32
     """Calls of one run that are with upstreams at the same time; more wait their turn."""
@@ -201,7 +202,7 @@ class UpstreamSettings(Section):
     """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
 
     def of(self, server: str) -> UpstreamSettings:
-        """The bounds of one server."""
+        """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
             return self
@@ -210,20 +211,20 @@ class UpstreamSettings(Section):
 
 
 Reaction = Literal["off", "warn", "quarantine"]
-"""To a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
+"""Reacts to a tool that is not as pinned: none and no pins; usable with a warning; left out until it is approved."""
 
 
 class PinSettings(Section):
-    """What happens when a server's tool definitions are not those that were seen first, or approved last."""
+    """Sets what happens when a server's tool definitions are not those that were seen first, or approved last."""
 
     reaction: Reaction = "warn"
-    """For every server. `quarantine` also leaves out tools that are new since the first list."""
+    """Holds for every server. `quarantine` also leaves out tools that are new since the first list."""
 
     servers: dict[str, Reaction] = {}
-    """Another reaction for single servers, by their names in `mcpServers`."""
+    """Holds other values for single servers, by their names in `mcpServers`."""
 
     def of(self, server: str) -> Reaction:
-        """The reaction for one server."""
+        """Returns the reaction for one server."""
         return self.servers.get(server, self.reaction)
 
 
@@ -233,11 +234,11 @@ IsError = Literal["never", "diagnostics"]
 
 
 class FrontendSettings(Section):
-    """What clients are shown."""
+    """Sets what clients are shown."""
 
     progress_interval_ms: Annotated[int, Field(ge=50, le=600_000)] = 5_000
-    """Between two progress notifications of a run, in milliseconds, to clients that ask for them: clients give up after
-    60 s without one."""
+    """Sets the pause between two progress notifications of a run, in milliseconds, to clients that ask for them:
+    clients give up after 60 s without one."""
 
     profile: Profile = "default"
     """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
@@ -245,16 +246,17 @@ class FrontendSettings(Section):
     and so it never sees there what was learnt since."""
 
     tool_name: ToolName = "auto"
-    """What the tool is called where tools are listed: `codemode.run`, as the Code Mode specification has it, or
-    `codemode_run`. `auto`: without the dot for clients that are known not to take one, by the name that they give
-    themselves (docs/clients.md). Both can always be called."""
+    """Names the tool where tools are listed: `codemode.run`, as the Code Mode specification has it, or `codemode_run`.
+    `auto`: without the dot for clients that are known not to take one, by the name that they give themselves
+    (docs/clients.md). Both can always be called."""
 
     is_error: IsError = "never"
-    """When the outer tool's result is marked as an error. `never`, as the specification wants it; `diagnostics`: when
-    the run failed, for clients that show their model nothing else of it. A malformed request is marked in any case."""
+    """Says when the outer tool's result is marked as an error. `never`, as the specification wants it; `diagnostics`:
+    when the run failed, for clients that show their model nothing else of it. A malformed request is marked in any
+    case."""
 
     strict: bool = False
-    """Whether what the specification does not have is off: results that are exported or returned in place of being
+    """Says whether what the specification does not have is off: results that are exported or returned in place of being
     assigned, and any other name of the tool than `codemode.run`."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
@@ -269,10 +271,10 @@ class FrontendSettings(Section):
 
 
 class HostSettings(Section):
-    """Where scripts run: in a worker host on this machine, in hosts on others that connect over TCP, or in both."""
+    """Sets where scripts run: in a worker host on this machine, in hosts on others that connect by TCP, or in both."""
 
     local: bool = True
-    """Whether a worker host is started on this machine."""
+    """Says whether a worker host is started on this machine."""
 
     listen: str | None = None
     """`tcp://ADDRESS:PORT` that hosts on other machines connect to; nothing listens when absent."""

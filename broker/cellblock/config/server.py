@@ -1,4 +1,4 @@
-"""One entry of `mcpServers`."""
+"""An entry of `mcpServers` configures one server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 from cellblock.config.sections import HttpUrl
 
 _NO_NUL: Final[JsonDict] = {"pattern": "^[^\\u0000]*$"}
-"""For editors, what `_without_nul` checks."""
+"""Tells editors what `_without_nul` checks."""
 
 _T = TypeVar("_T", str, Path)
 
@@ -36,40 +36,41 @@ def _with_names(variables: dict[str, str]) -> dict[str, str]:
 
 
 _Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO_NUL)]
-"""What a program is given: C strings end at a NUL character."""
+"""Is a string that a program is given: C strings end at a NUL character."""
 
 _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
 
 
 class ServerConfig(BaseModel):
-    """One entry of `mcpServers`: a command to start, or a URL to connect to."""
+    """An entry of `mcpServers` is a command to start, or a URL to connect to."""
 
     # Clients put keys of their own beside the standard ones; `entry_problems` knows them.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     command: _Program | None = None
-    """The program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
+    """Names the program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
 
     args: list[_Word] = []
-    """Its arguments."""
+    """Holds the program's arguments."""
 
     env: Annotated[dict[str, _Word], AfterValidator(_with_names)] = {}
-    """Its environment variables, beside a few that every program needs, such as PATH and HOME."""
+    """Holds the program's environment variables, beside a few that every program needs, such as PATH and HOME."""
 
     cwd: Annotated[Path, AfterValidator(_without_nul)] | None = None
     """The folder it is started in; Cellblock's own when absent."""
 
     url: HttpUrl | None = None
-    """Where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it, too."""
+    """Names where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it,
+    too."""
 
     headers: dict[str, str] = {}
     """HTTP headers of every request."""
 
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"] | None = None
-    """How a `url` is spoken to: streamable HTTP unless it says `sse`."""
+    """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""
 
     disabled: bool = False
-    """Whether the server is left out."""
+    """Says whether the server is left out."""
 
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -90,4 +91,4 @@ class ServerConfig(BaseModel):
 
 
 SERVER_KEYS: Final = tuple(field.alias or name for name, field in ServerConfig.model_fields.items())
-"""The keys of a server's entry that Cellblock reads."""
+"""Names the keys of a server's entry that Cellblock reads."""

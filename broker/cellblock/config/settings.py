@@ -1,4 +1,4 @@
-"""Settings: a whole configuration, and how its file is read.
+"""Settings are a whole configuration; its file is read here.
 
 A configuration is the `mcpServers` JSON that MCP clients use, with Cellblock's own settings under a top-level
 `"cellblock"` key, or the same as TOML.
@@ -122,7 +122,7 @@ class CellblockSettings(Section):
 
     policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"
-    """When a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
+    """Says when a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
     `before` it starts, and then type errors refuse it. `off` starts no compiler. A request may choose its own."""
 
     typecheck_timeout_ms: Positive = 500
@@ -141,14 +141,14 @@ class CellblockSettings(Section):
     decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
 
     state_dir: Path | None = None
-    """Where logs and stores live; the platform's state directory when absent."""
+    """Names the folder where logs and stores live; the platform's state directory when absent."""
 
     ignored_server_keys: list[str] = Field(default_factory=list[str])
     """Keys in the entries of servers that another program reads, beside those that are known to be another client's."""
 
     tools: list[str] = Field(default_factory=list[str])
-    """What becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or single
-    functions (`package.module:function`)."""
+    """Names what becomes the server `local`: Python modules (`package.module`) with their `@tool()` functions, or
+    single functions (`package.module:function`)."""
 
     @model_validator(mode="after")
     def _one_run_can_be_kept(self) -> CellblockSettings:
@@ -177,7 +177,7 @@ class Settings(BaseModel):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that references such as `${file:/path}` have named."""
+        """Returns the files that references such as `${file:/path}` have named."""
         return self._files
 
     def hold(self, files: Sequence[Path]) -> None:
@@ -207,21 +207,21 @@ class Settings(BaseModel):
 
     @property
     def state_dir(self) -> Path:
-        """Where everything that outlives a run is kept."""
+        """Returns the folder where everything that outlives a run is kept."""
         # Absolute: worker hosts are told of it, and do not run in this process's folder.
         return (self.cellblock.state_dir or default_state_dir()).absolute()
 
     @property
     def overlay_dir(self) -> Path:
-        """Where the user's overlay files are."""
+        """Returns the folder of the user's overlay files."""
         return self.cellblock.schemas.overlays or self.state_dir / "overlays"
 
     def with_state_dir(self, path: Path | None) -> Settings:
-        """The same settings with another state directory, or unchanged for None."""
+        """Returns the same settings with another state directory, or unchanged for None."""
         return self if path is None else self._with(state_dir=path)
 
     def for_service(self) -> Settings:
-        """The same settings with an audit log, unless they say otherwise: others use the daemon."""
+        """Returns the same settings with an audit log, unless they say otherwise: others use the daemon."""
         if self.cellblock.audit.enabled is not None:
             return self
         return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
@@ -237,7 +237,7 @@ class Settings(BaseModel):
         return self._with(pool=pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm}))
 
     def with_profile(self, profile: Profile | None) -> Settings:
-        """The same settings with another front-end profile, or unchanged for None."""
+        """Returns the same settings with another front-end profile, or unchanged for None."""
         if profile is None:
             return self
         return self._with(frontend=self.cellblock.frontend.model_copy(update={"profile": profile}))
@@ -271,7 +271,7 @@ def parse_settings(raw: Mapping[str, Any], *, source: str = "the configuration")
 
 
 def read_source(path: str | os.PathLike[str]) -> Source:
-    """The text of a configuration file.
+    """Returns the text of a configuration file.
 
     Raises:
         ConfigError: It cannot be read.
@@ -286,7 +286,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
 
 
 def parse_source(source: Source) -> dict[str, Any]:
-    """The object that a configuration's text says.
+    """Returns the object that a configuration's text says.
 
     Raises:
         ConfigProblems: It is not valid, or no object.
@@ -305,7 +305,9 @@ def parse_source(source: Source) -> dict[str, Any]:
 
 
 def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
-    """Settings (None when there are problems), all problems with their positions, and the file in our own format."""
+    """Returns settings (None when there are problems), all problems with their positions, and the file in our own
+    format.
+    """
     # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
     made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
     resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
@@ -329,7 +331,7 @@ def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | No
 
 
 def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
-    """The configuration with references resolved, and the secrets that each server was given by them."""
+    """Returns the configuration with references resolved, and the secrets that each server was given by them."""
     plain = made.as_settings()
     secrets: dict[str, frozenset[str]] = {}
     if SECTION_KEY in plain:

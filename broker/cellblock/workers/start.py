@@ -27,10 +27,10 @@ from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_onc
 SILENCE_CHECK_SECONDS: Final = 1.0
 
 ZMQ_THREADS: Final = 2
-"""Of a context: for input and output, and for closing sockets."""
+"""Is the number of a context's threads: for input and output, and for closing sockets."""
 
 ZMQ_START_BOUND_SECONDS: Final = 0.5
-"""For them to run; it takes a fraction of a millisecond."""
+"""Bounds the time for those threads to run, which takes a fraction of a millisecond."""
 ZMQ_LOOKS: Final = 100
 
 MIB: Final = 1024 * 1024
@@ -39,7 +39,7 @@ logger = logging.getLogger("cellblock.pool")
 
 
 def most_warm(pool: PoolSettings) -> int:
-    """Workers that the local host keeps warm after a burst."""
+    """Returns how many workers the local host keeps warm after a burst."""
     return max(pool.warm, MAX_WARM_SHARE * pool.warm if pool.max_warm is None else pool.max_warm)
 
 

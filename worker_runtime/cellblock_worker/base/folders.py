@@ -1,4 +1,5 @@
-"""Folders by descriptor: what is in one is opened, made and removed without following links, and only if it is ours.
+"""A folder is held by its descriptor: what is in it is opened, made and removed without following links, and only if it
+is ours.
 
 A path is looked up anew with every use, and whoever can write to a folder on it decides where that leads. A descriptor
 stays what was looked at. Only a folder that the user has named may be reached through links.
@@ -20,7 +21,8 @@ FILE: Final = stat.S_IFREG
 SOCKET: Final = stat.S_IFSOCK
 
 Contents = Mapping[str, "int | Contents"]
-"""What we put into a folder: patterns of names, each with its kind, or with the contents of the folder of that name."""
+"""Tells what we put into a folder: patterns of names, each with its kind, or with the contents of the folder of that
+name."""
 
 _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link",
@@ -47,7 +49,8 @@ class InTheWay(OSError):
 
 
 class Folder:
-    """One open folder. Owns its descriptor; a context manager, too.
+    """A folder is open as long as this object has its descriptor, which it owns; it is a context manager, too. Owns its
+    descriptor; a context manager, too.
 
     Args:
         path: Where it was, for messages.
@@ -92,22 +95,22 @@ class Folder:
         os.close(self.descriptor)
 
     def stat(self) -> os.stat_result:
-        """What it is now."""
+        """Returns the folder's state now."""
         return os.fstat(self.descriptor)
 
     def names(self) -> list[str]:
-        """What is in it, sorted. Raises OSError."""
+        """Returns the names of what is in the folder, sorted. Raises OSError."""
         return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - a descriptor
 
     def look(self, name: str) -> os.stat_result | None:
-        """What is at a name, not followed; None when there is nothing. Raises OSError."""
+        """Returns the state of what is at a name, not followed; None when there is nothing. Raises OSError."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def holds(self, name: str, kind: int) -> bool:
-        """Whether something of this kind that belongs to this user is at a name. Raises OSError."""
+        """Says whether a thing of this kind that belongs to this user is at a name. Raises OSError."""
         seen = self.look(name)
         return seen is not None and stat.S_IFMT(seen.st_mode) == kind and seen.st_uid == os.geteuid()
 
@@ -262,7 +265,7 @@ def remove_folder(parent: Folder, name: str, contents: Contents) -> list[str]:
 
 
 def is_known(folder: Folder, contents: Contents) -> bool:
-    """Whether all that is in a folder is known. Raises OSError."""
+    """Says whether all that is in a folder is known. Raises OSError."""
     for name in folder.names():
         known = _known(name, contents)
         if known is None or (isinstance(known, int) and not folder.holds(name, known)):

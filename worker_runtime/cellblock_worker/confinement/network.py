@@ -17,10 +17,10 @@ from typing import Final
 from cellblock_worker.base import lifetime
 
 TRIAL_BOUND_SECONDS: Final = 30.0
-"""For the trial in a child; it takes about 60 ms, and what it starts has bounds of its own."""
+"""Bounds the time for the trial in a child; it takes about 60 ms, and what it starts has bounds of its own."""
 
 TRIAL_LOOK_SECONDS: Final = 0.002
-"""How often is looked whether it is over."""
+"""Sets the pause between two looks at whether the trial is over."""
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
@@ -52,7 +52,7 @@ def leave(endpoint: str, works: Callable[[], bool]) -> bool:
 
 
 def _is_alone() -> bool:
-    """Whether this process has one thread: a namespace is a thread's own, and a user namespace wants no other."""
+    """Says whether this process has one thread: a namespace is a thread's own, and a user namespace wants no other."""
     return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208
 
 
@@ -87,7 +87,7 @@ def _try_as_child(works: Callable[[], bool]) -> None:
 
 
 def _unshare() -> None:
-    """Raises OSError."""
+    """Moves this process into an empty network namespace."""
     user, group = os.geteuid(), os.getegid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) == 0:

@@ -1,4 +1,4 @@
-"""One process made like a worker, from its start to its end: for what a host does by itself, beside any run."""
+"""Runs one process made like a worker, from its start to its end, for what a host does by itself, beside any run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cellblock_worker.launch.spawning import kill, reaped, spawn
 
 
 class Outcome(NamedTuple):
-    """How it ended, and all that it wrote."""
+    """An outcome tells how the process ended, and all that it wrote."""
 
     returncode: int
     output: bytes
@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The first of its complaints, for a message."""
+        """Returns the beginning of what the process wrote to its stderr, for a message."""
         return self.complaints.decode("utf-8", "replace").strip()[:300]
 
 

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 ALLOW: Final = 0x7FFF0000
 LOG: Final = 0x7FFC0000
 ASK: Final = 0x7FC00000
-"""Ask the process that holds the listener (SECCOMP_RET_USER_NOTIF): for `scripts/trace_syscalls`."""
+"""Asks the process that holds the listener (SECCOMP_RET_USER_NOTIF), for `scripts/trace_syscalls`."""
 
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""Names as of `platform.machine`, in the order of the columns of `syscalls.NUMBERS`."""
+"""Names architectures as `platform.machine` does, in the order of the columns of `syscalls.NUMBERS`."""
 
 MAX_INSTRUCTIONS: Final = 4096
-"""BPF_MAXINSNS: the kernel takes no longer program."""
+"""Caps a filter at BPF_MAXINSNS: the kernel takes no longer program."""
 
 _LOAD: Final = 0x20
 _AND: Final = 0x54
@@ -35,19 +35,21 @@ _OFFSET_ARCHITECTURE: Final = 4
 _OFFSET_ARGUMENTS: Final = 16
 
 _LEAVES: Final = 3
-"""So many numbers are compared one by one at the end of a search."""
+"""Ends a search where so many numbers are left, which are compared one by one."""
 
 _FARTHEST: Final = 255
-"""A conditional jump's distance is a byte."""
+"""Bounds the distance of a conditional jump, which is a byte."""
 
 
 def refuse(errno: int) -> int:
-    """The action that lets a call fail with an errno."""
+    """Returns the action that lets a call fail with an errno."""
     return 0x00050000 | errno
 
 
 class Check(NamedTuple):
-    """Whether an argument, under a mask, is one of these values. Both words are compared where it is a pointer."""
+    """A check says whether an argument, under a mask, is one of these values. Both words are compared where it is a
+    pointer.
+    """
 
     argument: int
     among: tuple[int, ...]
@@ -56,14 +58,14 @@ class Check(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """What is done with a call if all checks hold."""
+    """A branch says what is done with a call if all its checks hold."""
 
     checks: tuple[Check, ...]
     action: int
 
 
 class Op(NamedTuple):
-    """One instruction (`struct sock_filter`)."""
+    """An op is one instruction (`struct sock_filter`)."""
 
     code: int
     if_true: int
@@ -102,7 +104,7 @@ def assemble(
 
 
 def packed(program: Sequence[Op]) -> bytes:
-    """The program as the kernel and bubblewrap read it."""
+    """Returns the program as the kernel and bubblewrap read it."""
     return b"".join(struct.pack("=HBBI", *op) for op in program)
 
 

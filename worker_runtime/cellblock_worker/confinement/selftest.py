@@ -13,7 +13,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.once import Outcome, run_once
 
 BOUND_SECONDS: Final = 20.0
-"""The whole test; it takes about 0.2 s, and each attempt has 2 s of its own."""
+"""Bounds the whole test, which takes about 0.2 s; each attempt has 2 s of its own."""
 
 MIN_ATTEMPTS: Final = 20
 """Fewer outcomes mean that the test itself did not run."""
@@ -43,7 +43,7 @@ async def run_selftest(max_old_space_mb: int, deno_dir: str | None = None) -> di
 
 
 def judge(done: Outcome) -> dict[str, str]:
-    """The outcomes, if all attempts were made and every one was refused. Raises SelfTestFailed."""
+    """Returns the outcomes, if all attempts were made and every one was refused. Raises SelfTestFailed."""
     try:
         outcomes: object = json.loads(done.output)
     except ValueError:

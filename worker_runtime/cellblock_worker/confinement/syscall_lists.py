@@ -1,4 +1,4 @@
-"""What a worker and the type checker's compiler may call, as traced, and what is refused where that is not known.
+"""Lists what a worker and the type checker's compiler may call, as traced, and what is refused where that is not known.
 
 `scripts/trace_syscalls` says what is missing here for a new Deno. A list is in force for the versions that were traced:
 another version may need another call, and then only what a worker never needs is refused (`REFUSED`).
@@ -19,19 +19,21 @@ from cellblock_worker.confinement.syscalls import NEWEST, NUMBERS
 Program = Literal["deno", "tsc"]
 
 Mode = Literal["enforce", "log"]
-"""Whether a call that is on no list is refused, or goes on and is logged by the kernel; what is `REFUSED` always is."""
+"""Says whether a call that is on no list is refused, or goes on and is logged by the kernel; what is `REFUSED` always
+is."""
 
 TRACED: Final[Mapping[Program, frozenset[str]]] = {
     "deno": frozenset({"2.9.8"}),
     "tsc": frozenset({"7.0.2"}),
 }
-"""The versions that the lists were made with."""
+"""Names the versions that the lists were made with."""
 
 _THREAD: Final = 0x3D0F00
-"""What glibc makes a thread with (CLONE_VM, CLONE_THREAD and seven more): no process, and no namespace."""
+"""Holds the flags that glibc makes a thread with (CLONE_VM, CLONE_THREAD and seven more): no process, and no
+namespace."""
 
 _GO_THREADS: Final = (0x50F00, 0xD0F00)
-"""The same by Go's runtime, on aarch64 and on x86_64."""
+"""Holds the same flags for Go's runtime, on aarch64 and on x86_64."""
 
 _IS_THREAD: Final = 0x10100
 _NEW_NAMESPACES: Final = 0x7E020080
@@ -114,8 +116,8 @@ REFUSED: Final = (
     "process_mrelease", "move_pages", "migrate_pages", "vmsplice", "splice", "tee", "seccomp", "mknod", "mknodat",
     "setuid", "setgid", "setresuid", "setresgid", "iopl", "ioperm", "modify_ldt",
 )  # fmt: skip
-"""What no worker ever needs, whatever its version: the kernel's attack surface for one that has taken over V8, and what
-reaches beyond its own process."""
+"""Names what no worker ever needs, whatever its version: the kernel's attack surface for one that has taken over V8,
+and what reaches beyond its own process."""
 
 _REFUSED_IF: Final[Mapping[str, tuple[Check, ...]]] = {
     # F_SETLEASE, NOTIFY, SETPIPE_SZ
@@ -133,12 +135,12 @@ _Calls = dict[str, list[Branch]]
 
 
 def is_traced(program: Program, version: str | None) -> bool:
-    """Whether there is a list for this version of a program."""
+    """Says whether there is a list for this version of a program."""
     return version in TRACED[program]
 
 
 def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, str]:
-    """What a filter keeps from a program, and what it lacks and how to get it; either may be empty."""
+    """Returns what a filter keeps from a program, and what it lacks and how to get it; either may be empty."""
     refused = "seccomp: no sockets, namespaces, tracing, mounting, keys, BPF, io_uring, modules"
     if platform.machine() not in seccomp.ARCHITECTURES:
         return "", f"seccomp: no filter for {platform.machine()}"
@@ -161,7 +163,7 @@ def in_force(program: Program, version: str | None, mode: Mode) -> tuple[str, st
 def filter_program(
     program: Program, version: str | None, mode: Mode = "enforce", machine: str = platform.machine()
 ) -> bytes | None:
-    """The filter as an array of `struct sock_filter`, or None on a machine whose calls are not known here."""
+    """Returns the filter as an array of `struct sock_filter`, or None on a machine whose calls are not known here."""
     if machine not in seccomp.ARCHITECTURES:
         return None
     if not is_traced(program, version):
@@ -175,7 +177,7 @@ def filter_program(
 
 
 def asking_program(program: Program, *, of_all: bool = False) -> bytes:
-    """The filter under which a tracer is asked about each call that the list does not allow, or `of_all`.
+    """Returns the filter under which a tracer is asked about each call that the list does not allow, or `of_all`.
 
     It refuses nothing: bubblewrap, which starts the program, is under it too.
     """

@@ -1,4 +1,5 @@
-"""The numbers of system calls, by name, on x86_64 and on aarch64 (asm/unistd_64.h, asm-generic/unistd.h); -1: none.
+"""Gives the numbers of system calls, by name, on x86_64 and on aarch64 (asm/unistd_64.h, asm-generic/unistd.h); -1 is
+none.
 
 Those that a list of `syscall_lists` names, and no others.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 NEWEST: Final = 469
-"""The highest number that was known when the lists were made (Linux 6.17); since 424 it is the same on both."""
+"""Is the highest number that was known when the lists were made (Linux 6.17); since 424 it is the same on both."""
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "accept": (43, 202),

@@ -1,4 +1,4 @@
-"""A DENO_DIR with what Deno has found out about the boot script, made once per host, read-only for every worker.
+"""The host makes one DENO_DIR with what Deno has found out about the boot script, read-only for every worker.
 
 Deno keeps what it has found out about a module in SQLite files. A worker without such files makes them in memory and
 parses the boot script itself, which takes a fifth of its boot. A worker of our own that never sees a script fills a
@@ -28,16 +28,17 @@ from cellblock_worker.worker.rehearsal import WARM_FRAME
 logger = logging.getLogger("cellblock.host")
 
 IDLE_PAUSE_SECONDS: Final = 2.0
-"""From the host's first word to the filling: a command that runs one script is over by then and pays nothing."""
+"""Bounds the time from the host's first word to the filling: a command that runs one script is over by then and pays
+nothing."""
 
 FILL_BOUND_SECONDS: Final = 10.0
-"""One start of a worker that fills the folder; it takes about 60 ms."""
+"""Bounds one start of a worker that fills the folder, which takes about 60 ms."""
 
 FILL_ROUNDS: Final = 2
-"""The second finds the files of the first, as a worker will."""
+"""Fills the folder twice: the second worker finds the files of the first, as later workers will."""
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-"""The files have under 100 KB; a bigger one is not ours."""
+"""Caps a file that is copied; ours have under 100 KB."""
 
 
 class DenoDir:

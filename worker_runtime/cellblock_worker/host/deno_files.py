@@ -1,4 +1,4 @@
-"""What a host keeps in its folder for Deno, by names: whoever removes what a killed host has left needs them, too."""
+"""Names what a host keeps in its folder for Deno: whoever removes what a killed host has left needs the names, too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cellblock_worker.base.folders import FILE, Contents
 FOLDER_NAME: Final = "deno-dir"
 
 FILLED: Final = "filled"
-"""Where a worker without a script makes them."""
+"""Names the folder where a worker without a script makes the files."""
 
 SHOWN: Final = "shown"
-"""The copies that all others see."""
+"""Names the folder of the copies that all other workers see."""
 
 OF_DENO: Final[Contents] = {
     r"[a-z0-9_]+_cache_v[0-9]+(-wal|-shm|-journal)?": FILE,
@@ -21,4 +21,4 @@ OF_DENO: Final[Contents] = {
 """Deno's SQLite files, and the folders that it leaves empty here."""
 
 CONTENTS: Final[Contents] = {f"{FILLED}|{SHOWN}": OF_DENO}
-"""What is in the folder."""
+"""Tells what is in the host's folder for Deno."""

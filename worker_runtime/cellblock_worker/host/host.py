@@ -1,4 +1,4 @@
-"""The worker host: owns the workers and the DEALER, keeps workers warm, relays between workers and broker."""
+"""The worker host owns the workers and the DEALER, keeps workers warm, and relays between workers and broker."""
 
 from __future__ import annotations
 
@@ -30,35 +30,36 @@ from cellblock_worker.worker.worker import Worker
 logger = logging.getLogger("cellblock.host")
 
 EXIT_REFUSED: Final = 3
-"""Exit code of a host that will not serve: starting it again would not help."""
+"""Is the exit code of a host that will not serve: starting it again would not help."""
 
 REFUSED_PREFIX: Final = "cellblock_worker refuses to serve: "
 """Begins the last line that such a host writes to its stderr."""
 
 STATUS_INTERVAL_SECONDS: Final = 1.0
-"""The host's heartbeat to the broker."""
+"""Sets the interval of the host's heartbeat to the broker."""
 
 BOOT_RETRY_SECONDS: Final = 0.5
-"""Pause before the next spawn after a boot that failed, so that a broken machine is not spun."""
+"""Sets the pause before the next spawn after a boot that failed, so that a broken machine is not spun."""
 
 BOOT_FAILURES_TOLERATED: Final = 3
 """Boots that may fail in a row before waiting runs are told."""
 
 REFILL_DELAY_SECONDS: Final = 0.015
-"""From giving a worker away to booting the next, while others are warm: most short runs are over by then."""
+"""Bounds the time from giving a worker away to booting the next, while others are warm: most short runs are over by
+then."""
 
 KEPT_FOR_LIGHT_CLIENTS: Final = 2
-"""Warm workers that clients who compute much leave to others; at most half of the pool."""
+"""Keeps so many warm workers, at most half of the pool, from clients who compute much."""
 
 FAREWELL_MS: Final = 500
-"""For the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
+"""Bounds the time for the last `Ended` messages to leave the socket after a stop; without it they are dropped."""
 
 STOP_BOUND_SECONDS: Final = 3.0
-"""From the order to stop to the last reaped worker."""
+"""Bounds the time from the order to stop to the last reaped worker."""
 
 
 class HostConfig(BaseModel):
-    """What the broker tells a host at its start, one JSON line on the host's stdin.
+    """A host's configuration is what the broker tells it at its start, as one JSON line on the host's stdin.
 
     `connect` is the broker's ZeroMQ endpoint, `identity` the hex name the broker expects this host under.
     `warm` workers are kept booted, up to `max_warm` after a burst, `idle_warm` after `idle_after_ms` without a run.
@@ -195,7 +196,7 @@ class Host:
         self.stopped.set()
 
     def _on_wire(self, event: zmq.Event, _value: int) -> None:
-        """What was on the wire is lost, and nobody can say what it was: this host must end, and another begin."""
+        """Ends this host when the connection is cut: what was on the wire is lost, and nobody can say what it was."""
         if event is not zmq.Event.DISCONNECTED or self._stopping:
             return
         logger.error("the connection to the broker was cut")
@@ -207,7 +208,7 @@ class Host:
     # ---- what workers tell (WorkerOwner) -------------------------------------------------------------
 
     def worker_ready(self, worker: Worker) -> None:
-        """A worker has booted: it serves the longest waiting run, or stays warm."""
+        """Gives a worker that has booted to the longest waiting run, or keeps it warm."""
         self._booting -= 1
         self._boot_failures = 0
         self._warm.append(worker)
@@ -215,23 +216,23 @@ class Host:
         self._balance()
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
-        """A message of a run, relayed as it is."""
+        """Relays a message of a run as it is."""
         self._relay(worker.token, raw_header, body)
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
-        """What a run has used counts before its end: its client may have begun others meanwhile."""
+        """Counts what a run has used before its end: its client may have begun others meanwhile."""
         now = time.monotonic()
         self._waiting.used(worker.lane, cpu_seconds, now)
         return self._waiting.gives_way(worker.lane, now)
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """A run is over."""
+        """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
         self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_told, time.monotonic())
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:
-        """A worker is reaped; a boot that failed counts."""
+        """Forgets a worker that is reaped; a boot that failed counts."""
         self._workers.discard(worker)
         if not self._workers:
             self._all_gone.set()

@@ -1,4 +1,6 @@
-"""A host's place in the machine's cgroups, from before it starts anything until all that it has started is gone."""
+"""Gives a host its place in the machine's cgroups, from before it starts anything until all that it has started is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from cellblock_worker.host.host import HostConfig
 
 @contextmanager
 def in_groups(config: HostConfig) -> Generator[None]:
-    """This process is in a cgroup of its own, and has one for each worker, where machine and `isolation` allow it."""
+    """Keeps this process in a cgroup of its own, with one for each worker, where machine and `isolation` allow it."""
     if config.isolation == "off":
         use_cgroup(None)
         yield

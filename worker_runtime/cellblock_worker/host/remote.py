@@ -1,4 +1,4 @@
-"""`python -m cellblock_worker --connect tcp://…`: a worker host that dials a broker on another machine.
+"""`python -m cellblock_worker --connect tcp://…` runs a worker host that dials a broker on another machine.
 
 It greets once the CURVE handshake is over. When the connection is lost, the broker gives up this host's runs, and so
 does the host: it kills its workers and comes back under a new identity.
@@ -38,10 +38,10 @@ logger = logging.getLogger("cellblock.host")
 EXIT_USAGE: Final = 2
 
 RETURN_PAUSE_SECONDS: Final = 0.5
-"""From losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
+"""Bounds the time from losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
 
 LOG_INTERVAL_SECONDS: Final = 10.0
-"""Between two lines about a broker that cannot be reached."""
+"""Sets the pause between two lines about a broker that cannot be reached."""
 
 
 class RefusedByBroker(RuntimeError):
@@ -148,7 +148,7 @@ async def _first(*events: asyncio.Event, seconds: float | None = None) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The arguments; secrets are none of them."""
+    """Returns the parser of the arguments; secrets are none of them."""
     parser = argparse.ArgumentParser(
         prog="python -m cellblock_worker",
         description="Runs scripts for a broker on another machine, over CURVE-encrypted TCP.",

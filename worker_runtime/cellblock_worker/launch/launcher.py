@@ -1,4 +1,4 @@
-"""The launcher: a small process beside a host that starts its workers. Run as a file, with nothing of the package.
+"""The launcher is a small process beside a host that starts its workers. Run as a file, with nothing of the package.
 
 For each order that comes through its socket it makes one child of the host's (CLONE_PARENT) in the child's own cgroup,
 and sends back a pidfd that was made with it. Under v2 the child is born there (CLONE_INTO_CGROUP); under v1 it moves
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     of v1 groups that take a thread, folder of the v2 group to be born in (or nothing)."""
 
 MAX_ORDER_BYTES: Final = 128 * 1024
-"""A command line has about 4 KB."""
+"""Caps an order; a command line has about 4 KB."""
 
 MAX_FDS: Final = 16
 
@@ -41,7 +41,7 @@ _CLONE_INTO_CGROUP: Final = 0x200000000
 _SIGKILL: Final = 9
 _SIGCHLD: Final = 17
 _IGNORED_BY_PYTHON: Final = (13, 25)
-"""SIGPIPE and SIGXFSZ."""
+"""Names SIGPIPE and SIGXFSZ."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -51,7 +51,7 @@ _CLONE3: Final = 435
 _PIDFD_SEND_SIGNAL: Final = 424
 
 _NOT_STARTED: Final = 127
-"""Exit code of a child that has not become another program, as a shell's."""
+"""Is the exit code of a child that has not become another program, as a shell's."""
 
 # PyDLL, unlike CDLL, keeps Python's lock meanwhile, and a child needs it.
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
@@ -59,7 +59,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def clone(into: int | None) -> tuple[int, int]:
-    """As fork(2), for a child of this process's parent. Gives its pid (0 in the child itself) and a pidfd.
+    """Forks as fork(2) does, for a child of this process's parent. Gives its pid (0 in the child itself) and a pidfd.
 
     Args:
         into: Descriptor of the v2 cgroup that it is to be born in; None: this process's own.
@@ -87,7 +87,9 @@ def clone(into: int | None) -> tuple[int, int]:
 
 
 def clone_into(group: str) -> tuple[int, int, bool]:
-    """As `clone`, into the v2 cgroup of this path; also gives whether the child is there already. Raises OSError."""
+    """Forks as `clone` does, into the v2 cgroup of this path; also gives whether the child is there already. Raises
+    OSError.
+    """
     folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return *clone(folder), True
@@ -101,7 +103,7 @@ def clone_into(group: str) -> tuple[int, int, bool]:
 
 
 def become(order: Order, fds: list[int]) -> None:
-    """In a child: enters the groups, puts the descriptors in their places, and becomes the program. Raises OSError."""
+    """Enters the groups in a child, puts the descriptors in their places, and becomes the program. Raises OSError."""
     argv, environment, parent, targets, entries, _ = order
     for entry in entries:
         group = os.open(entry, os.O_WRONLY)

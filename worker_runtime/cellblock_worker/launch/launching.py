@@ -28,13 +28,13 @@ from cellblock_worker.launch import launcher
 logger = logging.getLogger("cellblock.host")
 
 HELLO_BOUND_SECONDS: Final = 10.0
-"""For the launcher's first child; Python starts in about 15 ms."""
+"""Bounds the time for the launcher's first child; Python starts in about 15 ms."""
 
 ANSWER_BOUND_SECONDS: Final = 10.0
-"""From an order to its answer, which takes about a millisecond; a worker's boot has as long."""
+"""Bounds the time from an order to its answer, which takes about a millisecond; a worker's boot has as long."""
 
 END_BOUND_SECONDS: Final = 2.0
-"""From the end of the socket to the launcher's exit; it takes well under a millisecond."""
+"""Bounds the time from the end of the socket to the launcher's exit; it takes well under a millisecond."""
 
 SEND_BUFFER_BYTES: Final = 1024 * 1024
 """Orders that may wait for the launcher: some hundred, of which only as many are made as workers boot at a time."""
@@ -44,7 +44,7 @@ _ANSWER_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to start, and where.
+    """An order says what to start, and where.
 
     Attributes:
         command: The program, by its path, and its arguments.
@@ -66,12 +66,12 @@ class Order:
 
     @property
     def in_groups(self) -> bool:
-        """Whether it is to be in a cgroup of its own."""
+        """Says whether the child is to be in a cgroup of its own."""
         return bool(self.entries or self.group)
 
 
 class Started(NamedTuple):
-    """A child of this process. `pidfd` is the receiver's to close; -1 where there is none."""
+    """A started process is a child of this one. `pidfd` is the receiver's to close; -1 where there is none."""
 
     pid: int
     pidfd: int
@@ -98,7 +98,7 @@ class Launcher:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the launcher, if there is one now."""
+        """Returns the process id of the launcher, if there is one now."""
         return self._process.pid if self._process is not None else None
 
     def start(self, order: Order, streams: tuple[int, int, int], answer: Answer) -> None:
@@ -120,13 +120,13 @@ class Launcher:
         self._waiting.append((answer, overdue))
 
     def watch(self, pidfd: int) -> None:
-        """Until `unwatch`, the process is to be killed when this one is gone, whatever it does. Raises OSError."""
+        """Has a process killed when this one is gone, whatever it does, until `unwatch`. Raises OSError."""
         self._watched.add(pidfd)
         if self._channel is not None:
             self._send(marshal.dumps(None), [pidfd])
 
     def unwatch(self, pidfd: int) -> None:
-        """It is gone, and `pidfd` about to be closed."""
+        """Forgets a process that is gone, and whose `pidfd` is about to be closed."""
         self._watched.discard(pidfd)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Launcher:
             self._send(marshal.dumps(None), [pidfd])
 
     def _try_out(self, channel: socket.socket) -> None:
-        """Has it start something that ends at once. Raises OSError."""
+        """Has the launcher start something that ends at once. Raises OSError."""
         channel.settimeout(HELLO_BOUND_SECONDS)
         nothing = os.open(os.devnull, os.O_RDWR)
         try:
@@ -242,7 +242,7 @@ def _written(order: Order) -> bytes:
 
 
 def _received(channel: socket.socket) -> Started | OSError:
-    """The launcher's next answer. Raises OSError: it is gone, or has none yet."""
+    """Returns the launcher's next answer. Raises OSError: it is gone, or has none yet."""
     data, fds, _, _ = socket.recv_fds(channel, _ANSWER_BYTES, 1)
     if not data:
         raise ConnectionResetError(errno.ECONNRESET, "it has ended")

@@ -1,4 +1,4 @@
-"""Starting a process for the event loop, safe to cancel at any moment."""
+"""Starts a process for the event loop, safe to cancel at any moment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any, Final
 __all__ = ["Process", "kill", "reaped", "spawn"]
 
 REAP_BOUND_SECONDS: Final = 5.0
-"""From SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
+"""Bounds the time from SIGKILL to the exit and the last byte of the pipes, which a process elsewhere may hold open."""
 
 
 async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> Process:
-    """As `asyncio.create_subprocess_exec`, whose cancellation kills the child alone and waits for what it started.
+    """Works as `asyncio.create_subprocess_exec`, whose cancellation kills the child alone and waits for what it
+    started.
 
     Cancelled here, the process is killed with its group, where it has one of its own, and reaped.
 
@@ -44,7 +45,7 @@ async def spawn(*argv: str, start_new_session: bool = False, **options: Any) -> 
 
 
 def kill(process: Process, *, group: bool) -> None:
-    """SIGKILL to a process, or to the whole group that it leads, and the end of its input.
+    """Sends SIGKILL to a process, or to the whole group that it leads, and ends its input.
 
     The input, because what has left the group by then, and holds the pipes open, may wait for it.
     """

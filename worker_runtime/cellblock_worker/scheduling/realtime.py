@@ -1,4 +1,5 @@
-"""Real-time priority (sched(7), SCHED_RR) for what stands between a short run and its answer. Off unless asked for.
+"""Gives real-time priority (sched(7), SCHED_RR) to what stands between a short run and its answer. Off unless asked
+for.
 
 Covers threads of this process (the host's, or those of the broker that a run goes through) and, for its first moment,
 the run of a client that is known to be light (see `scheduling`). Linux only, and it takes CAP_SYS_NICE or a limit on
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 OWN_PRIORITY: Final = 2
-"""Of broker and host: over that of runs, so that the host can always take a run's away."""
+"""Is the priority of broker and host, over that of runs, so that the host can always take a run's away."""
 
 RUN_PRIORITY: Final = 1
-"""Of a run's first moment."""
+"""Is the priority of a run's first moment."""
 
 ZMQ_THREADS: Final = "ZMQbg"
 """Begins the names of ZeroMQ's own threads."""
@@ -39,18 +40,18 @@ _FIX: Final = (
 
 @dataclass(slots=True)
 class _Before:
-    """How a thread was scheduled, and by how many claims it is held."""
+    """Keeps how a thread was scheduled, and by how many claims it is held."""
 
     policy: int
     claims: int = 0
 
 
 _held: Final[dict[int, _Before]] = {}
-"""Threads of this process with a priority of ours: several brokers may share a loop."""
+"""Holds the threads of this process with a priority of ours: several brokers may share a loop."""
 
 
 class Claim:
-    """Threads of this process that go first. One that has real-time priority already keeps what it has.
+    """A claim lets threads of this process go first. One that has real-time priority already keeps what it has.
 
     Args:
         threads: Their thread ids.
@@ -77,11 +78,11 @@ class Claim:
 
     @property
     def held(self) -> bool:
-        """Whether there are any, and they do."""
+        """Says whether the claim has threads, and they go first."""
         return bool(self._threads)
 
     def give_back(self) -> None:
-        """They are scheduled as before again, but for those that another claim holds."""
+        """Schedules the threads as before again, but for those that another claim holds."""
         for thread in self._threads:
             _held[thread].claims -= 1
             if not _held[thread].claims:
@@ -101,7 +102,7 @@ class Claim:
 
 
 def is_refusal(said: str) -> bool:
-    """Whether what is missing at a host is this."""
+    """Says whether what is missing at a host is this priority."""
     return said.startswith(_WHAT)
 
 
@@ -119,7 +120,7 @@ def _set(thread: int, policy: int, priority: int) -> None:
 
 
 def threads_of(pid: int | None = None) -> list[int]:
-    """Thread ids of a process, this one by default; the first is its main thread. Raises OSError."""
+    """Returns the thread ids of a process, this one by default; the first is its main thread. Raises OSError."""
     return [int(name) for name in os.listdir(f"/proc/{pid or os.getpid()}/task")]  # noqa: PTH208
 
 
@@ -135,5 +136,5 @@ def zmq_threads() -> set[int]:
 
 
 def loop_threads() -> set[int]:
-    """The calling thread, which runs the event loop, and ZeroMQ's own in this process, once they run."""
+    """Returns the calling thread, which runs the event loop, and ZeroMQ's own in this process, once they run."""
     return {threading.get_native_id(), *zmq_threads()}

@@ -1,4 +1,4 @@
-"""How a worker shares the machine's cores with others: its priority, and the cores it may use.
+"""Sets how a worker shares the machine's cores with others: its priority, and the cores it may use.
 
 Covers who goes first among runs, for the light ones' sake. Not a cap: what a run may take is `use_watch`'s, and a
 worker that has broken out can undo some of it. What the machine refuses is left out.
@@ -17,18 +17,18 @@ from cellblock_worker.scheduling import realtime
 logger = logging.getLogger("cellblock.host")
 
 LONG_RUN_NICE: Final = 5
-"""Nice value, over the host's, of a run that has computed for long: a third of a short run's share of a busy core. With
-less it would starve beside other programs of the machine."""
+"""Adds to the host's nice value for a run that has computed for long: a third of a short run's share of a busy core.
+With less it would starve beside other programs of the machine."""
 
 GIVE_WAY_NICE: Final = 10
-"""The same for a run whose client gives way to others: a tenth."""
+"""Adds the same for a run whose client gives way to others: a tenth."""
 
 GO_FIRST_SECONDS: Final = 0.01
-"""How long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""
+"""Bounds how long a light client's run goes before everything else, where that is asked for: most are over in 3 ms."""
 
 
 class Scheduling:
-    """Of one booted worker.
+    """Schedules one booted worker.
 
     Args:
         pid: Its process id. The first thread is where V8 runs scripts.
@@ -44,22 +44,22 @@ class Scheduling:
         self.first = False
 
     def go_first(self) -> None:
-        """For `GO_FIRST_SECONDS`, which the caller counts, its run goes before everything else."""
+        """Lets the run go before everything else, for `GO_FIRST_SECONDS`, which the caller counts."""
         self.first = True
         self._set_realtime(realtime.RUN_PRIORITY)
 
     def take_turns(self) -> None:
-        """From here on it takes turns with everything else."""
+        """Has the run take turns with everything else from here on."""
         if self.first:
             self.first = False
             self._set_realtime(0)
 
     def long_run(self) -> None:
-        """Its run has computed for long: short ones go first."""
+        """Lets short runs go before this one, which has computed for long."""
         self._lower(LONG_RUN_NICE)
 
     def give_way(self, others: bool) -> None:
-        """Others go first, if there are any now. When there are none, the core is given back, the priority not."""
+        """Lets others go first, if there are any now. When there are none, the core is given back, the priority not."""
         if others:
             self._lower(GIVE_WAY_NICE)
         self._leave_a_core(others)
@@ -102,20 +102,21 @@ class Scheduling:
 
 
 class Placed(Protocol):
-    """What can have the first place: a worker."""
+    """Stands for what can have the first place: a worker."""
 
     @property
     def goes_first(self) -> bool:
-        """Whether its run goes before everything else now."""
+        """Says whether the worker's run goes before everything else now."""
         ...
 
     def take_turns(self) -> None:
-        """If it does, that ends here."""
+        """Has the run take turns from here on, if it goes first."""
         ...
 
 
 class FirstPlace:
-    """Before everything else, for one run of a host at a time: if several had it, nothing else might get on.
+    """The first place, before everything else, is for one run of a host at a time: if several had it, nothing else
+    might get on.
 
     Args:
         wanted: Whether there is to be one.
@@ -140,20 +141,21 @@ class FirstPlace:
 
     @property
     def is_free(self) -> bool:
-        """Whether a run may have it now; on an only core never."""
+        """Says whether a run may have the first place now; on an only core none may."""
         taken = self._holder is not None and self._holder.goes_first
         return self._claim.held and not taken and len(os.sched_getaffinity(0)) > 1
 
     def note(self, worker: Placed) -> None:
-        """A worker has a run now, and the place if that goes first."""
+        """Takes note of a worker that has a run now, and of the place if that goes first."""
         self._holder = worker if worker.goes_first else self._holder
 
     def vacate(self) -> None:
-        """Whoever has it takes turns from here on: before a spawn, as the host's loop waits for the child, which has no
-        priority, and could take nobody's away meanwhile."""
+        """Has the worker in the first place take turns from here on: before a spawn, as the host's loop waits for the
+        child, which has no priority, and could take nobody's away meanwhile.
+        """
         if self._holder is not None:
             self._holder.take_turns()
 
     def close(self) -> None:
-        """This process is scheduled like others again."""
+        """Schedules this process like others again."""
         self._claim.give_back()

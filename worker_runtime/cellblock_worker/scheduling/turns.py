@@ -1,4 +1,4 @@
-"""Which waiting run gets the next warm worker. Sans-I/O.
+"""Decides which waiting run gets the next warm worker. Sans-I/O.
 
 The broker's queue is fair in places, this one in what is done with them. Runs wait here only for a boot, which
 on a busy machine is slow, and then a client whose runs have lately computed much goes behind one whose have not, and
@@ -14,22 +14,22 @@ from typing import Final, NamedTuple
 from cellblock_worker.wire import protocol
 
 HEAVY_CPU_SECONDS: Final = 0.25
-"""Lately used CPU time from which a client is a heavy one."""
+"""Is the lately used CPU time from which a client is a heavy one."""
 
 HALF_LIFE_SECONDS: Final = 2.0
-"""After this long, half of what was used is forgotten."""
+"""Is the time after which half of what was used is forgotten."""
 
 OTHERS_SECONDS: Final = 10.0
 """A client that has used nothing for so long is none that a heavy one gives way to."""
 
 GIVE_WAY_SECONDS: Final = 4.0
-"""Longest that a run gives way to others; the broker takes a host that gives a run no worker for broken."""
+"""Bounds how long a run gives way to others; the broker takes a host that gives a run no worker for broken."""
 
 BRIEF_CPU_SECONDS: Final = 0.01
 """A client whose last run has used no more CPU time is expected to be as brief again."""
 
 LANES_KEPT: Final = 256
-"""Clients of which the use is remembered; the one longest out of use is forgotten."""
+"""Caps the clients of which the use is remembered; the one longest out of use is forgotten."""
 
 
 class Waiting(NamedTuple):
@@ -42,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """What a client has used: CPU seconds as remembered at a time, and whether its last run was a brief one."""
+    """Keeps what a client has used: CPU seconds as remembered at a time, and whether its last run was a brief one."""
 
     cpu_seconds: float
     at: float
@@ -54,7 +54,7 @@ _NOTHING: Final = _Use(0.0, float("-inf"), False)
 
 @dataclass(slots=True)
 class Turns:
-    """The waiting runs of one host."""
+    """Holds the waiting runs of one host."""
 
     _waiting: list[Waiting] = field(default_factory=list[Waiting])
     _used: dict[int, _Use] = field(default_factory=dict[int, _Use])
@@ -66,7 +66,7 @@ class Turns:
         return iter(self._waiting)
 
     def join(self, waiting: Waiting) -> None:
-        """A run begins to wait."""
+        """Adds a run that begins to wait."""
         self._waiting.append(waiting)
 
     def leave(self, token: bytes) -> bool:
@@ -83,11 +83,13 @@ class Turns:
         return waiting
 
     def used(self, lane: int, cpu_seconds: float, now: float) -> None:
-        """A run of a client (`protocol.Run.lane`) has used so much CPU time more, and goes on."""
+        """Counts the CPU time more that a run of a client (`protocol.Run.lane`) has used, and goes on."""
         self._remember(lane, cpu_seconds, now, brief=False)
 
     def ended(self, lane: int, cpu_seconds: float, told: float, now: float) -> None:
-        """A run of a client is over: the CPU time that it has used in all, and how much of that `used` has told."""
+        """Counts a run of a client that is over: the CPU time that it has used in all, and how much of that `used` has
+        told.
+        """
         self._remember(lane, cpu_seconds - told, now, brief=told == 0 and cpu_seconds <= BRIEF_CPU_SECONDS)
 
     def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
@@ -98,12 +100,12 @@ class Turns:
             del self._used[next(iter(self._used))]
 
     def goes_first(self, lane: int, now: float) -> bool:
-        """Whether a client's next run is expected to be brief: its last one was, and it has not used much lately."""
+        """Says whether a client's next run should be brief: its last one was, and it has not used much lately."""
         last = self._used.get(lane, _NOTHING)
         return last.brief and now - last.at < OTHERS_SECONDS and not self._is_heavy(lane, now)
 
     def gives_way(self, lane: int, now: float) -> bool:
-        """Whether a client has used much lately, and there is one beside it that has used something, but not much."""
+        """Says whether a client has used much lately, while another one has used something, but not much."""
         if not self._is_heavy(lane, now):
             return False
         # The latest is last.
@@ -118,7 +120,8 @@ class Turns:
         return self._use(lane, now) >= HEAVY_CPU_SECONDS
 
     def take(self, warm: int, now: float, *, keep: int) -> Waiting | None:
-        """The run whose turn it is, taken out; None when none waits, or the last workers are kept from heavy clients.
+        """Returns the run whose turn it is, taken out; None when none waits, or the last workers are kept from heavy
+        clients.
 
         Args:
             warm: Warm workers; at least one.
@@ -136,7 +139,9 @@ class Turns:
         return self._waiting.pop(first)
 
     def _weight(self, waiting: Waiting, now: float) -> float:
-        """What its client has used lately; 0 for a light client, and for a run that has given way for long enough."""
+        """Returns what a run's client has used lately; 0 for a light client, and for a run that has given way for long
+        enough.
+        """
         if now - waiting.since >= GIVE_WAY_SECONDS:
             return 0.0
         return self._use(waiting.run.lane, now) if self._is_heavy(waiting.run.lane, now) else 0.0

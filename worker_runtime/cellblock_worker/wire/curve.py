@@ -1,4 +1,6 @@
-"""Which endpoints may be used and how: `ipc` as it is (its folder is its owner's alone), `tcp` only with CURVE keys."""
+"""Says which endpoints may be used and how: `ipc` as it is (its folder is its owner's alone), `tcp` only with CURVE
+keys.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from cellblock_worker.wire.keys import KeyPair
 ZAP_DOMAIN: Final = b"cellblock-hosts"
 
 HANDSHAKE_BOUND_MS: Final = 5_000
-"""From connecting to the end of the CURVE handshake (three packets each way); who takes longer is cut off."""
+"""Bounds the time from connecting to the end of the CURVE handshake (three packets each way); who takes longer is cut
+off."""
 
 RECONNECT_FIRST_MS: Final = 200
 RECONNECT_MAX_MS: Final = 5_000
@@ -24,7 +27,7 @@ Socket = zmq.Socket[bytes]
 
 @dataclass(frozen=True, slots=True)
 class DialKeys:
-    """What a host needs to reach a broker: its own pair, and the broker's public key."""
+    """Holds what a host needs to reach a broker: its own pair, and the broker's public key."""
 
     own: KeyPair
     server: bytes

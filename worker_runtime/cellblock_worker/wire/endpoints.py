@@ -1,4 +1,4 @@
-"""The form of a network endpoint; apart from `curve`, so that reading a configuration needs no ZeroMQ."""
+"""Checks the form of a network endpoint; apart from `curve`, so that reading a configuration needs no ZeroMQ."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def check_tcp(endpoint: str) -> None:
 
 
 def ipc_folder(endpoint: str) -> Path | None:
-    """The folder of the socket of an `ipc://` endpoint; None of any other."""
+    """Returns the folder of the socket of an `ipc://` endpoint; None for any other."""
     scheme, _, path = endpoint.partition("://")
     return Path(path).parent if scheme == "ipc" and path.startswith("/") else None

@@ -1,4 +1,4 @@
-"""The frame codec between worker and host, sans-I/O, capped before decoding.
+"""The frame codec between worker and host does no I/O, and caps what it decodes before it does.
 
 One frame, all integers big-endian::
 
@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple, cast
 import msgpack
 
 MAX_HEADER_BYTES: Final = 16 * 1024
-"""Cap of one header: tool names and ids fit many times over."""
+"""Caps one header: tool names and ids fit many times over."""
 
 MAX_HEADER_ITEMS: Final = 64
-"""Cap of the entries of any map or array inside a header."""
+"""Caps the entries of any map or array inside a header."""
 
 PREFIX_BYTES: Final = 6
 
@@ -37,7 +37,7 @@ class FrameError(ValueError):
 
 
 class Frame(NamedTuple):
-    """One decoded frame: `header` is a map with string keys, `body` is opaque."""
+    """A decoded frame has a `header`, which is a map with string keys, and an opaque `body`."""
 
     header: dict[str, Any]
     body: bytes
@@ -113,12 +113,12 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of an unfinished frame held so far."""
+        """Returns how many bytes of an unfinished frame are held so far."""
         return len(self._buffer)
 
     @property
     def within_frame(self) -> bool:
-        """Whether a frame has begun and is not whole yet."""
+        """Says whether a frame has begun and is not whole yet."""
         return bool(self._buffer) or self._dropping > 0
 
     def feed(self, data: bytes) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""CURVE key pairs (ZeroMQ RFC 26): one file each, readable by its owner alone; public keys as 64 hexadecimal digits.
+"""CURVE key pairs (ZeroMQ RFC 26) have a file each, readable by its owner alone; public keys are 64 hexadecimal digits.
 
 Hexadecimal, where ZeroMQ's own Z85 needs fewer characters: shells, unit files, JSON and TOML all leave it as it is.
 """
@@ -36,19 +36,19 @@ class KeyFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """One side's keys; `public` may be shown."""
+    """A key pair is one side's; `public` may be shown."""
 
     public: str
     secret: bytes = field(repr=False)
 
     @property
     def public_bytes(self) -> bytes:
-        """The public key as ZeroMQ takes it."""
+        """Returns the public key as ZeroMQ takes it."""
         return bytes.fromhex(self.public)
 
 
 def parse_public_key(text: str) -> bytes:
-    """The 32 bytes of a public key. Raises KeyFileError."""
+    """Returns the 32 bytes of a public key. Raises KeyFileError."""
     if _KEY.fullmatch(text) is None:
         raise KeyFileError("a public key is 64 digits 0-9 a-f, as `cellblock keygen FILE` prints it")
     return bytes.fromhex(text)

@@ -1,4 +1,4 @@
-"""A ZeroMQ socket driven by the asyncio loop without futures: receive by callback, send at once.
+"""A ZeroMQ socket is driven by the asyncio loop without futures: it receives by callback and sends at once.
 
 `zmq.asyncio` makes a future and several loop turns per message, about a quarter more per round trip
 (`scripts/measure_choices.py`), and lets a send wait without bound. This is the documented way to put a socket into
@@ -18,16 +18,17 @@ from typing import Final
 import zmq
 
 SEND_HIGH_WATER_MARK: Final = 10_000
-"""Messages ZeroMQ queues for one peer before a send would block."""
+"""Caps the messages that ZeroMQ queues for one peer before a send would block."""
 
 BACKLOG_CAP: Final = 50_000
-"""Messages kept here past the high-water mark; a peer that slow is gone."""
+"""Caps the messages kept here past the high-water mark; a peer that slow is gone."""
 
 LOOK_BATCH: Final = 256
-"""Messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets waiting."""
+"""Caps the messages taken in one turn of the loop: a peer that floods must not keep timers and other sockets
+waiting."""
 
 LOOK_SECONDS: Final = 0.01
-"""The same for messages that take long."""
+"""Bounds the time of one turn likewise, for messages that take long."""
 
 # Plain numbers: an operation on pyzmq's enums costs as much as the call that it is for.
 _EVENTS: Final = int(zmq.EVENTS)

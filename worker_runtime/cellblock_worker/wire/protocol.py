@@ -1,4 +1,4 @@
-"""Every message between broker, worker host and worker, defined once.
+"""Every message between broker, worker host and worker is defined here, once.
 
 Two hops carry the same headers. Host ⇄ worker: frames (see `frames`) on the worker's stdin and stdout.
 Host ⇄ broker: ZeroMQ multipart `[run, header, body]`, where `run` is the random token of the run that the
@@ -17,27 +17,27 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from cellblock_worker.wire.frames import MAX_HEADER_BYTES, FrameError, pack_header
 
 PROTOCOL_VERSION: Final = 3
-"""Bumped on any change that an older peer would misread; both sides refuse another version."""
+"""Goes up with any change that an older peer would misread; both sides refuse another version."""
 
 MAX_NAME_CHARS: Final = 512
-"""Cap of a server id or tool name on the wire, in characters."""
+"""Caps a server id or tool name on the wire, in characters."""
 
 MAX_CALL_ID: Final = 2**31 - 1
 
 MAX_DETAIL_CHARS: Final = 300
-"""Cap of the reason in `Ended`: what a peer sent is quoted in it, and must not fill a header of its own size."""
+"""Caps the reason in `Ended`: what a peer sent is quoted in it, and must not fill a header of its own size."""
 
 KIB: Final = 1024
 
 LOG_SLACK_BYTES: Final = KIB
-"""What a log entry may have over the run's `maxLogBytes`: a character more shows the host that it must cut, and the
+"""Lets a log entry be so much over the run's `maxLogBytes`: a character more shows the host that it must cut, and the
 entry that says so is not counted."""
 
 TOOK_SHARE: Final = 8
 """`Took` is said when more than an eighth of the cap on messages has been read: a run with small answers never does."""
 
 STDERR_TAIL_BYTES: Final = 4 * KIB
-"""Of what a worker wrote to its stderr, told with its end."""
+"""Caps what is told, with a worker's end, of what it wrote to its stderr."""
 
 MAX_LAYERS: Final = 64
 
@@ -182,7 +182,7 @@ class Hello(Message):
 
 
 class Status(Message):
-    """How many workers a host has, and how many it wants to be warm; the host's heartbeat."""
+    """Tells how many workers a host has, and how many it wants to be warm; the host's heartbeat."""
 
     t: Literal["status"] = "status"
     warm: Annotated[int, Field(ge=0)]
@@ -246,7 +246,8 @@ class Run(Message):
     message_bytes: Bytes
     lane: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0
     pause_ms: Millis = 0
-    """How long the run's wall clock may stand still in all; the host keeps it, whatever the broker says later."""
+    """Bounds how long the run's wall clock may stand still in all; the host keeps it, whatever the broker says
+    later."""
 
 
 class Pause(Message):
@@ -269,7 +270,7 @@ class Cancel(Message):
 
 
 class Pool(Message):
-    """How many warm workers the host should keep."""
+    """Sets how many warm workers the host should keep."""
 
     t: Literal["pool"] = "pool"
     warm: Annotated[int, Field(ge=0, le=65535)]
@@ -295,7 +296,8 @@ _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     + pack_header({"t": kind.model_fields["t"].default})[1:]: kind.max_body
     for kind in get_args(FromWorker)
 }
-"""By how the canonical header of each message of a worker begins: the number of fields, and `t`."""
+"""Maps how the canonical header of each message of a worker begins (the number of fields, and `t`) to the message's
+cap."""
 
 _from_worker: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="t")])
 _to_worker: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="t")])
@@ -334,13 +336,15 @@ def parse_to_host(header: dict[str, Any]) -> ToHost:
 
 
 def part_cap(message_bytes: int) -> int:
-    """Bytes that nothing on the wire is over, where messages are capped at so many: a frame, or a part of a message."""
+    """Returns how many bytes nothing on the wire is over, where messages are capped at so many: a frame, or a part of a
+    message.
+    """
     fixed = [kind.max_body for kind in get_args(FromHost) if isinstance(kind.max_body, int)]
     return max(message_bytes + LOG_SLACK_BYTES, *fixed) + MAX_HEADER_BYTES
 
 
 def body_cap(cap: BodyCap, *, message_bytes: int, log_bytes: int) -> int:
-    """Bytes of a body, where a run's own numbers are these."""
+    """Returns the cap of a body in bytes, where a run's own numbers are these."""
     if cap == "message_bytes":
         return message_bytes
     return log_bytes + LOG_SLACK_BYTES if cap == "log_bytes" else cap
@@ -354,7 +358,7 @@ def check_body(message: Message, size: int, message_bytes: int) -> None:
 
 
 def worker_body_cap(raw_header: bytes) -> BodyCap:
-    """The cap of the body behind an encoded header of a worker, by how the header begins.
+    """Returns the cap of the body behind an encoded header of a worker, by how the header begins.
 
     Raises:
         FrameError: It does not begin as the canonical encoding of what a worker may say.

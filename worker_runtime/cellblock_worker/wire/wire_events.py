@@ -1,4 +1,4 @@
-"""What ZeroMQ tells about a socket's connections, as callbacks on the loop."""
+"""Tells what becomes of a ZeroMQ socket's connections, as callbacks on the loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def watch(socket: zmq.Socket[bytes], on_event: Callable[[zmq.Event, int], None])
 
 
 def explain(event: zmq.Event, value: int) -> str:
-    """Why a handshake failed, as far as ZeroMQ says; "it" is the other side."""
+    """Says why a handshake failed, as far as ZeroMQ says; "it" is the other side."""
     match event, value:
         case zmq.Event.HANDSHAKE_FAILED_AUTH, _:
             return f"the host's key is not allowed (status {value})"

@@ -1,4 +1,4 @@
-"""Why a worker died that nobody killed: at its memory limit, at its CPU limit, or of a defect.
+"""Finds out why a worker died that nobody killed: at its memory limit, at its CPU limit, or of a defect.
 
 At RLIMIT_DATA, V8 mostly writes that it is out of memory. Sometimes it touches memory that the kernel has just
 refused it, and dies of a signal without a word; then the kernel's own figures tell that from a crash.
@@ -25,29 +25,29 @@ SHELL_SIGNAL_BASE: Final = 128
 REFUSED_MEMORY_SIGNALS: Final = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGTRAP, signal.SIGABRT, signal.SIGILL}
 )
-"""What a process dies of that was refused memory. SIGKILL is not among them: someone else sent it."""
+"""Names the signals that a process dies of that was refused memory. SIGKILL is not among them: someone else sent it."""
 
 NEAR_LIMIT_SHARE: Final = 0.75
-"""Of the run's memory: a worker that had this much when it died of such a signal is taken to have been refused more.
-V8 grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
+"""Is the share of the run's memory at which a worker that died of such a signal is taken to have been refused more. V8
+grows in steps of up to a few MiB, and was seen at 0.93 of 32 MiB and above."""
 
 MAPPED_FILE_BYTES: Final = 8 * 1024 * 1024
-"""Resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""
+"""Allows for resident growth of a run that is no data: the parts of Deno's binary that its first script touches."""
 
 STDERR_SHOWN_BYTES: Final = 200
-"""Of what a worker that did not boot has said there."""
+"""Caps what is shown of the stderr of a worker that did not boot."""
 
 Cause = Literal["cpu", "memory", "crashed"]
 
 
 def was_killed(returncode: int) -> bool:
-    """Whether the exit is that of a SIGKILL, or of a bubblewrap whose child got one."""
+    """Says whether the exit is that of a SIGKILL, or of a bubblewrap whose child got one."""
     return returncode in (-signal.SIGKILL, SHELL_SIGNAL_BASE + signal.SIGKILL)
 
 
 @dataclass(slots=True)
 class MemoryEvidence:
-    """What was seen of one run's memory. Make it at the spawn.
+    """Keeps what was seen of one run's memory. Make it at the spawn.
 
     `own_peak` is this process's peak resident size at the spawn: a reaped child's is at least that, since it was
     counted from before its exec.
@@ -59,7 +59,7 @@ class MemoryEvidence:
 
     @classmethod
     def at_spawn(cls) -> MemoryEvidence:
-        """For a child that is spawned next."""
+        """Returns the evidence for a child that is spawned next."""
         # Not getrusage: that has what this process itself inherited, which is not passed on.
         return cls(read_usage(os.getpid()).peak_bytes)
 
@@ -70,7 +70,7 @@ class MemoryEvidence:
         self.most_data = max(self.most_data, usage.data_bytes)
 
     def near(self, memory_bytes: int, peak_bytes: int) -> bool:
-        """Whether the process was near its limit.
+        """Says whether the process was near its limit.
 
         Args:
             memory_bytes: What the run was given over the baseline.
@@ -88,7 +88,7 @@ class MemoryEvidence:
 def cause_of_death(
     returncode: int, stderr: bytes, evidence: MemoryEvidence, memory_bytes: int, peak_bytes: int
 ) -> Cause:
-    """Why a leased worker exited by itself.
+    """Says why a leased worker exited by itself.
 
     Args:
         returncode: Negative: killed by that signal; or the exit code of a bubblewrap that watched over it.
@@ -116,7 +116,9 @@ def why_it_ended(
     cpu_seconds: float,
     peak_bytes: int,
 ) -> tuple[protocol.EndReason, str]:
-    """Why a leased worker exited by itself, with the words for it. As `cause_of_death`; `cpu_seconds` are its run's."""
+    """Says why a leased worker exited by itself, with the words for it. As `cause_of_death`; `cpu_seconds` are its
+    run's.
+    """
     cause = cause_of_death(returncode, stderr, evidence, run.memory_bytes, peak_bytes)
     if was_killed(returncode) and cpu_seconds >= run.cpu_ms / 1000:
         # The first process of a namespace ignores SIGXCPU, so that the hard limit's SIGKILL comes.
@@ -127,16 +129,16 @@ def why_it_ended(
 
 
 def over_cpu(run: protocol.Run) -> str:
-    """The words for a run at its CPU limit."""
+    """Returns the words for a run at its CPU limit."""
     return f"over maxCpuMs = {run.cpu_ms}"
 
 
 def over_memory(run: protocol.Run) -> str:
-    """The words for a run at its memory limit."""
+    """Returns the words for a run at its memory limit."""
     return f"over maxMemoryBytes = {run.memory_bytes}"
 
 
 def why_it_did_not_boot(returncode: int, stderr: bytes, trouble: OSError | None) -> str:
-    """What is known of a worker that exited before it was ready."""
+    """Returns what is known of a worker that exited before it was ready."""
     said = trouble or stderr[:STDERR_SHOWN_BYTES].decode("utf-8", "replace").strip()
     return f"exit code {returncode} before Ready" + (f": {said}" if said else "")

@@ -19,26 +19,26 @@ STDERR_TAIL_BYTES: Final = 4096
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 NOT_STARTED: Final = 127
-"""Exit code of a child that has not become the program it was to be, or that there was not."""
+"""Is the exit code of a child that has not become the program it was to be, or that there was not."""
 
 REAP_POLL_SECONDS: Final = 0.01
-"""How often a machine without pidfd looks whether a child has exited."""
+"""Sets how often a machine without pidfd looks whether a child has exited."""
 
 
 class ProcessEvents(Protocol):
-    """What the owner of a `DenoProcess` is told, always from the event loop, never after `on_exit`."""
+    """Hears what becomes of a `DenoProcess`, always from the event loop, never after `on_exit`."""
 
     def on_output(self, data: bytes) -> None:
-        """Bytes from the child's stdout."""
+        """Takes bytes from the child's stdout."""
         ...
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
-        """The child is reaped and its pipes are read to the end. Negative code: killed by that signal."""
+        """Hears that the child is reaped and its pipes are read to the end. Negative code: killed by that signal."""
         ...
 
 
 class DenoProcess:
-    """One child process with pipes on its three standard streams, in a session of its own.
+    """Owns one child process with pipes on its three standard streams, in a session of its own.
 
     It is started after this, and may be written to and killed before.
 
@@ -89,7 +89,7 @@ class DenoProcess:
 
     @property
     def stderr_tail(self) -> bytes:
-        """The last bytes the child wrote to its stderr."""
+        """Returns the last bytes the child wrote to its stderr."""
         return bytes(self._stderr)
 
     def write(self, data: bytes) -> bool:
@@ -147,7 +147,7 @@ class DenoProcess:
         self._loop.call_later(seconds, self._loop.add_reader, self._stdout, self._read_stdout)
 
     def kill(self) -> None:
-        """SIGKILL to the child's whole process group. Harmless when it is gone."""
+        """Sends SIGKILL to the child's whole process group. Harmless when it is gone."""
         if self._inner_pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
@@ -279,7 +279,7 @@ class DenoProcess:
 
 
 def _pipes() -> list[tuple[int, int]]:
-    """Three of them. Raises OSError, and leaves none."""
+    """Returns three pipes. Raises OSError, and leaves none."""
     pairs: list[tuple[int, int]] = []
     try:
         for _ in range(3):

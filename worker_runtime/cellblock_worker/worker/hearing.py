@@ -1,4 +1,4 @@
-"""What one worker says, as far as it is heard: frames in canonical form, each within its cap, and what that costs.
+"""Hears one worker: frames in canonical form, each within its cap, and what hearing them costs.
 
 A worker can make the host work for it by sending: that work is counted, billed to the run, and kept to a share of the
 host's time. A frame that has begun must go on.
@@ -17,17 +17,17 @@ from cellblock_worker.worker.log_budget import LogBudget
 from cellblock_worker.worker.states import MAX_NOTICES
 
 HOST_SHARE: Final = 0.03
-"""Of one core, what hearing a run may take whose logs are dropped; its output waits in the pipe meanwhile. Messages of
-every other kind are counted, and few."""
+"""Caps the share of one core that hearing a run may take whose logs are dropped; its output waits in the pipe
+meanwhile. Messages of every other kind are counted, and few."""
 
 HOST_ALLOWANCE_SECONDS: Final = 0.05
-"""What such a run may take beside its share: tens of thousands of entries at once."""
+"""Allows such a run so much beside its share: tens of thousands of entries at once."""
 
 LONGEST_REST_SECONDS: Final = 0.1
-"""Between two looks at the output of a run that floods: its exit, too, is only seen by looking."""
+"""Sets the pause between two looks at the output of a run that floods: its exit, too, is only seen by looking."""
 
 SILENCE_TICK_SECONDS: Final = 1.0
-"""From one look at a frame that is not whole to the next."""
+"""Sets the pause from one look at a frame that is not whole to the next."""
 
 SILENT_TICKS: Final = 10
 """Looks in a row at which nothing had come of it, and the worker was not waiting for a core either: the sandbox writes
@@ -35,7 +35,7 @@ each frame at once. Looks are counted, not time, so that a host that stands stil
 
 
 class Hearing:
-    """Of one worker.
+    """Hears one worker.
 
     Args:
         max_message_bytes: The largest cap on messages that a run may have.
@@ -66,7 +66,7 @@ class Hearing:
         self.cost_seconds = 0.0
 
     def begin(self, run: protocol.Run, now: float) -> None:
-        """The worker has its run, at this monotonic time: its caps are in force."""
+        """Puts the caps of the worker's run in force, from this monotonic time on."""
         self._run, self._since = run, now
         self.logs = LogBudget(run.log_bytes)
 
@@ -95,7 +95,9 @@ class Hearing:
         return self._rest()
 
     def close(self) -> None:
-        """The worker is killed: what it still says is heard, what it does not say is not missed."""
+        """Ends the watch for silence: the worker is killed, and what it still says is heard, what it does not say is
+        not missed.
+        """
         self._closed = True
         if self._tick is not None:
             self._tick.cancel()

@@ -6,14 +6,15 @@ import re
 from typing import Final
 
 MAX_LOG_ENTRIES: Final = 10_000
-"""Cap of the entries of one run: empty messages cost no bytes but do cost memory."""
+"""Caps the entries of one run: empty messages cost no bytes but do cost memory."""
 
 _HEADER: Final = re.compile(
     rb"\x83\xa1t\xa3log\xa5level(?:\xa5debug|\xa3log|\xa4warn|\xa5error)\xa2ms"
     rb"(?:[\x00-\x7f]|\xcc[\x80-\xff]|\xcd[\x01-\xff].|\xce(?!\x00\x00).{4}|\xcf\x00(?!\x00{3})[\x00-\x1f].{6})",
     re.DOTALL,
 )
-"""The whole header of an entry in its canonical encoding: all that this fits are entries, and all entries fit it."""
+"""Fits the whole header of an entry in its canonical encoding: all that this fits are entries, and it fits all
+entries."""
 
 
 class LogBudget:
@@ -35,7 +36,7 @@ class LogBudget:
         self.truncated = False
 
     def drops(self, raw_header: bytes, body_bytes: int) -> bool:
-        """Whether a frame is an entry that `take` would drop: then it is dropped here, without being decoded.
+        """Says whether a frame is an entry that `take` would drop: then it is dropped here, without being decoded.
 
         A worker cannot have another: what is not canonical is refused (`protocol.check_canonical`).
         """

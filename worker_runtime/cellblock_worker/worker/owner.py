@@ -1,4 +1,4 @@
-"""What a worker has of its owner, the host, and tells it."""
+"""Defines what a worker has of its owner, the host, and tells it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WorkerOwner(Protocol):
-    """What a worker tells the host that owns it, and has of it."""
+    """Owns workers: a host, as its workers know it."""
 
     @property
     def launcher(self) -> Launcher:
@@ -20,24 +20,25 @@ class WorkerOwner(Protocol):
         ...
 
     def worker_ready(self, worker: Worker) -> None:
-        """Booted and warm."""
+        """Hears that a worker is booted and warm."""
         ...
 
     def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
-        """A message of the run, checked and within its caps, to be relayed."""
+        """Takes a message of the run, checked and within its caps, to be relayed."""
         ...
 
     def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
-        """A long run has used so much CPU time more; what a run uses after the last such message is in its end.
+        """Hears that a long run has used so much CPU time more; what a run uses after the last such message is in its
+        end.
 
         Gives whether it is to give way to the runs of others from now on.
         """
         ...
 
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
-        """The run is over; its worker has been killed. Exactly once per leased worker."""
+        """Hears that the run is over; its worker has been killed. Exactly once per leased worker."""
         ...
 
     def worker_gone(self, worker: Worker) -> None:
-        """The process is reaped. Exactly once per worker."""
+        """Hears that the process is reaped. Exactly once per worker."""
         ...

@@ -1,4 +1,4 @@
-"""What a new worker runs once, unheard, before it says that it is ready.
+"""A rehearsal is run once by a new worker, unheard, before it says that it is ready.
 
 In a fresh process the first read, import, console line, call and result cost several times what the next ones do: V8
 compiles, and Deno sets up. A rehearsal has that behind it before a script comes. Where a run waits for the worker
@@ -16,7 +16,7 @@ from cellblock_worker.wire.frames import encode_frame, pack_header
 
 
 def _module(source: str) -> str:
-    """A module's URL, in the form in which scripts come too."""
+    """Returns a module's URL, in the form in which scripts come too."""
     return f"data:text/javascript;base64,{base64.b64encode(source.encode()).decode()}"
 
 
@@ -41,7 +41,7 @@ WARM_FRAME: Final = encode_frame(
         {"main": _SCRIPT, "modules": {"@codemode/servers/rehearsal": _SERVER}, "refused": {}}
     ).encode(),
 )
-"""The first frame of a worker that rehearses. It is in the pipe before Deno has started."""
+"""Is the first frame of a worker that rehearses. It is in the pipe before Deno has started."""
 
 READY_FRAME: Final = encode_frame(pack_header(protocol.Warm().model_dump()), b"")
-"""The first frame of a worker that a run waits for."""
+"""Is the first frame of a worker that a run waits for."""

@@ -1,4 +1,4 @@
-"""The life of one worker as one table: its states, what moves it on, and what it may say in each."""
+"""The life of one worker is one table: its states, what moves it on, and what it may say in each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cellblock_worker.wire import protocol
 
 
 class State(Enum):
-    """Where a worker is in its one-way life."""
+    """A worker is in one of these states of its one-way life."""
 
     BOOTING = "booting"
     WARM = "warm"
@@ -19,7 +19,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves a worker on."""
+    """An event moves a worker on."""
 
     READY = "ready"
     LEASE = "lease"
@@ -58,7 +58,7 @@ MAY_SAY: Final[dict[State, tuple[type[protocol.Message], ...]]] = {
 
 
 MAX_NOTICES: Final = 200
-"""Of one run; the broker counts too, since it need not believe its host."""
+"""Caps the notices of one run; the broker counts too, since it need not believe its host."""
 
 
 class IllegalTransition(RuntimeError):
@@ -66,7 +66,7 @@ class IllegalTransition(RuntimeError):
 
 
 def advance(state: State, event: Event) -> State:
-    """The state after `event`. Raises IllegalTransition when the table has no such move."""
+    """Returns the state after `event`. Raises IllegalTransition when the table has no such move."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

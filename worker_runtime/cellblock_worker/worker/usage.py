@@ -1,4 +1,4 @@
-"""What a live process has used: CPU time from its clock and memory from /proc on Linux, and psutil elsewhere."""
+"""Reads what a live process has used: CPU time from its clock and memory from /proc on Linux, and psutil elsewhere."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Final, NamedTuple
 import psutil
 
 FILE_BYTES: Final = 32 * 1024
-"""More than the kernel says of a process, even of one in very many groups."""
+"""Exceeds what the kernel says of a process, even of one in very many groups."""
 
 _SCHEDULER_CLOCK: Final = 2
-"""CPUCLOCK_SCHED of the kernel: what the process has run, counted at each switch. /proc counts in ticks of 10 ms."""
+"""Is the kernel's CPUCLOCK_SCHED: what the process has run, counted at each switch."""
 
 _LINUX: Final = sys.platform.startswith("linux")
 
 
 class Usage(NamedTuple):
-    """CPU time of all threads in seconds, the peak resident set size, VmData now and VmSize now (0: there is none)."""
+    """Holds the CPU time of all threads in seconds, the peak resident set size, VmData now and VmSize now (0: there is
+    none).
+    """
 
     cpu_seconds: float
     peak_bytes: int
@@ -28,7 +30,7 @@ class Usage(NamedTuple):
 
 
 def cpu_clock(pid: int) -> int:
-    """The clock of a process's CPU time for `time.clock_gettime`, as clock_getcpuclockid(3) makes it."""
+    """Returns the clock of a process's CPU time for `time.clock_gettime`, as clock_getcpuclockid(3) makes it."""
     return ~pid << 3 | _SCHEDULER_CLOCK
 
 
@@ -60,7 +62,7 @@ class UsageReader:
         self._status = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC) if _LINUX else -1
 
     def cpu_seconds(self) -> float:
-        """CPU time, user and system, all threads, to the nanosecond."""
+        """Returns the CPU time, user and system, of all threads, to the nanosecond."""
         if _LINUX and self._status < 0:
             raise ProcessLookupError("no longer watched")
         if not _HAS_CLOCK:
@@ -71,7 +73,7 @@ class UsageReader:
             raise ProcessLookupError(str(error)) from None
 
     def read(self) -> Usage:
-        """CPU time and memory."""
+        """Returns CPU time and memory."""
         if not _LINUX:
             return _psutil_usage(self._pid)
         if self._status < 0:
@@ -81,7 +83,9 @@ class UsageReader:
         return Usage(self.cpu_seconds(), *memory)
 
     def is_runnable(self) -> bool:
-        """Whether its main thread runs or waits for a core; False where that cannot be seen, or it is gone."""
+        """Says whether the process's main thread runs or waits for a core; False where that cannot be seen, or it is
+        gone.
+        """
         if self._status < 0:
             return False
         try:
@@ -90,14 +94,14 @@ class UsageReader:
             return False
 
     def close(self) -> None:
-        """A look after that raises OSError."""
+        """Ends the looks: each later one raises OSError."""
         if self._status >= 0:
             os.close(self._status)
             self._status = -1
 
 
 def read_usage(pid: int) -> Usage:
-    """CPU time and peak memory of a live process, once. Raises OSError when it is gone."""
+    """Returns CPU time and peak memory of a live process, once. Raises OSError when it is gone."""
     reader = UsageReader(pid)
     try:
         return reader.read()
@@ -106,7 +110,7 @@ def read_usage(pid: int) -> Usage:
 
 
 def _field(status: bytes, name: bytes) -> int:
-    """Bytes of a field that is given in KiB; 0 for a zombie, which has none."""
+    """Returns a field that is given in KiB, in bytes; 0 for a zombie, which has none."""
     at = status.find(name)
     return int(status[at + len(name) : status.index(b"kB", at)]) * 1024 if at >= 0 else 0
 

@@ -11,26 +11,26 @@ from cellblock_worker.worker.death import MemoryEvidence
 from cellblock_worker.worker.usage import Usage, UsageReader
 
 CPU_SAMPLE_MIN_SECONDS: Final = 0.01
-"""Shortest pause between two looks at a run's CPU time."""
+"""Is the shortest pause between two looks at a run's CPU time."""
 
 CPU_SAMPLE_SHARE: Final = 0.25
 """The next look comes after this share of the CPU time left, since V8's helper threads count too."""
 
 BLIND_PAUSE_SECONDS: Final = 0.1
-"""Until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
+"""Sets the pause until the next look after one that failed for want of a descriptor; RLIMIT_CPU holds meanwhile."""
 
 LONG_RUN_CPU_SECONDS: Final = 0.05
-"""CPU time after which a run is a long one; most runs never take as much."""
+"""Is the CPU time after which a run is a long one; most runs never take as much."""
 
 LONG_RUN_LOOK_SECONDS: Final = 0.1
-"""From one look at whether a run is a long one to the next, which comes twice as late each time up to
+"""Sets the pause from one look at whether a run is a long one to the next, which comes twice as late each time up to
 `LONG_RUN_LOOK_MAX_SECONDS`."""
 
 LONG_RUN_LOOK_MAX_SECONDS: Final = 0.8
 
 
 def is_gone(error: OSError) -> bool:
-    """Whether it says that the process is no longer there."""
+    """Says whether an error means that the process is no longer there."""
     return isinstance(error, ProcessLookupError | FileNotFoundError)
 
 
@@ -38,12 +38,12 @@ class Kill(Protocol):
     """Ends the run."""
 
     def __call__(self, reason: protocol.EndReason, detail: str = "") -> None:
-        """With a reason and its words."""
+        """Ends the run with a reason and its words."""
         ...
 
 
 class UseWatch:
-    """Of one run, from its lease until `cancel`.
+    """Watches one run, from its lease until `cancel`.
 
     Args:
         reader: Looks at its worker.
@@ -86,12 +86,12 @@ class UseWatch:
         )
 
     def cancel(self) -> None:
-        """The run is over."""
+        """Ends the watch: the run is over."""
         self._cpu_timer.cancel()
         self._long_timer.cancel()
 
     def now(self) -> Usage | None:
-        """What the run has used by now; None when that cannot be read."""
+        """Returns what the run has used by now; None when that cannot be read."""
         try:
             usage = self._reader.read()
         except (OSError, ValueError):
@@ -123,7 +123,7 @@ class UseWatch:
         return self._loop.call_later(pause, self._look)
 
     def _cannot_look(self, error: OSError) -> None:
-        """No descriptor is left to look at a worker that lives: the kernel's limits hold, where it keeps them."""
+        """Goes on without a descriptor to look at a living worker: the kernel's limits hold, where it keeps them."""
         if self._kernel_limits:
             self._cpu_timer = self._loop.call_later(BLIND_PAUSE_SECONDS, self._look)
         else:

@@ -1,4 +1,6 @@
-"""The wall clock of one run: what is left of `timeoutMs`. The broker may stop it, within an allowance given before."""
+"""The wall clock of one run counts what is left of `timeoutMs`. The broker may stop it, within an allowance given
+before.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ from enum import Enum
 
 
 class ClockState(Enum):
-    """Of a run's wall clock."""
+    """A run's wall clock is in one of these states."""
 
     RUNNING = "running"
     STOPPED = "stopped"
     OVERDRAWN = "overdrawn"
-    """It runs again by itself, having stood still for as long as it may; the broker has yet to say that it goes on."""
+    """The clock runs again by itself, having stood still for as long as it may; the broker has yet to say that it goes
+    on."""
 
 
 class WallClock:
@@ -35,7 +38,7 @@ class WallClock:
         self.state = ClockState.RUNNING
 
     def stop(self) -> bool:
-        """Time stands still. False: it does already, or must not any more, and nothing has changed."""
+        """Stops the clock. False: it does already, or must not any more, and nothing has changed."""
         if self.state is not ClockState.RUNNING or self._allowance <= 0:
             return False
         self._left -= self._turn(ClockState.STOPPED)
@@ -43,7 +46,7 @@ class WallClock:
         return True
 
     def go_on(self) -> bool:
-        """Time passes again. False: it does already, and nothing has changed."""
+        """Lets the clock run again. False: it does already, and nothing has changed."""
         if self.state is ClockState.OVERDRAWN:
             # The word came when the allowance was used up; what has passed since counts.
             self.state = ClockState.RUNNING
@@ -55,7 +58,7 @@ class WallClock:
         return True
 
     def cancel(self) -> None:
-        """The run is over."""
+        """Ends the clock: the run is over."""
         self._timer.cancel()
 
     def _overdraw(self) -> None:

@@ -1,4 +1,4 @@
-"""One worker: a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps."""
+"""A worker is a Deno process that serves one run and is then killed. Keeps the run's time, CPU and log caps."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from cellblock_worker.worker.use_watch import UseWatch, is_gone
 from cellblock_worker.worker.wall_clock import WallClock
 
 BOOT_BOUND_SECONDS: Final = 10.0
-"""From spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
+"""Bounds the time from spawn to `Ready`. A boot takes about 20 ms; a machine that needs 10 s cannot serve."""
 
 EXIT_BOUND_SECONDS: Final = 2.0
-"""From SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
+"""Bounds the time from SIGKILL to the last byte of the pipes; after it the run is reported ended all the same."""
 
 FAREWELL_SECONDS: Final = 0.005
-"""From the end of a settled run to SIGKILL: the kernel needs a core for 2 ms to tear a process down, and on kernels
-that do not preempt themselves the answer would wait for that on its way."""
+"""Bounds the time from the end of a settled run to SIGKILL: the kernel needs a core for 2 ms to tear a process down,
+and on kernels that do not preempt themselves the answer would wait for that on its way."""
 
 
 class Worker:
@@ -100,22 +100,22 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
+        """Returns the process id of Deno: the child, or once it is ready the one that bubblewrap watches over."""
         return self._inner_pid or self._process.pid
 
     @property
     def lane(self) -> int:
-        """Whose run it has or had; 0 before."""
+        """Returns the lane of the worker's run; 0 before it has one."""
         return self._run.lane if self._run is not None else 0
 
     @property
     def cpu_told(self) -> float:
-        """CPU seconds that `worker_computes` has told of its run."""
+        """Returns the CPU seconds that `worker_computes` has told of its run."""
         return self._watch.told if self._watch is not None else 0.0
 
     @property
     def detail(self) -> str:
-        """Why it ended, as far as it is known; empty until then."""
+        """Says why the worker ended, as far as it is known; empty until then."""
         return self._detail
 
     def lease(
@@ -192,16 +192,16 @@ class Worker:
 
     @property
     def goes_first(self) -> bool:
-        """Whether its run goes before everything else now."""
+        """Says whether the worker's run goes before everything else now."""
         return self._scheduling is not None and self._scheduling.first
 
     def take_turns(self) -> None:
-        """If its run goes before everything else, that ends here."""
+        """Has the run take turns from here on, if it goes before everything else."""
         if self._scheduling is not None:
             self._scheduling.take_turns()
 
     def kill(self, reason: protocol.EndReason, detail: str = "") -> None:
-        """SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
+        """Kills the worker with SIGKILL. The run, if there is one, ends with `reason`; a later call changes nothing."""
         if self.state in (State.ENDING, State.GONE):
             return
         leased = self.state is State.RUNNING
@@ -215,7 +215,7 @@ class Worker:
         self._timers.append(self._loop.call_later(EXIT_BOUND_SECONDS, self._exit_overdue))
 
     def _finish(self, raw_header: bytes, body: bytes) -> None:
-        """The script has settled: its outcome and its end go out together, and soon the worker is killed.
+        """Ends a run whose script has settled: its outcome and its end go out together, and soon the worker is killed.
 
         Nothing that it still says is heard, and the kernel's limits stay on it.
         """
@@ -232,7 +232,7 @@ class Worker:
     # ---- what the process tells ----------------------------------------------------------------------
 
     def on_output(self, data: bytes) -> None:
-        """Bytes from the worker's stdout (ProcessEvents)."""
+        """Takes bytes from the worker's stdout (ProcessEvents)."""
         if self.state is State.GONE or self._told_end:
             return
         try:
@@ -246,7 +246,7 @@ class Worker:
             self._process.rest(rest)
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
-        """The process is reaped (ProcessEvents)."""
+        """Tells the end of a process that is reaped (ProcessEvents)."""
         if self._reason is None:
             self._reason, self._detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
         self._hearing.close()

@@ -1,1 +1,1 @@
-"""How a configuration file is read: its syntax, the formats of other clients, references, and exact positions."""
+"""This room reads a configuration file: its syntax, the formats of other clients, references, and exact positions."""

@@ -1,4 +1,4 @@
-"""The keys of a server's entry: ours, those that other clients keep there, and slips of the pen."""
+"""Tells the keys of a server's entry apart: ours, those that other clients keep there, and slips of the pen."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IGNORED_KEY: Final = "ignored_server_keys"
 
 
 def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
-    """The keys of an entry that are near misses of known ones, each with the one that was probably meant."""
+    """Returns the keys of an entry that are near misses of known ones, each with the one that was probably meant."""
     found: dict[str, str] = {}
     for key in entry:
         meant = None if _is_other(key, known) else _meant(key, known)
@@ -51,7 +51,7 @@ def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:
 
 
 def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyPath]:
-    """The entries in the file that say how their server is reached, but for a slip of the pen."""
+    """Returns the entries in the file that say how their server is reached, but for a slip of the pen."""
     return {
         made.origins[name]
         for name, entry in made.entries().items()
@@ -61,19 +61,19 @@ def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyP
 
 
 def ignored_keys(made: Normal) -> frozenset[str]:
-    """The keys that the configuration itself says are another program's. Read before the section is validated."""
+    """Returns the keys that the configuration says are another program's. Read before the section is validated."""
     section = made.section
     said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
     return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
 
 
 def slip_hint(meant: str) -> str:
-    """What to do about a slip."""
+    """Says what to do about a slip."""
     return f"Did you mean {meant}? Rename it, or take it out."
 
 
 def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
-    """What is wrong with the keys of the servers' entries.
+    """Returns what is wrong with the keys of the servers' entries.
 
     Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
     reads one names it in `cellblock.ignored_server_keys`.
@@ -111,13 +111,13 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
 
 
 def _is_other(key: str, known: Sequence[str]) -> bool:
-    """Whether there is nothing to say of a key: it is one of ours or of another client, or stands for a note."""
+    """Says whether there is nothing to say of a key: it is one of ours or of another client, or stands for a note."""
     # `_args`, `//args` and `$comment` are how people write notes, and take keys out, where there are no comments.
     return key in known or key in FOREIGN_KEYS or key in URL_KEYS or not key[:1].isalpha()
 
 
 def _meant(key: str, known: Sequence[str]) -> str | None:
-    """The known key that was probably meant: a similar one, or one of the same letters."""
+    """Returns the known key that was probably meant: a similar one, or one of the same letters."""
     letters = sorted(key.lower())
     return nearest(key, known, NEAR_MISS) or next(
         (one for one in known if sorted(one.lower()) == letters), None

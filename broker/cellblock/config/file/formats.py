@@ -1,4 +1,4 @@
-"""The formats of other MCP clients, as one.
+"""Reads the formats of other MCP clients as one.
 
 Claude Code and Desktop, Cursor and Windsurf keep `mcpServers`; VS Code keeps `servers` with `inputs`, in a file of
 their own or under `mcp` of its settings; Claude Code also keeps servers of single projects in `~/.claude.json`.
@@ -23,12 +23,12 @@ NEAR_MISS: Final = 0.8
 """Similarity from which a key that other clients may well use is taken for a slip of the pen."""
 
 URL_KEYS: Final = ("serverUrl", "httpUrl")
-"""What Windsurf and Gemini call `url`."""
+"""Names what Windsurf and Gemini call `url`."""
 
 
 @dataclass(slots=True)
 class Normal:
-    """A configuration in our own format. `origins` says where each server's entry stands in the file."""
+    """Holds a configuration in our own format. `origins` says where each server's entry stands in the file."""
 
     servers: object = None
     section: object = None
@@ -37,24 +37,24 @@ class Normal:
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def entries(self) -> dict[str, Any]:
-        """The servers' entries by name; none when they are no object."""
+        """Returns the servers' entries by name; none when they are no object."""
         found = self.servers
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
     def as_settings(self) -> dict[str, Any]:
-        """For `Settings.model_validate`."""
+        """Returns the data for `Settings.model_validate`."""
         both = {SERVERS_KEY: self.servers, SECTION_KEY: self.section}
         return {key: value for key, value in both.items() if value is not None}
 
     def path_in_file(self, path: KeyPath) -> KeyPath:
-        """Where in the file something of `as_settings` stands."""
+        """Returns where in the file something of `as_settings` stands."""
         if len(path) >= 2 and path[0] == SERVERS_KEY and path[1] in self.origins:
             return (*self.origins[path[1]], *path[2:])
         return path
 
 
 def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
-    """A configuration of any of the clients as one of ours.
+    """Returns a configuration of any of the clients as one of ours.
 
     Args:
         raw: The parsed file.
@@ -81,7 +81,7 @@ def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
 
 
 def project_servers(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The servers of single projects in `~/.claude.json`, by the project's folder."""
+    """Returns the servers of single projects in `~/.claude.json`, by the project's folder."""
     projects = raw.get(PROJECTS_KEY)
     found: dict[str, dict[str, Any]] = {}
     if isinstance(projects, dict):

@@ -1,4 +1,4 @@
-"""Where each key and value of a JSON or TOML text stands. Only asked once something is wrong.
+"""Finds where each key and value of a JSON or TOML text stands. Only asked once something is wrong.
 
 Both scanners take text that its parser has accepted, so they look at structure alone.
 """
@@ -41,11 +41,11 @@ class Positions:
     duplicates: list[tuple[Path, int]] = field(default_factory=list[tuple[Path, int]])
 
     def at(self, offset: int) -> Position:
-        """Line and column of a character of the text."""
+        """Returns the line and column of a character of the text."""
         return position_at(self.text, offset)
 
     def of(self, path: Sequence[str | int], *, key: bool) -> Position:
-        """Where a key or a value is; of one that is not there, the innermost value that would hold it."""
+        """Returns where a key or a value is; of one that is not there, the innermost value that would hold it."""
         wanted = tuple(path)
         if key and wanted in self.keys:
             return position_at(self.text, self.keys[wanted])
@@ -55,7 +55,7 @@ class Positions:
 
 
 def find_positions(text: str, *, toml: bool) -> Positions:
-    """The positions of everything in a text that `syntax.parse` has accepted."""
+    """Returns the positions of everything in a text that `syntax.parse` has accepted."""
     found = Positions(text)
     if toml:
         _Toml(found).document()

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem with its place, and what was probably meant."""
+"""Collects what is wrong with a configuration: every problem with its place, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VALUE_ERROR: Final = "Value error, "
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """A problem is one thing that is wrong.
 
     `path` is where, as keys and indexes; `at_key` says that it is the key itself. `message` has no full stop, and no
     value of the file, which may be a secret.
@@ -39,17 +39,17 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """The path as one word, safe for a terminal."""
+        """Returns the path as one word, safe for a terminal."""
         return dotted(self.path)
 
     def text(self, source: str) -> str:
-        """One line: `file:line:column: place: message.`"""
+        """Returns one line: `file:line:column: place: message.`"""
         where = f"{source}:{self.position.line}:{self.position.column}" if self.position else source
         place = f"{self.place}: " if self.path else ""
         return f"{where}: {place}{self.message}."
 
     def as_json(self) -> dict[str, Any]:
-        """The problem for machines."""
+        """Returns the problem for machines."""
         line, column = self.position or (None, None)
         return {
             "severity": self.severity,
@@ -79,7 +79,7 @@ class ConfigProblems(ConfigError):
 
 @dataclass(slots=True)
 class Source:
-    """Where a configuration comes from; without a text, problems have no positions."""
+    """Tells where a configuration comes from; without a text, problems have no positions."""
 
     name: str
     text: str | None = None
@@ -87,13 +87,13 @@ class Source:
     _positions: Positions | None = None
 
     def positions(self) -> Positions | None:
-        """Of everything in the text, found at the first call."""
+        """Returns the positions of everything in the text, found at the first call."""
         if self._positions is None and self.text is not None:
             self._positions = find_positions(self.text, toml=self.toml)
         return self._positions
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """The problems with their positions, in the order of the text."""
+        """Returns the problems with their positions, in the order of the text."""
         positions = self.positions()
         if positions is None:
             return list(problems)
@@ -105,14 +105,14 @@ class Source:
 
 
 def dotted(path: Sequence[str | int]) -> str:
-    """A path as text; what a terminal would act on is escaped."""
+    """Returns a path as text; what a terminal would act on is escaped."""
     return ".".join(
         part if isinstance(part, str) and part.isprintable() else json.dumps(part) for part in path
     )
 
 
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """The problems that pydantic has found in data for a model."""
+    """Returns the problems that pydantic has found in data for a model."""
     found: list[Problem] = []
     for detail in error.errors(include_url=False, include_input=False):
         path = tuple(detail["loc"])
@@ -130,7 +130,7 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
 
 
 def unknown_key(path: Path, known: Sequence[str], severity: Severity = "error") -> Problem:
-    """A key that says nothing here."""
+    """Returns the problem of a key that says nothing here."""
     near = nearest(str(path[-1]), known)
     hint = (
         f"Did you mean {near}?" if near else f"Keys here: {', '.join(known)}." if known else "Leave it out."
@@ -139,7 +139,7 @@ def unknown_key(path: Path, known: Sequence[str], severity: Severity = "error") 
 
 
 def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
-    """Which known word was probably meant."""
+    """Returns which known word was probably meant."""
     import difflib
 
     plain = {_plain(name): name for name in known}
@@ -148,7 +148,7 @@ def nearest(word: str, known: Iterable[str], least: float = NEAR) -> str | None:
 
 
 def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
-    """The keys that the object at a path may have; none where any may be."""
+    """Returns the keys that the object at a path may have; none where any may be."""
     here: list[Any] = [model]
     for part in path:
         here = [below for one in here for below in _below(one, part)]

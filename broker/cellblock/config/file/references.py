@@ -15,7 +15,7 @@ from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem
 
 MAX_FILE_BYTES: Final = 64 * 1024
-"""Of a file that a reference names; a private key has 4 KiB."""
+"""Caps a file that a reference names; a private key has 4 KiB."""
 
 ORDINARY: Final = frozenset(
     [
@@ -79,7 +79,7 @@ class Resolver:
     names: list[str] = field(default_factory=list[str])
 
     def resolve(self, value: Any, path: KeyPath) -> Any:
-        """JSON data with every string resolved; keys are left alone."""
+        """Returns JSON data with every string resolved; keys are left alone."""
         if isinstance(value, str):
             return self._text(value, path) if "${" in value else value
         if isinstance(value, list):
@@ -106,7 +106,7 @@ class Resolver:
         return _REFERENCE.sub(put_in, text)
 
     def _value(self, inner: str) -> str | None:
-        """What a reference stands for; None when it is none."""
+        """Returns what a reference stands for; None when it is none."""
         if inner.startswith("file:"):
             return self._secret(inner, self._content(inner[len("file:") :].strip()))
         if inner.startswith("input:"):
@@ -195,5 +195,5 @@ class Resolver:
 
 
 def input_variable(wanted: str) -> str:
-    """The environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
+    """Returns the environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
     return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"

@@ -1,4 +1,6 @@
-"""What is taken for a secret, by its name or by its looks: for what is imported, and for what is kept out of texts."""
+"""Decides what is taken for a secret, by its name or by its looks: for what is imported, and for what is kept out of
+texts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ KNOWN_TOKEN: Final = re.compile(
 `npm-check-updates` and `risk-assessment-server`."""
 
 _LONG_WORD: Final = re.compile(r"(?<![\w+=])(?=[\w+=]*\d)(?=[\w+=]*[A-Za-z])[\w+=]{28,}")
-"""Of letters and digits. Tried at the beginning of a word alone: a repository's file may be made to take long."""
+"""Matches long words of letters and digits. Tried at the beginning of a word alone: a repository's file may be made to
+take long."""
 
 _REFERENCE: Final = re.compile(r"\$\{[^{}]+\}")
 _PLAIN: Final = re.compile(
@@ -38,7 +41,7 @@ _RANDOM: Final = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])(?=\D*\d)[\w+-]+",
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a value is taken for a secret, by its name or by its looks. A reference is none."""
+    """Says whether a value is taken for a secret, by its name or by its looks. A reference is none."""
     rest = _REFERENCE.sub("", value)
     if rest != value and not _looks(rest):
         return False
@@ -46,21 +49,21 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """The same of a value in which no reference stands."""
+    """Says whether a value in which no reference stands is taken for a secret."""
     if name in ORDINARY or is_harmless(value):
         return False
     return is_named_secret(name, value) or _looks(value) or has_password(value)
 
 
 def is_named_secret(name: str, value: str) -> bool:
-    """Whether the name alone makes a secret of the value; not of a number of tokens, say, nor of a path."""
+    """Says whether the name alone makes a secret of the value; not of a number of tokens, say, nor of a path."""
     if name in ORDINARY or is_harmless(value) or (value.isdigit() and _NUMBER_OF.search(name)):
         return False
     return bool(SECRET_NAME.search(name))
 
 
 def is_harmless(value: str) -> bool:
-    """Whether a value can be no secret whatever its name: a word like `true`, a port, a path, a reference."""
+    """Says whether a value can be no secret whatever its name: a word like `true`, a port, a path, a reference."""
     if _PLAIN.fullmatch(value) or _REFERENCE.fullmatch(value):
         return True
     # A path to a key is no key; one key of base64 in 64 begins like a path.
@@ -68,12 +71,12 @@ def is_harmless(value: str) -> bool:
 
 
 def is_random(word: str, least: int) -> bool:
-    """Whether a word of `least` characters or more has small and capital letters and digits, as tokens do."""
+    """Says whether a word of `least` characters or more has small and capital letters and digits, as tokens do."""
     return len(word) >= least and _RANDOM.fullmatch(word) is not None
 
 
 def has_password(value: str) -> bool:
-    """Whether a value is a URL with a password."""
+    """Says whether a value is a URL with a password."""
     if "://" not in value or "@" not in value:
         return False
     try:

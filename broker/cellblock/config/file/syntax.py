@@ -1,4 +1,4 @@
-"""The text of a configuration file to plain data: JSON, JSON with comments as VS Code allows them, or TOML."""
+"""Turns the text of a configuration file into plain data: JSON, JSON with comments as VS Code allows them, or TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import tomllib
 from typing import Any, Final, NamedTuple
 
 JSON_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
-"""With `re.S`; to the end of the text where none ends it, else each quote in it would be tried as a beginning."""
+"""Matches a JSON string, with `re.S`; to the end of the text where none ends it, else each quote in it would be tried
+as a beginning."""
 
 _IN_JSONC: Final = re.compile(JSON_STRING + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 _LAST_COMMA: Final = re.compile(JSON_STRING + r"|,(?=\s*[}\]])", re.S)
@@ -18,7 +19,7 @@ TOML_SUFFIX: Final = ".toml"
 
 
 class Position(NamedTuple):
-    """A place in a text: line and column, both from 1; columns are characters."""
+    """A position is a place in a text: line and column, both from 1; columns are characters."""
 
     line: int
     column: int
@@ -34,7 +35,7 @@ class SyntaxFault(Exception):
 
 
 def parse(text: str, *, toml: bool) -> Any:
-    """The data that a text says.
+    """Returns the data that a text says.
 
     Raises:
         SyntaxFault: It is not valid.
@@ -53,13 +54,13 @@ def parse(text: str, *, toml: bool) -> Any:
 
 
 def without_comments(text: str) -> str:
-    """The text with white space for comments and last commas; every other character keeps its place."""
+    """Returns the text with white space for comments and last commas; every other character keeps its place."""
     text = _IN_JSONC.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
     return _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
 def position_at(text: str, offset: int) -> Position:
-    """Line and column of a character."""
+    """Returns the line and column of a character."""
     start = text.rfind("\n", 0, offset) + 1
     return Position(text.count("\n", 0, offset) + 1, offset - start + 1)
 

@@ -1,4 +1,4 @@
-"""The secrets in a server's configuration, wherever they stand there.
+"""Finds the secrets in a server's configuration, wherever they stand there.
 
 Told by place and name: values of variables, headers and options named like a secret, also as `NAME=value` or
 `Name: value` in any argument, in connection strings and in JSON; users, passwords and queries of URLs. Without a name,
@@ -24,7 +24,7 @@ from cellblock.config.file.secret_values import (
 from cellblock.config.settings import ServerConfig
 
 MIN_PATH_TOKEN_CHARS: Final = 20
-"""Shorter words of a URL's path are taken for names."""
+"""Takes shorter words of a URL's path for names."""
 
 MAX_NESTED: Final = 3
 """Names before one value: `--env=HEADER=X-Key:value`."""
@@ -40,7 +40,7 @@ _WEB: Final = frozenset({"http", "https", "ws", "wss"})
 
 
 def secrets_of(config: ServerConfig) -> Iterator[str]:
-    """Every secret as it is configured; some more than once, some short."""
+    """Returns every secret as it is configured; some more than once, some short."""
     yield from config.referenced
     if config.url is not None:
         yield from _in_url(config.url)
@@ -67,7 +67,7 @@ def _in_arguments(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _in_text(text: str, *, header: bool = False) -> Iterator[str]:
-    """What an argument or a value holds besides being one.
+    """Returns what an argument or a value holds besides being one.
 
     Args:
         text: It.
@@ -137,6 +137,6 @@ def _in_url(url: str) -> Iterator[str]:
 
 
 def _spoken(value: str) -> Iterator[str]:
-    """A secret and, of `Bearer TOKEN`, the token, which is also said without its scheme."""
+    """Returns a secret and, for `Bearer TOKEN`, the token, which is also said without its scheme."""
     yield value
     yield value.rpartition(" ")[2]

@@ -18,10 +18,11 @@ from cellblock.config.settings import ServerConfig
 REDACTED: Final = "[redacted]"
 
 MIN_SECRET_CHARS: Final = 6
-"""Shorter values are too likely to be words of their own."""
+"""Leaves shorter values alone, which are too likely to be words of their own."""
 
 MAX_LATER: Final = 24
-"""Secrets of one server that came after its configuration: eight renewals of access token, refresh token and client."""
+"""Caps the secrets of one server that came after its configuration: eight renewals of access token, refresh token and
+client."""
 
 _URL: Final = re.compile(r"""(https?://)(?:[^\s/?#@"']*@)?([^\s?#"']*)(?:[?#][^\s"']*)?""")
 
@@ -36,7 +37,7 @@ class Redactor:
         self._pattern = self._compiled()
 
     def add(self, secrets: Iterable[str]) -> None:
-        """More secrets, such as a renewed token; of those the last `MAX_LATER` are known."""
+        """Adds more secrets, such as a renewed token; of those the last `MAX_LATER` are known."""
         new = [secret for secret in secrets if secret not in self._later]
         if new:
             self._later = [*self._later, *new][-MAX_LATER:]
@@ -49,11 +50,11 @@ class Redactor:
         return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, text: str) -> str:
-        """The text with `[redacted]` in place of each secret."""
+        """Returns the text with `[redacted]` in place of each secret."""
         return self._pattern.sub(REDACTED, text) if self._pattern else text
 
     def tree(self, value: Any) -> Any:
-        """JSON data with every string and key treated as by `text`."""
+        """Returns JSON data with every string and key treated as by `text`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -65,7 +66,9 @@ class Redactor:
 
 
 class BareUrls(logging.Filter):
-    """For the loggers of the HTTP library and the SDK, which write whole URLs: scheme, host and path stay."""
+    """Shortens URLs for the loggers of the HTTP library and the SDK, which write whole ones: scheme, host and path
+    stay.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Changes the record; drops none."""
@@ -74,7 +77,9 @@ class BareUrls(logging.Filter):
 
 
 class NoTracebacks(logging.Filter):
-    """For the SDK's logger of logins, whose tracebacks quote states and a server's own words: the caller says why."""
+    """Drops tracebacks for the SDK's logger of logins, which quote states and a server's own words: the caller says
+    why.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drops records with a traceback."""
@@ -93,5 +98,5 @@ def guard_loggers() -> None:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """How a secret may be written: as configured, percent-encoded, decoded."""
+    """Returns how a secret may be written: as configured, percent-encoded, decoded."""
     return secret, quote(secret, safe=""), quote_plus(secret), unquote(secret)

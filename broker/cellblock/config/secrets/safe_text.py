@@ -1,4 +1,4 @@
-"""What a script may read of an exception: its kind and its text, without what looks like a credential.
+"""Makes what a script may read of an exception: its kind and its text, without what looks like a credential.
 
 A tool in Python runs in the broker's process, so its exceptions may quote the broker's environment, a URL with a
 password or a header. A text is for the agent to correct its call with; the log has the traceback.
@@ -15,16 +15,16 @@ from cellblock.config.secrets.redaction import REDACTED, Redactor
 from cellblock.config.settings import ServerConfig
 
 MAX_CHARS: Final = 2_000
-"""Of an exception's text: it ends up in a model's context."""
+"""Caps an exception's text: it ends up in a model's context."""
 
 _MAX_FRAMES: Final = 10
-"""Of a traceback in the log, the innermost."""
+"""Caps the innermost frames of a traceback in the log."""
 
 _MAX_READ: Final = 8_000
-"""Characters that are looked at; longer texts are cut before the patterns see them."""
+"""Caps the characters that are looked at; longer texts are cut before the patterns see them."""
 
 _MAX_HALF: Final = 4_000
-"""Characters before such a cut that are not shown: half a secret may stand there, which nothing recognises."""
+"""Hides so many characters before such a cut: half a secret may stand there, which nothing recognises."""
 
 # Each of these is linear, whatever the text: one beginning of a match each few characters, and a bound on the way.
 _WORD: Final = r"(?:api[_-]?key|secret|passw(?:or)?d|pwd|credential|authorization"
@@ -51,7 +51,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 
 
 def safe_text(text: str) -> str:
-    """The text without credentials, control characters and what is over `MAX_CHARS`."""
+    """Returns the text without credentials, control characters and what is over `MAX_CHARS`."""
     whole = len(text) <= _MAX_READ
     text = text[:_MAX_READ]
     # Read anew each time: a module may load its keys into the environment when it is first used.
@@ -66,7 +66,7 @@ def safe_text(text: str) -> str:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Kind and text of an exception, safe to show to a script."""
+    """Returns the kind and text of an exception, safe to show to a script."""
     try:
         text = safe_text(str(error)).strip()
     except Exception:  # noqa: BLE001 - an exception of a tool may have a __str__ that raises
@@ -76,8 +76,9 @@ def describe_exception(error: BaseException) -> str:
 
 
 def safe_traceback(error: BaseException, description: str) -> str:
-    """Where an exception was raised, for the log: file names and lines without their source, and its description,
-    as `describe_exception` made it."""
+    """Returns where an exception was raised, for the log: file names and lines without their source, and its
+    description, as `describe_exception` made it.
+    """
     frames = traceback.extract_tb(error.__traceback__)[-_MAX_FRAMES:]
     places = "".join(f"  {frame.filename}:{frame.lineno} in {frame.name}\n" for frame in frames)
     return places + description

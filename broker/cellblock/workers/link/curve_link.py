@@ -30,19 +30,19 @@ logger = logging.getLogger("cellblock.transport")
 PREFIX: Final = b"tcp:"
 
 PROBE_PAUSES_SECONDS: Final = (0.02, 0.5)
-"""After a connection has ended somewhere, when to look which host it was: ZeroMQ tells of it a little before its own
-table of peers is in order."""
+"""Sets when to look which host it was whose connection has ended: ZeroMQ tells of it a little before its own table of
+peers is in order."""
 
 LOG_INTERVAL_SECONDS: Final = 1.0
-"""Between two lines about who was not let in: neither a scanner nor a host must fill the disk."""
+"""Sets the pause between two lines about who was not let in: neither a scanner nor a host must fill the disk."""
 
 REFUSED_KEPT: Final = 1_000
-"""Hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
+"""Caps the hosts that were not taken and are not heard again, the latest; one that comes back has a new identity."""
 
 WHY_CHARS: Final = 500
 
 _PROBE: Final = pack_header(protocol.Cancel().model_dump())
-"""A cancel of no run: the least that a host can be sent."""
+"""Cancels no run: the least that a host can be sent."""
 
 
 class CurveLink:
@@ -105,7 +105,7 @@ class CurveLink:
             raise
 
     def reaches(self, host: bytes) -> bool:
-        """Whether it has joined over this wire."""
+        """Says whether a host has joined over this wire."""
         return host in self._joined
 
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
@@ -173,7 +173,7 @@ class CurveLink:
         self._refuse(host, why)
 
     def _refuse(self, host: bytes, why: str) -> None:
-        """It is told once; what else it says is dropped unread."""
+        """Refuses a host: it is told once, and what else it says is dropped unread."""
         self._refused[host] = None
         if len(self._refused) > REFUSED_KEPT:
             del self._refused[next(iter(self._refused))]
@@ -225,7 +225,7 @@ class CurveLink:
 
 
 def other_version(version: int) -> str:
-    """Why a host of another protocol version is not taken."""
+    """Says why a host of another protocol version is not taken."""
     return (
         f"it speaks protocol {version}, this broker {protocol.PROTOCOL_VERSION}: install the same Cellblock"
     )
@@ -236,7 +236,7 @@ def _short(host: bytes) -> str:
 
 
 def _version_said(parts: list[bytes]) -> int | None:
-    """The protocol version in a greeting that this broker cannot read otherwise."""
+    """Returns the protocol version in a greeting that this broker cannot read otherwise."""
     try:
         header = unpack_header(parts[2])
     except (FrameError, IndexError):

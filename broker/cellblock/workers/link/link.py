@@ -1,4 +1,4 @@
-"""What the pool needs of a wire to worker hosts, whatever carries it.
+"""Defines what the pool needs of a wire to worker hosts, whatever carries it.
 
 Three carriers implement it: `router.RouterLink` for the host on this machine, `curve_link.CurveLink` for hosts on
 others, and `memory.MemoryLink`, which puts a host in the same process so that everything above the wire is tested
@@ -13,14 +13,14 @@ from cellblock_worker.wire import protocol
 
 
 class LinkEvents(Protocol):
-    """What a link tells the pool, always from the event loop."""
+    """Hears what a link tells the pool, always from the event loop."""
 
     def host_says(self, host: bytes, token: bytes, message: protocol.FromHost, body: bytes) -> None:
-        """A well-formed message of a host; `token` is empty for messages about the host itself."""
+        """Takes a well-formed message of a host; `token` is empty for messages about the host itself."""
         ...
 
     def host_broke_protocol(self, host: bytes, why: str) -> None:
-        """A host sent what is no message. Its process is not to be trusted with another run."""
+        """Hears that a host sent what is no message. Its process is not to be trusted with another run."""
         ...
 
 
@@ -32,7 +32,7 @@ class HostLink(Protocol):
         ...
 
     def reaches(self, host: bytes) -> bool:
-        """Whether a host of this identity is this wire's."""
+        """Says whether a host of this identity is this wire's."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The in-memory carrier: hosts in the same process, the same messages, no sockets.
+"""The in-memory carrier has hosts in the same process, the same messages, and no sockets.
 
 Messages still pass through the header codec both ways, so what cannot cross a wire cannot cross here.
 """
@@ -14,10 +14,10 @@ from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 
 
 class MemoryHost(Protocol):
-    """A host at the other end of a `MemoryLink`."""
+    """A host is at the other end of a `MemoryLink`."""
 
     def broker_says(self, token: bytes, message: protocol.ToHost, body: bytes) -> None:
-        """A message of the broker, delivered from the event loop."""
+        """Takes a message of the broker, delivered from the event loop."""
         ...
 
 
@@ -53,11 +53,11 @@ class MemoryLink:
         self._loop.call_soon(target.broker_says, token, copy, body)
 
     def reaches(self, host: bytes) -> bool:
-        """Whether it is attached."""
+        """Says whether a host is attached."""
         return host in self._hosts
 
     def deliver(self, host: bytes, token: bytes, raw_header: bytes, body: bytes = b"") -> None:
-        """What a host says, as encoded header and body; in a later turn of the loop."""
+        """Delivers what a host says, as encoded header and body, in a later turn of the loop."""
         self._loop.call_soon(self._deliver_now, host, token, raw_header, body)
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class RouterLink:
         self._known.discard(host)
 
     def reaches(self, host: bytes) -> bool:
-        """Whether it is expected."""
+        """Says whether a host is expected."""
         return host in self._known
 
     def send(self, host: bytes, token: bytes, message: protocol.ToHost, body: bytes = b"") -> None:
@@ -78,7 +78,9 @@ class RouterLink:
 
 
 def read_parts(parts: list[bytes], max_message_bytes: int) -> tuple[bytes, protocol.FromHost, bytes]:
-    """Token, message and body of what a ROUTER received, the body within its message's cap. Raises FrameError."""
+    """Returns the token, message and body of what a ROUTER received, the body within its message's cap. Raises
+    FrameError.
+    """
     if len(parts) != 4:
         raise FrameError(f"{len(parts)} parts")
     _, token, raw_header, body = parts

@@ -1,4 +1,4 @@
-"""Whose run is next: a queue that is bounded, in all and per client, and fair across clients. Sans-I/O.
+"""Admission decides whose run is next: its queue is bounded, in all and per client, and fair across clients. Sans-I/O.
 
 The rule: a free place goes to the waiting client that holds the fewest places, and among equals to the one that has
 waited longest since it last got one. Within one client it is first come, first served. So clients that wait share the
@@ -19,17 +19,17 @@ from typing import Any, Final, Generic, TypeVar
 from cellblock.workers.pool.room import Room
 
 DEFAULT_CLIENT: Final = "default"
-"""The client of everyone who gives no name."""
+"""Names the client of everyone who gives no name."""
 
 STALE_ENTRIES_KEPT: Final = 64
-"""Outdated heap entries tolerated over one per waiting client, before the heap is built anew."""
+"""Tolerates so many outdated heap entries over one per waiting client, before the heap is built anew."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False, slots=True)
 class Ticket(Generic[T]):
-    """One run's place in the queue."""
+    """A ticket is one run's place in the queue."""
 
     client: str
     item: T
@@ -41,11 +41,11 @@ class _Client:
     tickets: OrderedDict[Ticket[Any], None] = field(default_factory=OrderedDict[Ticket[Any], None])
     places: int = 0
     since: int = 0
-    """When it last got a place or, if later, began to wait; unique among clients."""
+    """Is when the client last got a place or, if later, began to wait; unique among clients."""
 
 
 class Admission(Generic[T]):
-    """Each operation takes time logarithmic in the number of waiting clients, amortised, and none waits.
+    """Admits runs; each operation takes time logarithmic in the number of waiting clients, amortised, and none waits.
 
     Args:
         queue_size: Runs that may wait in all.
@@ -63,31 +63,31 @@ class Admission(Generic[T]):
 
     @property
     def room(self) -> Room:
-        """Its bounds; runs that wait in another queue first may count in them, too."""
+        """Returns the queue's bounds; runs that wait in another queue first may count in them, too."""
         return self._room
 
     @property
     def waiting(self) -> int:
-        """Runs that wait."""
+        """Returns how many runs wait."""
         return self._waiting
 
     @property
     def clients(self) -> int:
-        """Clients that wait or hold a place."""
+        """Returns how many clients wait or hold a place."""
         return len(self._clients)
 
     def waiting_of(self, client: str) -> int:
-        """Runs of one client that wait."""
+        """Returns how many runs of one client wait."""
         state = self._clients.get(client)
         return len(state.tickets) if state else 0
 
     def places_of(self, client: str) -> int:
-        """Places that one client holds."""
+        """Returns how many places one client holds."""
         state = self._clients.get(client)
         return state.places if state else 0
 
     def may_start(self, client: str, free: int, reserve: int) -> bool:
-        """Whether a run of `client` that comes now need not wait, `next_up` having been served to its end.
+        """Says whether a run of `client` that comes now need not wait, `next_up` having been served to its end.
 
         Args:
             client: Its name.
@@ -106,7 +106,7 @@ class Admission(Generic[T]):
         state.since = self._tick()
 
     def end(self, client: str) -> None:
-        """A client has given one place back."""
+        """Takes back one place of a client."""
         state = self._clients[client]
         state.places -= 1
         if state.tickets:
@@ -145,7 +145,8 @@ class Admission(Generic[T]):
                 del self._clients[ticket.client]
 
     def next_up(self, free: int, reserve: int) -> Ticket[T] | None:
-        """The run whose turn it is, or None: nobody waits, or what is free is kept for clients that hold no place.
+        """Returns the run whose turn it is, or None: nobody waits, or what is free is kept for clients that hold no
+        place.
 
         Args:
             free: Free places.

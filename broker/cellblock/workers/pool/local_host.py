@@ -22,13 +22,13 @@ from cellblock_worker.launch.spawning import spawn
 logger = logging.getLogger("cellblock.pool")
 
 STOP_BOUND_SECONDS: Final = 5.0
-"""From closing the lifeline to SIGKILL; the host itself allows its workers 3 s."""
+"""Bounds the time from closing the lifeline to SIGKILL; the host itself allows its workers 3 s."""
 
 HELLO_BOUND_SECONDS: Final = 30.0
-"""From the start of a host to its hello, which takes about 0.5 s; its self-test alone may take 20 s."""
+"""Bounds the time from the start of a host to its hello, which takes about 0.5 s; its self-test alone may take 20 s."""
 
 RESTART_FIRST_SECONDS: Final = 0.1
-"""Before the second host that follows one which did not last; each further pause is twice as long."""
+"""Sets the pause before the second host that follows one which did not last; each further pause is twice as long."""
 
 RESTART_MAX_SECONDS: Final = 5.0
 
@@ -36,11 +36,11 @@ STABLE_SECONDS: Final = 10.0
 """A host that lived this long was no failed start; the next one follows at once."""
 
 PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""All that a host gets of the broker's environment: no credential can be among it."""
+"""Names all that a host gets of the broker's environment: no credential can be among it."""
 
 
 def restart_pause(failures: int) -> float:
-    """Seconds until the next start after hosts that did not last; one that never greeted counts twice.
+    """Returns the seconds until the next start after hosts that did not last; one that never greeted counts twice.
 
     None for the first: what has served is most likely to serve again.
     """
@@ -86,7 +86,7 @@ class LocalHost:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running host."""
+        """Returns the process id of the running host."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     def start(self) -> None:
@@ -94,16 +94,16 @@ class LocalHost:
         self._task = asyncio.create_task(self._keep_running(), name="local worker host")
 
     def established(self) -> None:
-        """A host of this machine has served."""
+        """Takes note that a host of this machine has served."""
         self._established = True
 
     def greeted(self, identity: bytes) -> None:
-        """The process with this identity has said hello."""
+        """Takes note that the process with this identity has said hello."""
         if identity == self._identity:
             self._greeted = True
 
     def replace(self, identity: bytes) -> None:
-        """SIGKILL to the process with this identity, if it is the current one; another follows."""
+        """Kills the process with this identity, if it is the current one; another follows."""
         if identity == self._identity and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -158,7 +158,7 @@ class LocalHost:
             await asyncio.sleep(restart_pause(failures))
 
     def _last_words(self) -> str:
-        """What a host that will not serve wrote last."""
+        """Returns what a host that will not serve wrote last."""
         try:
             with Folder.inside(self._log_file.parent) as folder:
                 log = folder.open(self._log_file.name, os.O_RDONLY)

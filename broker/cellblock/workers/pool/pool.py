@@ -27,7 +27,7 @@ logger = logging.getLogger("cellblock.pool")
 TOKEN_BYTES: Final = 16
 
 RESERVED_SHARE: Final = 16
-"""One place in so many is kept for clients that hold none, so that long runs of one client do not keep another from
+"""Keeps one place in so many for clients that hold none, so that long runs of one client do not keep another from
 running at all; a pool smaller than this keeps none. `pool.reserved_places` sets another number."""
 
 HOST_SILENCE_SECONDS: Final = 8.0
@@ -84,7 +84,7 @@ class Lease:
         self._pool.release(self)
 
     def host_failed(self, why: str) -> None:
-        """Reports that the host did not keep its word; the pool replaces it."""
+        """Ends the runs of a host that broke its word or went silent, and has it replaced."""
         self._pool.host_failed(self.host, why)
 
 
@@ -134,37 +134,37 @@ class Pool:
 
     @property
     def hosts(self) -> list[protocol.Hello]:
-        """What the connected hosts said of themselves."""
+        """Returns what the connected hosts said of themselves."""
         return [host.hello for host in self._hosts.values() if host.hello is not None]
 
     @property
     def running(self) -> int:
-        """Leases that are out."""
+        """Returns how many leases are out."""
         return sum(len(host.leases) for host in self._hosts.values())
 
     @property
     def queued(self) -> int:
-        """Runs that wait for a place."""
+        """Returns how many runs wait for a place."""
         return self._admission.waiting
 
     @property
     def warm(self) -> int:
-        """Warm workers, as the hosts last said."""
+        """Returns how many workers are warm, as the hosts last said."""
         return sum(host.status.warm for host in self._hosts.values() if host.status)
 
     @property
     def warm_wanted(self) -> int:
-        """Workers that the hosts want to keep warm, as they last said."""
+        """Returns how many workers the hosts want to keep warm, as they last said."""
         return sum(host.status.wanted for host in self._hosts.values() if host.status)
 
     @property
     def capacity(self) -> int:
-        """Places of all hosts."""
+        """Returns how many places all hosts have."""
         return sum(host.capacity for host in self._hosts.values())
 
     @property
     def booting(self) -> int:
-        """Workers that are being booted, as the hosts last said."""
+        """Returns how many workers are being booted, as the hosts last said."""
         return sum(host.status.booting for host in self._hosts.values() if host.status)
 
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
@@ -174,7 +174,9 @@ class Pool:
 
     @property
     def room(self) -> Room:
-        """The bounds on runs that wait: who waits for something else that a run needs first counts as waiting here."""
+        """Returns the bounds on runs that wait: who waits for something else that a run needs first counts as waiting
+        here.
+        """
         return self._admission.room
 
     async def acquire(self, events: LeaseEvents, client: str = DEFAULT_CLIENT) -> Lease:
@@ -211,14 +213,14 @@ class Pool:
         host.link.send(lease.host, lease.token, message, body)
 
     def host_failed(self, identity: bytes, why: str) -> None:
-        """A host broke its word or went silent: its runs end, and it is replaced."""
+        """Ends the runs of a host that broke its word or went silent, and has it replaced."""
         if identity in self._hosts:
             logger.error("worker host %s failed: %s", identity.hex()[:8], why)
             self.host_gone(identity, why)
             tell(self._on_host_failed, identity, why)
 
     def host_gone(self, identity: bytes, why: str) -> None:
-        """A host's process is gone: every run it had is told."""
+        """Tells every run of a host whose process is gone."""
         host = self._hosts.pop(identity, None)
         if host is None:
             return
@@ -263,7 +265,7 @@ class Pool:
             lease.events.worker_says(message, body)
 
     def host_broke_protocol(self, host: bytes, why: str) -> None:
-        """A host sent what is no message."""
+        """Fails a host that sent what is no message."""
         self.host_failed(host, f"broke the protocol: {why}")
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -337,7 +339,7 @@ class Pool:
         )
 
     def _take_back(self, ticket: Ticket[_Waiting]) -> None:
-        """A place that came at the moment at which its run gave up goes to the next in the queue."""
+        """Gives a place that came at the moment at which its run gave up to the next in the queue."""
         future = ticket.item.lease
         if future.done() and not future.cancelled() and future.exception() is None:
             self.release(future.result())

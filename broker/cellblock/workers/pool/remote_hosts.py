@@ -1,4 +1,4 @@
-"""Worker hosts on other machines: who is taken, and on what terms."""
+"""Decides which worker hosts on other machines are taken, and on what terms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cellblock_worker.wire.keys import KeyFileError, read_key_file
 MIB: Final = 1024 * 1024
 NAMESPACES: Final = "namespaces"
 SECCOMP: Final = "seccomp"
-"""How a host's `missing` begins when it has no bubblewrap."""
+"""Begins an entry of a host's `missing` that has no bubblewrap."""
 
 
 def listen_for_hosts(section: CellblockSettings, pool: Pool) -> CurveLink:
@@ -51,7 +51,7 @@ def listen_for_hosts(section: CellblockSettings, pool: Pool) -> CurveLink:
 
 
 def refusal(hello: protocol.Hello, section: CellblockSettings) -> str | None:
-    """Why a host is not taken, with what to change, or None."""
+    """Says why a host is not taken, with what to change, or None."""
     if hello.protocol != protocol.PROTOCOL_VERSION:
         return other_version(hello.protocol)
     if hello.message_bytes < section.max_message_bytes:

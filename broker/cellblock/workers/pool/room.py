@@ -1,4 +1,4 @@
-"""How many runs may wait, in all and per client, whichever of the queues that share this count they wait in."""
+"""Counts how many runs may wait, in all and per client, whichever of the queues that share this count they wait in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cellblock.base.errors import Overloaded
 
 
 class Room:
-    """The bounds of one queue or of several that a run stands in one after the other.
+    """A room bounds one queue, or several that a run stands in one after the other.
 
     Args:
         queue_size: Runs that may wait in all.
@@ -42,7 +42,7 @@ class Room:
         self._own[client] = self._own.get(client, 0) + 1
 
     def leave(self, client: str) -> None:
-        """One that was counted waits no more."""
+        """Counts out a run that waits no more."""
         self._waiting -= 1
         left = self._own.pop(client) - 1
         if left:

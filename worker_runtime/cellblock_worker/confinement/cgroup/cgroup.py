@@ -1,4 +1,4 @@
-"""One cgroup around a worker host and all its workers: a cap on their memory and tasks together; in it, one for each.
+"""One cgroup around a worker host and all its workers caps their memory and tasks together; in it, each worker has one.
 
 The host moves itself in before it starts anything, and what it starts is born there or, a worker, in a group of its own
 below it (see `cgroup_workers`). Under v2 a group with controllers for its children may hold no process itself, so the
@@ -27,20 +27,21 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER,
 
 PREFIX: Final = "cellblock-"
 HOST_PREFIX: Final = "cellblock-locked-host-"
-"""Not the name that earlier versions used, whose hosts hold no lock."""
+"""Differs from the name that earlier versions used, whose hosts hold no lock."""
 
 BROKER_PREFIX: Final = "cellblock-broker-"
 
 OWN_NAME: Final = "host"
-"""Under v2, the group of the host itself, beside those of its workers."""
+"""Names the group of the host itself under v2, beside those of its workers."""
 
 MIB: Final = 1024 * 1024
 
 WORKER_ROOM_BYTES: Final = 64 * MIB
-"""Of each worker beyond its run's memory: an idle one has 32 MiB, and the kernel adds page tables and buffers."""
+"""Adds to a run's memory what each worker needs: an idle one has 32 MiB, and the kernel adds page tables and
+buffers."""
 
 HOST_ROOM_BYTES: Final = 256 * MIB
-"""Of the host itself: 40 MiB, the messages it relays, and the pages of Deno's file, which are shared."""
+"""Adds what the host itself needs: 40 MiB, the messages it relays, and the pages of Deno's file, which are shared."""
 
 HOST_TASKS: Final = 64
 
@@ -52,7 +53,7 @@ WITHOUT: Final = {
     "the seccomp filter go, and all workers together by nothing",
     "pids": "the number of its processes only as far as the filter goes",
 }
-"""What a machine lacks that has no such group."""
+"""Names what a machine lacks that has no such group."""
 
 HOW_TO_GET: Final = (
     "start Cellblock as `systemd-run --user --scope -p Delegate=yes cellblock …`, "
@@ -61,20 +62,20 @@ HOW_TO_GET: Final = (
 
 
 class Caps(NamedTuple):
-    """What all workers of a host, and the host, may have together."""
+    """Caps hold what all workers of a host, and the host, may have together."""
 
     memory_bytes: int
     tasks: int
 
 
 class Unusable(RuntimeError):
-    """No group can be made in a hierarchy; the text says why."""
+    """A hierarchy takes no group; the text says why."""
 
 
 def caps_for(
     *, capacity: int, warm: int, boot_parallel: int, memory_bytes: int, total_bytes: int | None
 ) -> Caps:
-    """The caps of a host.
+    """Returns the caps of a host.
 
     Args:
         capacity: Runs at the same time.
@@ -89,8 +90,9 @@ def caps_for(
 
 
 class _Group:
-    """The group of a host, or of what else a broker starts, in one hierarchy. `leave` removes it; a process inside goes
-    back to `_way_back` before."""
+    """A group holds a host, or what else a broker starts, in one hierarchy. `leave` removes it; a process inside goes
+    back to `_way_back` before.
+    """
 
     def __init__(self, home: Home, *, inside: bool = True) -> None:
         self.home = home
@@ -223,7 +225,8 @@ class _Group:
 
 
 class Membership:
-    """This process's place in its groups. Made by `enter`; `leave` must be called when all workers are gone.
+    """A membership is this process's place in its groups. Made by `enter`; `leave` must be called when all workers are
+    gone.
 
     Attributes:
         in_force: What is kept, in words.
@@ -250,12 +253,12 @@ class Membership:
 
     @property
     def caps_memory(self) -> bool:
-        """Whether memory is capped."""
+        """Says whether memory is capped."""
         return any("memory" in group.controllers for group in self._groups)
 
     @property
     def paths(self) -> list[Path]:
-        """The directories of the groups."""
+        """Returns the directories of the groups."""
         return [group.path for group in self._groups]
 
     def leave(self) -> None:
@@ -316,7 +319,7 @@ def remove_stale(base: Path) -> None:
 
 
 def _family() -> set[int]:
-    """This process, the broker that started it, and all that the broker has started."""
+    """Returns the pids of this process, the broker that started it, and all that the broker has started."""
     try:
         broker = psutil.Process(os.getppid())
         return {os.getpid(), broker.pid, *(child.pid for child in broker.children(recursive=True))}

@@ -1,4 +1,4 @@
-"""Reading, writing, emptying and removing cgroups: what needs to know of no host and no worker."""
+"""Cgroups are read, written, emptied and removed here, with no knowledge of hosts and workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from cellblock_worker.base.lifetime import HAS_PIDFD
 
 EMPTY_BOUND_SECONDS: Final = 1.0
-"""For the last process to leave a group after it was killed."""
+"""Bounds the time for the last process to leave a group after it was killed."""
 
 _LOOK_SECONDS: Final = 0.01
 
@@ -29,13 +29,13 @@ def write(file: Path, text: str) -> None:
 
 
 def write_if_there(file: Path, text: str) -> None:
-    """For files that a kernel may not have, or may refuse."""
+    """Writes to a file that a kernel may not have, or may refuse."""
     with contextlib.suppress(OSError):
         write(file, text)
 
 
 def count(file: Path, name: str = "") -> int:
-    """The number after a name in a file of names and numbers, or of the whole file; 0 where it is not there."""
+    """Returns the number after a name in a file of names and numbers, or of the whole file; 0 where it is not there."""
     try:
         words = file.read_text().split()
         return int(words[words.index(name) + 1] if name else words[0])
@@ -44,7 +44,7 @@ def count(file: Path, name: str = "") -> int:
 
 
 def members(group: Path) -> list[int]:
-    """Pids of the processes in a group; none when it is gone."""
+    """Returns the pids of the processes in a group; none when it is gone."""
     try:
         return [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     except (OSError, ValueError):
@@ -52,7 +52,7 @@ def members(group: Path) -> list[int]:
 
 
 def kill_members(group: Path) -> None:
-    """SIGKILL to all that is in a group and in those below it; some may live until this was done again."""
+    """Sends SIGKILL to all that is in a group and in those below it; some may live until this was done again."""
     with contextlib.suppress(OSError):
         # Linux 5.14 and v2 only: all at once, also what is being forked.
         write(group / "cgroup.kill", "1")
@@ -88,7 +88,8 @@ def end(group: Path) -> bool:
 
 
 def lock(group: Path) -> int | None:
-    """A descriptor that says, as long as it is open, that the group has an owner who lives; None: another holds it.
+    """Returns a descriptor that says, as long as it is open, that the group has an owner who lives; None when another
+    holds it.
 
     Raises:
         OSError: The group is gone.

@@ -1,4 +1,4 @@
-"""Where this process is in the cgroup hierarchies: read from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+"""Finds this process's place in the cgroup hierarchies, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
 
 See cgroups(7) and the kernel's `Documentation/admin-guide/cgroup-v2.rst`. Nothing is changed here.
 """
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 CONTROLLERS: Final = ("memory", "pids")
-"""The controllers that a cap over all workers needs."""
+"""Names the controllers that a cap over all workers needs."""
 
 
 class Mount(NamedTuple):
-    """One mounted hierarchy: `root` is what of it is mounted at `point`; v2 has no `controllers` of its own."""
+    """A mount shows one hierarchy: `root` is what of it is mounted at `point`; v2 has no `controllers` of its own."""
 
     version: int
     root: str
@@ -23,7 +23,7 @@ class Mount(NamedTuple):
 
 
 class Home(NamedTuple):
-    """The group of this process in one hierarchy, and which of `CONTROLLERS` it can have there."""
+    """A home is the group of this process in one hierarchy, and which of `CONTROLLERS` it can have there."""
 
     version: int
     path: Path
@@ -31,7 +31,7 @@ class Home(NamedTuple):
 
 
 def read_mounts(mountinfo: str) -> list[Mount]:
-    """The cgroup mounts in the text of a `mountinfo` file."""
+    """Returns the cgroup mounts in the text of a `mountinfo` file."""
     mounts: list[Mount] = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -45,7 +45,9 @@ def read_mounts(mountinfo: str) -> list[Mount]:
 
 
 def read_memberships(text: str) -> dict[str, str]:
-    """Controller to path, in the text of a `/proc/PID/cgroup` file; the path in v2 is under the empty name."""
+    """Returns a map of controller to path, from the text of a `/proc/PID/cgroup` file; the path in v2 is under the
+    empty name.
+    """
     paths: dict[str, str] = {}
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -56,7 +58,7 @@ def read_memberships(text: str) -> dict[str, str]:
 
 
 def find_homes(memberships: str, mountinfo: str) -> list[Home]:
-    """The groups that this process is in, each with the controllers that are to be had there: v2 first.
+    """Returns the groups that this process is in, each with the controllers that are to be had there: v2 first.
 
     Args:
         memberships: Text of `/proc/self/cgroup`.
@@ -83,7 +85,7 @@ def find_homes(memberships: str, mountinfo: str) -> list[Home]:
 
 
 def _below(mount: Mount, path: str | None) -> Path | None:
-    """Where a group's path in the hierarchy is in the file system; None when the mount does not show it."""
+    """Returns where a group's path in the hierarchy is in the file system; None when the mount does not show it."""
     if path is None or path.startswith("/.."):
         return None
     root = mount.root.rstrip("/")

@@ -1,4 +1,4 @@
-"""A cgroup for each worker: the kernel's cap on all memory that a run makes, also what RLIMIT_DATA does not see.
+"""A cgroup for each worker caps all memory that a run makes, also what RLIMIT_DATA does not see.
 
 Shared maps, System V segments, pages that were made read-only, pipes and page tables all count. The groups are made
 as workers need them and used again by later ones, and a worker is born in its group (see `launcher`), so that one costs
@@ -17,19 +17,20 @@ from cellblock_worker.confinement.cgroup import cgroup_files
 MIB: Final = 1024 * 1024
 
 TASKS_PER_WORKER: Final = 64
-"""Threads of a worker and of what watches over it: about 12 on 2 cores; V8 and Tokio make at most 50 on many."""
+"""Caps the threads of a worker and of what watches over it: about 12 on 2 cores; V8 and Tokio make at most 50 on
+many."""
 
 BOOT_BYTES: Final = 256 * MIB
-"""For a worker that boots, or waits: it takes 30 MiB of its own, and the pages of Deno's file if it is the first."""
+"""Caps a worker that boots, or waits: it takes 30 MiB of its own, and the pages of Deno's file if it is the first."""
 
 RUN_ROOM_BYTES: Final = 16 * MIB
-"""Beyond a run's memory, for what the kernel keeps for a process (page tables, pipes, stacks) and for the pages of
-Deno's file that its first script touches. RLIMIT_DATA stays the exact cap of what a script's values take."""
+"""Adds to a run's memory what the kernel keeps for a process (page tables, pipes, stacks), and the pages of Deno's file
+that its first script touches. RLIMIT_DATA stays the exact cap of what a script's values take."""
 
 _NUMBER_BYTES: Final = 32
 
 Killed = Literal["own", "shared"]
-"""For whose memory the kernel has killed a process: its own group's, or that of all, or of the machine."""
+"""Tells for whose memory the kernel has killed a process: its own group's, or that of all, or of the machine."""
 
 
 class _Names(NamedTuple):
@@ -63,7 +64,7 @@ _NAMES: Final = {
 
 
 class WorkerGroup:
-    """One worker's group in each hierarchy that the host has one in. Used by one worker at a time.
+    """A worker's group exists in each hierarchy that the host has one in. Used by one worker at a time.
 
     Args:
         hierarchies: Version, folder to make, and its controllers.
@@ -100,11 +101,11 @@ class WorkerGroup:
 
     @property
     def joined_by(self) -> tuple[str, ...]:
-        """Files that take a process which joins by itself."""
+        """Returns the paths of the files that take a process which joins by itself."""
         return (*self.entries, *((f"{self.born_in}/cgroup.procs",) if self.born_in else ()))
 
     def prepare(self) -> None:
-        """For the next worker, before it is started. Raises OSError."""
+        """Prepares the group for the next worker, before that is started. Raises OSError."""
         if self._memory is None:
             return
         names, folder = self._memory
@@ -115,12 +116,12 @@ class WorkerGroup:
         self._kills = cgroup_files.count(folder / names.kills[0], names.kills[1])
 
     def limit_run(self, memory_bytes: int) -> None:
-        """What is in it now and a run's memory is the most from here on. Raises OSError."""
+        """Limits the group to what is in it now and a run's memory. Raises OSError."""
         if self._memory is not None:
             self._set_limit(self._used() + memory_bytes + RUN_ROOM_BYTES)
 
     def peak_bytes(self) -> int:
-        """The most memory that it had since `prepare`; 0 where the kernel does not say."""
+        """Returns the most memory that the group had since `prepare`; 0 where the kernel does not say."""
         if self._peak < 0:
             return 0
         try:
@@ -129,7 +130,7 @@ class WorkerGroup:
             return 0
 
     def killed_for(self) -> Killed | None:
-        """For whose memory the kernel has killed a process in it since `prepare`, if it has."""
+        """Says for whose memory the kernel has killed a process in the group since `prepare`; None if it has not."""
         if self._memory is None:
             return None
         names, folder = self._memory
@@ -139,7 +140,7 @@ class WorkerGroup:
         return "own" if reached else "shared"
 
     def is_empty(self) -> bool:
-        """Whether nothing is left in it. What is left is killed: its worker is gone."""
+        """Says whether nothing is left in the group. What is left is killed: its worker is gone."""
         left = [folder for folder in self._folders if cgroup_files.members(folder)]
         for folder in left:
             cgroup_files.kill_members(folder)
@@ -191,7 +192,7 @@ class WorkerGroups:
         self._closed = False
 
     def take(self) -> WorkerGroup:
-        """An empty group, ready for a worker. It must be given back. Raises OSError."""
+        """Returns an empty group, ready for a worker. It must be given back. Raises OSError."""
         group = next((group for group in self._left if group.is_empty()), None)
         if group is not None:
             self._left.remove(group)
@@ -211,7 +212,7 @@ class WorkerGroups:
         return group
 
     def give_back(self, group: WorkerGroup) -> None:
-        """Its worker is reaped; what that has left in it is ended."""
+        """Takes back the group of a worker that is reaped, and ends what that has left in it."""
         if not self._closed and (group.lasts or not group.is_empty()):
             self._left.append(group)
         else:
