@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import psutil
 
@@ -142,7 +142,7 @@ class Worker:
             if size > MAX_TOLD_BYTES:
                 raise EOFError
             answer: dict[str, Any] = json.loads(await stdout.readexactly(size))
-            sizes = cast("list[int]", answer["sizes"])
+            sizes: list[int] = answer["sizes"]
             if sum(sizes) > MAX_PARTS_BYTES:
                 raise EOFError
             out = [await stdout.readexactly(size) for size in sizes]

@@ -10,11 +10,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
@@ -298,10 +299,10 @@ def parse_source(source: Source) -> dict[str, Any]:
             (), f"not valid {'TOML' if source.toml else 'JSON'}: {error.message}", "Correct the file there."
         )
         raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
-    if not isinstance(raw, dict):
+    if not is_object(raw):
         fault = Problem((), "the file holds no object", 'Start with {"mcpServers": {…}}.')
         raise ConfigProblems(source.name, source.placed([fault]))
-    return cast("dict[str, Any]", raw)
+    return raw
 
 
 def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
@@ -337,15 +338,15 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
     if SECTION_KEY in plain:
         plain[SECTION_KEY] = resolver.resolve(plain[SECTION_KEY], (SECTION_KEY,))
     servers = plain.get(SERVERS_KEY)
-    if not isinstance(servers, dict):
+    if not is_object(servers):
         return plain, secrets
     resolved: dict[str, Any] = {}
-    for name, entry in cast("dict[str, Any]", servers).items():
+    for name, entry in servers.items():
         resolved[name] = entry
-        if isinstance(entry, dict) and cast("dict[str, Any]", entry).get("disabled") is not True:
+        if is_object(entry) and entry.get("disabled") is not True:
             before, resolver.secrets = resolver.secrets, set()
             # What other clients keep there is not ours to look up.
-            ours = {key: value for key, value in cast("dict[str, Any]", entry).items() if key in SERVER_KEYS}
+            ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before

@@ -68,15 +68,12 @@ def unpack_header(raw: bytes | memoryview) -> dict[str, Any]:
     if len(raw) > MAX_HEADER_BYTES:
         raise FrameError(f"header of {len(raw)} bytes is over {MAX_HEADER_BYTES}")
     try:
-        header = cast(
-            "object",
-            msgpack.unpackb(  # pyright: ignore[reportUnknownMemberType]
-                raw,
-                max_map_len=MAX_HEADER_ITEMS,
-                max_array_len=MAX_HEADER_ITEMS,
-                max_ext_len=0,
-                strict_map_key=True,
-            ),
+        header: object = msgpack.unpackb(  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            raw,
+            max_map_len=MAX_HEADER_ITEMS,
+            max_array_len=MAX_HEADER_ITEMS,
+            max_ext_len=0,
+            strict_map_key=True,
         )
     except Exception as error:  # noqa: BLE001 - msgpack raises many kinds, all mean the same here
         raise FrameError(f"header is no msgpack map: {type(error).__name__}") from None

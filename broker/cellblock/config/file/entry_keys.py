@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.formats import NEAR_MISS, SERVERS_KEY, URL_KEYS, Normal
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem, nearest
@@ -55,16 +56,14 @@ def places_of_slipped_transports(made: Normal, known: Sequence[str]) -> set[KeyP
     return {
         made.origins[name]
         for name, entry in made.entries().items()
-        if isinstance(entry, dict)
-        and {"command", "url"} & {*slips(cast("dict[str, Any]", entry), known).values()}
+        if is_object(entry) and {"command", "url"} & {*slips(entry, known).values()}
     }
 
 
 def ignored_keys(made: Normal) -> frozenset[str]:
     """Returns the keys that the configuration says are another program's. Read before the section is validated."""
-    section = made.section
-    said = cast("dict[str, Any]", section).get(IGNORED_KEY) if isinstance(section, dict) else None
-    return frozenset(map(str, cast("list[Any]", said))) if isinstance(said, list) else frozenset()
+    ignored = made.section.get(IGNORED_KEY) if is_object(made.section) else None
+    return frozenset(map(str, ignored)) if is_array(ignored) else frozenset()
 
 
 def slip_hint(meant: str) -> str:
@@ -84,10 +83,9 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
     """
     found: list[Problem] = []
     ignored = ignored_keys(made)
-    for name, said in made.entries().items():
-        if not isinstance(said, dict):
+    for name, entry in made.entries().items():
+        if not is_object(entry):
             continue
-        entry = cast("dict[str, Any]", said)
         wrong = slips(entry, known)
         for key in entry:
             if key in ignored:

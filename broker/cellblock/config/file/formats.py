@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem, nearest
 
@@ -38,8 +39,7 @@ class Normal:
 
     def entries(self) -> dict[str, Any]:
         """Returns the servers' entries by name; none when they are no object."""
-        found = self.servers
-        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        return self.servers if is_object(self.servers) else {}
 
     def as_settings(self) -> dict[str, Any]:
         """Returns the data for `Settings.model_validate`."""
@@ -68,9 +68,9 @@ def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
         groups.append(((VSCODE_KEY,), raw[VSCODE_KEY]))
         made.inputs |= _inputs(raw.get("inputs"))
     settings = raw.get("mcp")
-    if isinstance(settings, dict) and VSCODE_KEY in settings:
-        groups.append((("mcp", VSCODE_KEY), cast("dict[str, Any]", settings)[VSCODE_KEY]))
-        made.inputs |= _inputs(cast("dict[str, Any]", settings).get("inputs"))
+    if is_object(settings) and VSCODE_KEY in settings:
+        groups.append((("mcp", VSCODE_KEY), settings[VSCODE_KEY]))
+        made.inputs |= _inputs(settings.get("inputs"))
     for path, servers in groups:
         _take(made, path, servers)
     if project is not None:
@@ -84,11 +84,11 @@ def project_servers(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the servers of single projects in `~/.claude.json`, by the project's folder."""
     projects = raw.get(PROJECTS_KEY)
     found: dict[str, dict[str, Any]] = {}
-    if isinstance(projects, dict):
-        for folder, project in cast("dict[str, Any]", projects).items():
-            servers = cast("dict[str, Any]", project).get(SERVERS_KEY) if isinstance(project, dict) else None
-            if isinstance(servers, dict) and servers:
-                found[folder] = cast("dict[str, Any]", servers)
+    if is_object(projects):
+        for folder, project in projects.items():
+            servers = project.get(SERVERS_KEY) if is_object(project) else None
+            if is_object(servers) and servers:
+                found[folder] = servers
     return found
 
 
@@ -107,15 +107,13 @@ def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
 
 
 def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -> None:
-    if not isinstance(servers, dict):
+    if not is_object(servers):
         # Said by the validation, which knows what it should be.
         if made.servers is None:
             made.servers = servers
         return
-    before = made.servers
-    into = cast("dict[str, Any]", before) if isinstance(before, dict) else {}
-    made.servers = into
-    for name, entry in cast("dict[str, Any]", servers).items():
+    into = made.servers = made.entries()
+    for name, entry in servers.items():
         if name in into and not instead:
             hint = "Rename one of them."
             problem = Problem(
@@ -128,14 +126,12 @@ def _take(made: Normal, path: KeyPath, servers: Any, *, instead: bool = False) -
 
 
 def _entry(entry: Any) -> Any:
-    if not isinstance(entry, dict) or "url" in entry or "command" in entry:
-        return cast("Any", entry)
-    found = cast("dict[str, Any]", entry)
-    return {"url" if key in URL_KEYS else key: value for key, value in found.items()}
+    if not is_object(entry) or "url" in entry or "command" in entry:
+        return entry
+    return {"url" if key in URL_KEYS else key: value for key, value in entry.items()}
 
 
 def _inputs(raw: Any) -> dict[str, Any]:
-    if not isinstance(raw, list):
+    if not is_array(raw):
         return {}
-    found = [cast("dict[str, Any]", one) for one in cast("list[Any]", raw) if isinstance(one, dict)]
-    return {one["id"]: one for one in found if isinstance(one.get("id"), str)}
+    return {one["id"]: one for one in raw if is_object(one) and isinstance(one.get("id"), str)}

@@ -6,9 +6,10 @@ import json
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeIs
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.file.positions import Path, Positions, find_positions
@@ -152,12 +153,7 @@ def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     here: list[Any] = [model]
     for part in path:
         here = [below for one in here for below in _below(one, part)]
-    return [
-        field.alias or name
-        for one in here
-        if _is_model(one)
-        for name, field in cast("type[BaseModel]", one).model_fields.items()
-    ]
+    return [field.alias or name for one in here if _is_model(one) for name, field in one.model_fields.items()]
 
 
 # ---- inside ------------------------------------------------------------------------------------------
@@ -173,8 +169,7 @@ def _plain(word: str) -> str:
 
 def _below(annotation: Any, part: str | int) -> Iterator[Any]:
     if _is_model(annotation):
-        fields = cast("type[BaseModel]", annotation).model_fields
-        for name, field in fields.items():
+        for name, field in annotation.model_fields.items():
             if part in (name, field.alias):
                 yield from _alternatives(field.annotation)
         return
@@ -196,5 +191,5 @@ def _alternatives(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _is_model(annotation: Any) -> bool:
+def _is_model(annotation: object) -> TypeIs[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)

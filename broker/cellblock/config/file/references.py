@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem
 
@@ -82,12 +83,10 @@ class Resolver:
         """Returns JSON data with every string resolved; keys are left alone."""
         if isinstance(value, str):
             return self._text(value, path) if "${" in value else value
-        if isinstance(value, list):
-            items = cast("list[Any]", value)
-            return [self.resolve(item, (*path, index)) for index, item in enumerate(items)]
-        if isinstance(value, dict):
-            pairs = cast("dict[str, Any]", value).items()
-            return {key: self.resolve(item, (*path, key)) for key, item in pairs}
+        if is_array(value):
+            return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
+        if is_object(value):
+            return {key: self.resolve(item, (*path, key)) for key, item in value.items()}
         return value
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -168,8 +167,8 @@ class Resolver:
         value = self.environment.get(name)
         if value is not None:
             return self._secret(f"env:{name}", value)
-        said: Any = self.inputs.get(wanted)
-        default = cast("dict[str, Any]", said).get("default") if isinstance(said, dict) else None
+        asked_for = self.inputs.get(wanted)
+        default = asked_for.get("default") if is_object(asked_for) else None
         if isinstance(default, str):
             return default
         raise _Unresolved(

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+from cellblock.base.json import is_array, is_object
 from cellblock.config.file.secret_values import (
     KNOWN_TOKEN,
     is_harmless,
@@ -113,12 +114,11 @@ def _json_pairs(text: str) -> Iterator[tuple[str, str]]:
         return
     while waiting:
         value = waiting.pop()
-        if isinstance(value, list):
-            waiting.extend(cast("list[Any]", value))
-        elif isinstance(value, dict):
-            items = cast("dict[str, Any]", value)
-            yield from ((name, item) for name, item in items.items() if isinstance(item, str))
-            waiting.extend(item for item in items.values() if not isinstance(item, str))
+        if is_array(value):
+            waiting.extend(value)
+        elif is_object(value):
+            yield from ((name, item) for name, item in value.items() if isinstance(item, str))
+            waiting.extend(item for item in value.values() if not isinstance(item, str))
 
 
 def _in_url(url: str) -> Iterator[str]:
