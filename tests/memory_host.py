@@ -18,10 +18,10 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.executor import Executor
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.workers.link.memory import MemoryLink
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
+from memory_link import MemoryLink
 
 BOUND: Final = 10.0
 """Longest wait of any test, in seconds."""

@@ -20,9 +20,8 @@ from cellblock.workers.link.curve_link import PREFIX, CurveLink
 from cellblock.workers.pool.pool import Pool
 from cellblock.workers.pool.remote_hosts import refusal
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.curve import DialKeys, prepare_dialler
 from cellblock_worker.wire.frames import pack_header, unpack_header
-from cellblock_worker.wire.keys import make_key_file
+from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
 from memory_host import FakeUpstreams, codes, echo
 from support import until, within

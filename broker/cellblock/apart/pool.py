@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from cellblock.apart.worker import Answer, Task, Worker
 from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
-from cellblock.workers.pool.admission import Admission, Ticket
-from cellblock.workers.pool.room import Room
+from cellblock.workers.pool.admission import Admission, Room, Ticket
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
 

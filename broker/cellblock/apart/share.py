@@ -10,8 +10,7 @@ from typing import Any, Final
 from cellblock.apart.budget import ByteBudget
 from cellblock.apart.pool import Apart, Bill
 from cellblock.apart.worker import Answer, Task
-from cellblock.workers.pool.admission import DEFAULT_CLIENT
-from cellblock.workers.pool.room import Room
+from cellblock.workers.pool.admission import DEFAULT_CLIENT, Room
 
 CLIENT_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024

@@ -17,7 +17,7 @@ from cellblock.script import imports
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import Imports, Span, TooComplex, TooSlow, find_imports
 from cellblock.script.unawaited import Unawaited
-from cellblock.workers.pool.room import Room
+from cellblock.workers.pool.admission import Room
 
 INLINE_BYTES: Final = 8 * 1024
 """Ordinary code of this size is parsed in 3 ms. Larger scripts are rare; a process costs them some 100 ms. With text

@@ -20,8 +20,8 @@ from cellblock_worker.scheduling.scheduling import FirstPlace
 from cellblock_worker.scheduling.turns import Turns, Waiting
 from cellblock_worker.scheduling.warm_target import WarmTarget
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.curve import DialKeys, prepare_dialler
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
+from cellblock_worker.wire.keys import DialKeys, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket, PeerUnreachable
 from cellblock_worker.wire.wire_events import watch
 from cellblock_worker.worker.states import State

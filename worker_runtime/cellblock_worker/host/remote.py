@@ -28,9 +28,8 @@ from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
 from cellblock_worker.host.host_groups import in_groups
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
-from cellblock_worker.wire.curve import DialKeys
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
-from cellblock_worker.wire.keys import KeyFileError, parse_public_key, read_key_file
+from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
 from cellblock_worker.wire.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")

@@ -1,4 +1,4 @@
-"""Checks the form of a network endpoint; apart from `curve`, so that reading a configuration needs no ZeroMQ."""
+"""Checks the form of a network endpoint; apart from `keys`, so that reading a configuration needs no ZeroMQ."""
 
 from __future__ import annotations
 

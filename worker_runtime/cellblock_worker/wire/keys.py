@@ -1,6 +1,8 @@
-"""CURVE key pairs (ZeroMQ RFC 26) have a file each, readable by its owner alone; public keys are 64 hexadecimal digits.
+"""CURVE (ZeroMQ RFC 26) needs key pairs, each in a file of its owner alone, and sockets that are set to use them.
 
-Hexadecimal, where ZeroMQ's own Z85 needs fewer characters: shells, unit files, JSON and TOML all leave it as it is.
+An `ipc` endpoint is used as it is, since its folder is its owner's alone, a `tcp` one only with CURVE. Public keys are
+64 hexadecimal digits: shells, unit files, JSON and TOML all leave those as they are, where ZeroMQ's own Z85 needs fewer
+characters.
 """
 
 from __future__ import annotations
@@ -17,6 +19,19 @@ from zmq.utils import z85
 
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import NotAFile, OpenToOthers, TooLarge, read_named, write_private
+from cellblock_worker.wire.endpoints import EndpointError, check_tcp
+
+ZAP_DOMAIN: Final = b"cellblock-hosts"
+
+HANDSHAKE_BOUND_MS: Final = 5_000
+"""Bounds the time from connecting to the end of the CURVE handshake (three packets each way); who takes longer is cut
+off."""
+
+RECONNECT_FIRST_MS: Final = 200
+RECONNECT_MAX_MS: Final = 5_000
+CONNECT_BOUND_MS: Final = 5_000
+
+Socket = zmq.Socket[bytes]
 
 FILE_CAP_BYTES: Final = 4096
 """A key file has about 200 bytes; a wrong path must not be read whole."""
@@ -92,6 +107,51 @@ def read_key_file(path: Path) -> KeyPair:
     if match is None:
         raise _no_pair(path)
     return _pair_of(bytes.fromhex(match[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class DialKeys:
+    """Holds what a host needs to reach a broker: its own pair, and the broker's public key."""
+
+    own: KeyPair
+    server: bytes
+
+
+def prepare_dialler(socket: Socket, endpoint: str, keys: DialKeys | None) -> None:
+    """Sets what a socket needs before it connects.
+
+    Raises:
+        EndpointError: A network endpoint without keys, or keys for one that is none.
+    """
+    if keys is None:
+        if not endpoint.startswith(("ipc://", "inproc://")):
+            raise EndpointError(f"{endpoint} is used only with keys: give --key and --server-key")
+        return
+    check_tcp(endpoint)
+    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server)
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public_bytes)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
+    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_BOUND_MS)
+    _bound(socket, endpoint)
+
+
+def prepare_listener(socket: Socket, endpoint: str, own: KeyPair) -> None:
+    """Sets what a socket needs before it binds. Raises EndpointError."""
+    check_tcp(endpoint)
+    socket.setsockopt(zmq.CURVE_SERVER, 1)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, own.secret)
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
+    # Without it, a missing or failing authenticator would let in whoever knows the broker's public key.
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    _bound(socket, endpoint)
+
+
+def _bound(socket: Socket, endpoint: str) -> None:
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_BOUND_MS)
+    if "[" in endpoint:
+        socket.setsockopt(zmq.IPV6, 1)
 
 
 def _no_pair(path: Path) -> KeyFileError:

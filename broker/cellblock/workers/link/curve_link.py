@@ -19,9 +19,8 @@ from cellblock.workers.link.link import LinkEvents
 from cellblock.workers.link.router import read_parts
 from cellblock.workers.link.zap import KeyGuard
 from cellblock_worker.wire import protocol
-from cellblock_worker.wire.curve import prepare_listener
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
-from cellblock_worker.wire.keys import KeyPair
+from cellblock_worker.wire.keys import KeyPair, prepare_listener
 from cellblock_worker.wire.loop_socket import LoopSocket
 from cellblock_worker.wire.wire_events import explain, watch
 

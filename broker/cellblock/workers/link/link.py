@@ -1,8 +1,7 @@
 """Defines what the pool needs of a wire to worker hosts, whatever carries it.
 
-Three carriers implement it: `router.RouterLink` for the host on this machine, `curve_link.CurveLink` for hosts on
-others, and `memory.MemoryLink`, which puts a host in the same process so that everything above the wire is tested
-without sockets.
+Two carriers implement it: `router.RouterLink` for the host on this machine, `curve_link.CurveLink` for hosts on
+others; tests have a third one that puts a host in the same process.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import zmq
 
-from cellblock_worker.wire.curve import ZAP_DOMAIN
+from cellblock_worker.wire.keys import ZAP_DOMAIN
 from cellblock_worker.wire.loop_socket import LoopSocket
 
 logger = logging.getLogger("cellblock.transport")

@@ -18,8 +18,7 @@ from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
 from cellblock.workers.link.link import HostLink
-from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Ticket
-from cellblock.workers.pool.room import Room
+from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Room, Ticket
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.pool")

@@ -19,8 +19,7 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed
-from cellblock.workers.pool.admission import Admission
-from cellblock.workers.pool.room import Room
+from cellblock.workers.pool.admission import Admission, Room
 from memory_host import World, codes, succeed, turns
 from support import gone, until, within
 

@@ -11,9 +11,8 @@ import zmq
 
 from cellblock_worker.host import remote
 from cellblock_worker.host.host import Host, HostConfig
-from cellblock_worker.wire.curve import DialKeys, prepare_dialler, prepare_listener
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
-from cellblock_worker.wire.keys import KeyPair, make_key_file
+from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler, prepare_listener
 
 SERVER = "ab" * 32
 

@@ -15,10 +15,9 @@ from cellblock.config.settings import CellblockSettings
 from cellblock.workers.link import curve_link
 from cellblock.workers.link.curve_link import PREFIX, CurveLink
 from cellblock.workers.pool.remote_hosts import refusal
-from cellblock_worker.wire import curve, protocol
-from cellblock_worker.wire.curve import DialKeys, prepare_dialler
+from cellblock_worker.wire import keys, protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
-from cellblock_worker.wire.keys import KeyPair, make_key_file
+from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
 from support import until
 
@@ -117,7 +116,7 @@ class Scene:
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(curve_link, "LOG_INTERVAL_SECONDS", 0.0)
     # A peer whose handshake takes longer tries again, so a slow machine fails nothing.
-    monkeypatch.setattr(curve, "HANDSHAKE_BOUND_MS", 1500)
+    monkeypatch.setattr(keys, "HANDSHAKE_BOUND_MS", 1500)
     made = Scene(tmp_path)
     yield made
     made.close()

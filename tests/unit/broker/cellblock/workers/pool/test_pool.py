@@ -141,7 +141,7 @@ async def test_a_place_that_comes_free_goes_to_the_client_that_holds_fewest(make
     await turns()
     for lease in (held[1], first):
         lease.release()
-    assert world.pool._admission.clients == 0
+    assert not world.pool._admission._clients
 
 
 async def test_a_share_is_refused_with_its_name_while_others_may_wait(make_world: MakeWorld) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.workers.link.memory import MemoryLink
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
 from memory_host import turns
+from memory_link import MemoryLink
 
 MIB = 1024 * 1024
 DONE = protocol.Done(ms=1)
