@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import platform
-import resource
 import signal
 import sys
 from typing import Any, Final
@@ -31,7 +30,7 @@ from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
-from cellblock_worker.host.host_groups import in_groups
+from cellblock_worker.host.host_groups import in_groups, prepare_process
 from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
@@ -100,11 +99,7 @@ def main() -> int:
     except ValidationError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
-    )
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    prepare_process(config)
     # What is loaded by now stays: no collection need go through it in the middle of a run.
     gc.freeze()
     try:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cellblock.apart.worker import Answer, Task, Worker
 from cellblock.base.errors import CellblockError, HostUnavailable, Overloaded
-from cellblock.workers.pool.admission import Admission, Room, Ticket
+from cellblock.workers.pool.admission import Admission, Room, wait_turn
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER, Killed
 
@@ -161,27 +161,15 @@ class Apart:
             self._free -= 1
             return
         ticket = self._queue.join(key, asyncio.get_running_loop().create_future(), room)
+        seconds = self._queue_wait_ms / 1000
         try:
-            async with asyncio.timeout(self._queue_wait_ms / 1000):
-                await ticket.item
+            await wait_turn(self._queue, ticket, ticket.item, seconds, lambda _: self._end(key))
         except TimeoutError:
-            self._take_back(ticket)
             raise Overloaded(
                 f"{subject} is large, and its turn to be read did not come within {self._queue_wait_ms} ms "
                 "(pool.queue_wait_ms).",
                 hint="Try again in a moment, with fewer large scripts or messages at a time, or with smaller ones.",
             ) from None
-        except asyncio.CancelledError:
-            self._take_back(ticket)
-            raise
-        finally:
-            self._queue.leave(ticket)
-
-    def _take_back(self, ticket: Ticket[asyncio.Future[None]]) -> None:
-        """Gives a turn that came at the moment at which its work was given up to the next in the queue."""
-        turn = ticket.item
-        if turn.done() and not turn.cancelled() and turn.exception() is None:
-            self._end(ticket.client)
 
     def _end(self, key: str) -> None:
         self._queue.end(key)

@@ -1,15 +1,24 @@
-"""Gives a host its place in the machine's cgroups, from before it starts anything until all that it has started is
-gone.
-"""
+"""Prepares a host's process, and gives it its place in cgroups until all that it has started is gone."""
 
 from __future__ import annotations
 
+import logging
+import resource
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.confinement import use_cgroup
 from cellblock_worker.host.host import HostConfig
+
+
+def prepare_process(config: HostConfig) -> None:
+    """Sets up this process's log, and lets it open as many files as it may."""
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import resource
 import secrets
 import signal
 import sys
@@ -26,7 +25,7 @@ from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
-from cellblock_worker.host.host_groups import in_groups
+from cellblock_worker.host.host_groups import in_groups, prepare_process
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
@@ -254,11 +253,7 @@ def main(arguments: Sequence[str]) -> int:
     except (EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
-    )
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    prepare_process(config)
     try:
         with in_groups(config):
             use_isolation(config.isolation, seccomp=config.seccomp)

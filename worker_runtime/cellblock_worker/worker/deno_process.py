@@ -148,9 +148,7 @@ class DenoProcess:
 
     def kill(self) -> None:
         """Sends SIGKILL to the child's whole process group. Harmless when it is gone."""
-        if self._inner_pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
+        self._kill_inner()
         self._killed = True
         if self._status is None and self.pid:
             # Not reaped yet, so neither the pid nor the group can belong to anyone else.
@@ -158,6 +156,11 @@ class DenoProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+
+    def _kill_inner(self) -> None:
+        if self._inner_pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
 
     def _on_started(self, started: Started | OSError) -> None:
         if isinstance(started, OSError):
@@ -202,34 +205,26 @@ class DenoProcess:
             self._loop.remove_writer(self._stdin)
 
     def _read_stdout(self) -> None:
-        try:
-            data = os.read(self._stdout, READ_CHUNK_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
+        if data := self._read(self._stdout):
             self._events.on_output(data)
-        else:
-            self._stream_ended(self._stdout)
 
     def _read_stderr(self) -> None:
+        self._stderr += self._read(self._stderr_fd)
+        del self._stderr[:-STDERR_TAIL_BYTES]
+
+    def _read(self, fd: int) -> bytes:
+        """Returns what a stream has to read; at its end, counts the stream as over."""
         try:
-            data = os.read(self._stderr_fd, READ_CHUNK_BYTES)
+            data = os.read(fd, READ_CHUNK_BYTES)
         except BlockingIOError:
-            return
+            return b""
         except OSError:
             data = b""
-        if data:
-            self._stderr += data
-            del self._stderr[:-STDERR_TAIL_BYTES]
-        else:
-            self._stream_ended(self._stderr_fd)
-
-    def _stream_ended(self, fd: int) -> None:
-        self._loop.remove_reader(fd)
-        self._open_streams -= 1
-        self._finish_if_over()
+        if not data:
+            self._loop.remove_reader(fd)
+            self._open_streams -= 1
+            self._finish_if_over()
+        return data
 
     def _poll_reap(self) -> None:
         self._reap()
@@ -242,10 +237,8 @@ class DenoProcess:
         bubblewrap's own child, when it has not yet asked to die with it, is still in the group, and would become a Deno
         that holds the pipes open; one that has left the group by then ends with its stdin.
         """
-        if self._inner_pidfd >= 0:
-            # It may have taken back its wish to die with what watches over it.
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._inner_pidfd, signal.SIGKILL)
+        # It may have taken back its wish to die with what watches over it.
+        self._kill_inner()
         # The child is not reaped yet, so the group is still this one's.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

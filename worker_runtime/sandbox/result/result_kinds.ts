@@ -21,7 +21,7 @@
 import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
 import * as p from "../primordials.ts";
 import { copyOf, expect, type Members, report, type Walk } from "./result_walk.ts";
-import { isSuppressedError } from "./serialize_kinds.ts";
+import { isSuppressedError, read } from "./serialize_kinds.ts";
 
 /**
  * Gives what is written of an object that is neither an array nor a plain object: a primitive, or a fresh array or plain
@@ -81,10 +81,8 @@ function errorMembers(walk: Walk, value: object): Members {
     : ["name", "message", "cause", "errors"];
   const own = copyOf(walk, value);
   for (let i = 0; i < named.length; i++) {
-    try {
-      const member = (value as Members)[named[i]];
-      if (member !== undefined) p.define(members, named[i], member);
-    } catch { /* a member that throws is not there */ }
+    const member = read(value, named[i]);
+    if (member !== undefined) p.define(members, named[i], member);
   }
   const keys = p.objectKeys(own);
   for (let i = 0; i < keys.length; i++) p.define(members, keys[i], own[keys[i]]);

@@ -4,10 +4,9 @@
  * @module
  */
 
-import { encodeFrame, takeFrames } from "./framing.ts";
+import { encodeFrame, set, subarray, takeFrames } from "./framing.ts";
 import { denoCore } from "../globals/globals_web.ts";
 import type { Header } from "./msgpack.ts";
-import { uncurryThis } from "../primordials.ts";
 import type { FromWorker, ToWorker } from "./protocol.gen.ts";
 
 const READ_BYTES = 64 * 1024;
@@ -25,12 +24,6 @@ const encodeText = encoder.encode.bind(encoder);
 const decodeText = decoder.decode.bind(decoder);
 const EMPTY = new Uint8Array(0);
 const Bytes = Uint8Array;
-const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
-  self: Uint8Array,
-  start: number,
-  end?: number,
-) => Uint8Array<ArrayBuffer>;
-const set = uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
 
 /** UTF-8 bytes of a text; lone surrogates become U+FFFD. */
 export const utf8: (text: string) => Uint8Array = encodeText;

@@ -11,12 +11,13 @@ import { uncurryThis } from "../primordials.ts";
 const PREFIX_BYTES = 6;
 const MAX_HEADER_BYTES = 16 * 1024;
 const Bytes = Uint8Array;
-const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
+/** Captured before agent code runs: it may patch every prototype. */
+export const subarray = uncurryThis(Uint8Array.prototype.subarray) as (
   self: Uint8Array,
   start: number,
   end?: number,
 ) => Uint8Array<ArrayBuffer>;
-const set = uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
+export const set = uncurryThis<(source: Uint8Array, offset: number) => void>(Uint8Array.prototype.set);
 
 /** One whole frame. Throws RangeError on a header that cannot be encoded. */
 export function encodeFrame(header: Header, body: Uint8Array): Uint8Array<ArrayBuffer> {

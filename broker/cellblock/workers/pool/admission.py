@@ -1,4 +1,4 @@
-"""Admission decides whose run is next: its queue is bounded, in all and per client, and fair across clients. Sans-I/O.
+"""Admission decides whose run is next: its queue is bounded, in all and per client, and fair across clients.
 
 The rule: a free place goes to the waiting client that holds the fewest places, and among equals to the one that has
 waited longest since it last got one. Within one client it is first come, first served. So clients that wait share the
@@ -11,8 +11,10 @@ equals that wait already.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -227,3 +229,33 @@ class Admission(Generic[T]):
                 if client.tickets
             ]
             heapq.heapify(self._heap)
+
+
+async def wait_turn(
+    queue: Admission[Any],
+    ticket: Ticket[Any],
+    turn: asyncio.Future[T],
+    seconds: float,
+    take_back: Callable[[T], object],
+) -> T:
+    """Waits for the turn of a run that has joined the queue, and takes the run out of it.
+
+    Args:
+        queue: The queue.
+        ticket: The run's place in it.
+        turn: Gets what the run waits for.
+        seconds: The longest wait.
+        take_back: Gets what came at the moment at which the run gave up: it goes to the next in the queue.
+
+    Raises:
+        TimeoutError: The turn did not come in time.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            return await turn
+    except (TimeoutError, asyncio.CancelledError):
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
+            take_back(turn.result())
+        raise
+    finally:
+        queue.leave(ticket)

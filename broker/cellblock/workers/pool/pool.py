@@ -18,7 +18,7 @@ from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
 from cellblock.workers.link.link import HostLink
-from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Room, Ticket
+from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.pool")
@@ -311,17 +311,11 @@ class Pool:
     async def _wait_for_lease(self, events: LeaseEvents, client: str) -> Lease:
         waiting = _Waiting(events, asyncio.get_running_loop().create_future())
         ticket = self._admission.join(client, waiting)
+        seconds = self._settings.queue_wait_ms / 1000
         try:
-            async with asyncio.timeout(self._settings.queue_wait_ms / 1000):
-                return await waiting.lease
+            return await wait_turn(self._admission, ticket, waiting.lease, seconds, self.release)
         except TimeoutError:
-            self._take_back(ticket)
             raise self._waited_too_long() from None
-        except asyncio.CancelledError:
-            self._take_back(ticket)
-            raise
-        finally:
-            self._admission.leave(ticket)
 
     def _waited_too_long(self) -> Overloaded | HostUnavailable:
         bound = f"within {self._settings.queue_wait_ms} ms (pool.queue_wait_ms)"
@@ -336,12 +330,6 @@ class Pool:
             f"No place came free {bound}: {self.running} runs hold all that this client may have.",
             hint="Try again in a moment, lower timeoutMs of long runs, or raise pool.capacity.",
         )
-
-    def _take_back(self, ticket: Ticket[_Waiting]) -> None:
-        """Gives a place that came at the moment at which its run gave up to the next in the queue."""
-        future = ticket.item.lease
-        if future.done() and not future.cancelled() and future.exception() is None:
-            self.release(future.result())
 
     def _let_in(self) -> None:
         # The lease is made here, not when its run wakes: in between, a newcomer would take the place.
