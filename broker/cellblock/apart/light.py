@@ -60,7 +60,7 @@ def weight_of(value: object, most: int) -> int:
 
 
 def _fields(instance: object) -> Iterator[Any]:
-    """What an instance has, such as of a model or a dataclass."""
+    """Returns what an instance has, such as of a model or a dataclass."""
     yield from getattr(instance, "__dict__", {}).values()
     for kind in type(instance).__mro__:
         slots: Iterable[str] | str = kind.__dict__.get("__slots__", ())

@@ -1,5 +1,6 @@
-"""Where a daemon keeps its state, read of a configuration without the models: importing those takes longer than a relay
-has before its client's first answer."""
+"""Reads where a daemon keeps its state from a configuration without the models: importing those takes longer than a
+relay has before its client's first answer.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 
 
 def default_state_dir() -> Path:
-    """Where state is kept when nothing else is said."""
+    """Returns where state is kept when nothing else is said."""
     return Path(platformdirs.user_state_dir("cellblock"))
 
 
 def plain_state_dir(path: str) -> Path | None:
-    """Where a file says that state is kept, or the default; None where that takes more than reading it: the file is
-    wrong, or the value is none or has a reference."""
+    """Returns where a file says that state is kept, or the default; None where that takes more than reading it: the
+    file is wrong, or the value is none or has a reference.
+    """
     file = Path(path)
     try:
         raw: Any = parse(file.read_text(encoding="utf-8-sig"), toml=file.suffix.lower() == TOML_SUFFIX)
