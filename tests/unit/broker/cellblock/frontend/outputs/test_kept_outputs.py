@@ -261,7 +261,7 @@ async def test_pages_are_the_whole(text: str) -> None:
 HUNG = """
 import asyncio, pathlib, sys, threading
 from cellblock.config.outputs import OutputSettings
-from cellblock.frontend import kept_outputs
+from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
 
 kept_outputs.CLOSE_SECONDS = 0.2
