@@ -6,51 +6,18 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from cellblock.base.errors import ConfigError
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
+
 LOCAL_SERVER: Final = "local"
 """Configuration name of the server made of Python tools."""
 
-RESERVED_WORDS: Final = frozenset(
-    {
-        "break",
-        "case",
-        "class",
-        "const",
-        "continue",
-        "debugger",
-        "default",
-        "delete",
-        "do",
-        "else",
-        "export",
-        "extends",
-        "false",
-        "finally",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "instanceof",
-        "new",
-        "null",
-        "return",
-        "super",
-        "switch",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "typeof",
-        "var",
-        "void",
-        "while",
-        "with",
-        "yield",
-        "let",
-        "static",
-        "await",
-    }
-)
+_RESERVED = """
+break case class const continue debugger default delete do else export extends false finally for function
+if import in instanceof new null return super switch this throw true try typeof var void while with yield
+let static await
+"""
+RESERVED_WORDS: Final = frozenset(_RESERVED.split())
 """The words of section 6.1."""
 
 FURTHER_RESERVED: Final = frozenset({"then"})
@@ -105,3 +72,22 @@ def _disambiguated(wanted: Iterable[tuple[str, str]], joint: str, taken: frozens
         used.add(candidate)
         chosen[name] = candidate
     return chosen
+
+
+def check_tool_name(name: str) -> None:
+    """Raises ConfigError unless `name` can be a Python tool's: something that can be sent, stored and read."""
+    shown = ascii(name[:60]) + ("…" if len(name) > 60 else "")
+    if not name.strip():
+        raise ConfigError("A Python tool has an empty name.", hint="Give it one: @tool(name=…).")
+    if len(name) > MAX_NAME_CHARS:
+        raise ConfigError(
+            f"The Python tool {shown} has a name of {len(name)} characters, over {MAX_NAME_CHARS}.",
+            hint="Shorten it, or give another: @tool(name=…).",
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"The Python tool {shown} has half of a surrogate pair in its name.",
+            hint="Use whole characters, or give another name: @tool(name=…).",
+        ) from None

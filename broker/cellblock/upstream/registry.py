@@ -12,8 +12,7 @@ from typing import Any, Final
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError, ToolNotFound
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import LOCAL_SERVER, export_names, module_paths
-from cellblock.catalog.tool_names import check_tool_name
+from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool

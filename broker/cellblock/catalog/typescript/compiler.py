@@ -14,9 +14,10 @@ from cellblock.catalog.typescript.arrays import array_shape
 from cellblock.catalog.typescript.budget import Budget
 from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import Document, Location, as_list, as_object
-from cellblock.catalog.typescript.keywords import ALL_KINDS, canonical, exclusions, kind_of
+from cellblock.catalog.typescript.keywords import canonical, exclusions, kind_of
 from cellblock.catalog.typescript.limits import MAX_DEPTH, MAX_ENUM_MEMBERS
 from cellblock.catalog.typescript.literals import literal_shape, widened
+from cellblock.catalog.typescript.negation import ALL_KINDS
 from cellblock.catalog.typescript.objects import object_shape
 from cellblock.catalog.typescript.shapes import (
     ANY_ARRAY,

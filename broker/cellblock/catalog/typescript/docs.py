@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from cellblock.catalog.typescript.limits import (
     MAX_EXAMPLES,
     MAX_PROPERTY_DESCRIPTION,
 )
-from cellblock.catalog.typescript.text import comment_lines, one_line
+from cellblock.catalog.typescript.text import comment_lines, json_line, letters
 
 _CONSTRAINTS = [
     "format",
@@ -91,13 +90,13 @@ def _description(sources: list[dict[str, Any]], key: str) -> list[str]:
         for schema in told:
             text = schema.get(word)
             # Generators title a property by its own key, which tells nobody anything.
-            if isinstance(text, str) and text.strip() and _letters(text) != _letters(key):
+            if (
+                isinstance(text, str)
+                and text.strip()
+                and letters(text[:MAX_PROPERTY_DESCRIPTION]) != letters(key[:MAX_PROPERTY_DESCRIPTION])
+            ):
                 return comment_lines(text.strip(), MAX_PROPERTY_DESCRIPTION)
     return []
-
-
-def _letters(text: str) -> str:
-    return "".join(char for char in text[:MAX_PROPERTY_DESCRIPTION].lower() if char.isalnum())
 
 
 def _facts(sources: list[dict[str, Any]]) -> list[str]:
@@ -132,11 +131,5 @@ def _constraints(schema: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shown(value: Any) -> str:
-    """A JSON value as one short line."""
-    if isinstance(value, str) and len(value) > MAX_DOC_VALUE * 4:
-        value = value[: MAX_DOC_VALUE * 4]
-    try:
-        text = json.dumps(value, ensure_ascii=False)
-    except (ValueError, TypeError, RecursionError):
-        return "(not shown)"
-    return one_line(text, MAX_DOC_VALUE)
+    """Gives a JSON value as one short line."""
+    return json_line(value[: MAX_DOC_VALUE * 4] if isinstance(value, str) else value, MAX_DOC_VALUE)

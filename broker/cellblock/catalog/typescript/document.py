@@ -6,9 +6,10 @@ Only this document is ever looked at: a reference that leaves it stays unresolve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import unquote, urljoin
 
+from cellblock.base.json import is_array, is_object
 from cellblock.catalog.typescript.limits import MAX_INDEXED
 
 Draft = Literal["draft-07", "2020-12"]
@@ -74,12 +75,12 @@ FALSE = Location(False, "", ())
 
 def as_object(value: object) -> dict[str, Any] | None:
     """The value as a JSON object, or None when it is anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+    return value if is_object(value) else None
 
 
 def as_list(value: object) -> list[Any]:
     """The value as a JSON array; empty when it is anything else."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return value if is_array(value) else []
 
 
 def _join(base: str, reference: str) -> str:
@@ -141,13 +142,10 @@ class Document:
         for raw in text[1:].split("/"):
             step = raw.replace("~1", "/").replace("~0", "~")
             value = here.value
-            if isinstance(value, dict) and step in value:
-                here = self.child(here, cast("dict[str, object]", value)[step], step)
-            elif isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 9:
-                items = cast("list[object]", value)
-                if int(step) >= len(items):
-                    return None
-                here = self.child(here, items[int(step)], step)
+            if is_object(value) and step in value:
+                here = self.child(here, value[step], step)
+            elif is_array(value) and step.isdecimal() and len(step) < 9 and int(step) < len(value):
+                here = self.child(here, value[int(step)], step)
             else:
                 return None
         return here

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
+from cellblock.base.json import is_object
 from cellblock.catalog.typescript.document import FALSE, Document, Location, as_list, as_object
-from cellblock.catalog.typescript.negation import negated
-
-ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
-"""The kinds of JSON values, in the order in which a union lists them."""
+from cellblock.catalog.typescript.negation import ALL_KINDS, negated
 
 _MAX_CANONICAL_DEPTH = 16
 _MAX_EXCLUSIVE = 6
@@ -118,10 +116,8 @@ def read_rules(document: Document, here: Location, schema: dict[str, Any]) -> Ru
 def _read_type(rules: Rules, stated: object) -> None:
     names = [stated] if isinstance(stated, str) else as_list(stated)
     if not names or not all(
-        name == "integer" or name in ALL_KINDS for name in names if isinstance(name, str)
+        isinstance(name, str) and (name == "integer" or name in ALL_KINDS) for name in names
     ):
-        return
-    if not all(isinstance(name, str) for name in names):
         return
     rules.integers_only = "integer" in names and "number" not in names
     rules.kinds = frozenset("number" if name == "integer" else str(name) for name in names)
@@ -217,11 +213,7 @@ def read_choices(document: Document, here: Location, schema: dict[str, Any]) -> 
 
 
 def _literals_only(schema: object) -> bool:
-    return (
-        isinstance(schema, dict)
-        and len(cast("dict[str, Any]", schema)) == 1
-        and ("const" in schema or "enum" in schema)
-    )
+    return is_object(schema) and len(schema) == 1 and ("const" in schema or "enum" in schema)
 
 
 def exclusions(branches: list[Any]) -> dict[int, dict[str, Any] | bool]:

@@ -34,7 +34,7 @@ from cellblock.catalog.typescript.text import (
     string_literal,
 )
 from cellblock.catalog.typescript.tool_docs import common_annotations, tool_doc
-from cellblock.catalog.typescript.types import Later, Types, types_for
+from cellblock.catalog.typescript.types import CompiledTypes, Later, ReadTypes, Types
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
@@ -75,19 +75,19 @@ def declare_server(
     default what is given or declared. With `typed`, functions of other export names take and give `any`. `reading`
     says whether agents read it; else it is for a compiler.
     """
-    return _Module(server, server.tools, outputs, reading=reading).text(typed, meta=True, shared=shared)
+    return ServerText(server, server.tools, outputs, typed=typed, reading=reading).whole(shared=shared)
 
 
 def declare_tools(
     server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup = stated_output
 ) -> str:
-    """The same for some of a server's tools and without `__meta__`: the reply to a question about them."""
-    return _Module(server, tools, outputs, reading=True).text(None, meta=False, shared=False)
+    """Declares some of a server's tools, without `__meta__`: the reply to a question about them."""
+    return ServerText(server, tools, outputs, meta=False).whole(shared=False)
 
 
 def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
-    """The declaration of one tool's function, with the types that it needs, for the reply to one question."""
-    text = _planned(tool, 0, output, types_for(reading=True), (), "export ")()
+    """Declares the function of one tool, with the types that it needs, for the reply to one question."""
+    text = _planned(tool, 0, output, ReadTypes(), (), "export ")()
     return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
 
 
@@ -109,43 +109,38 @@ def declare_within(
         first: Export names that come before all others.
     """
     ordered = sorted(server.tools, key=lambda tool: tool.export_name not in first)
-    module = _Module(server, ordered, outputs, reading=True)
-    return module.within(room, module.members(None), shared=shared)
+    return ServerText(server, ordered, outputs).within(room, shared=shared)
 
 
 class ServerText:
-    """The declarations of a server that agents read, by what is stated: every function is rendered once.
+    """The declarations of one server: every function is rendered once.
 
     Args:
         server: The server.
+        tools: Those to declare; by default all of the server's.
+        outputs: What is known of the tools' outputs; by default what is given or declared.
+        typed: Export names of the functions that get types, by default all; others take and give `any`.
+        reading: Whether agents read it; else it is for a compiler.
+        meta: Whether `__meta__` is declared.
     """
 
-    def __init__(self, server: ServerEntry) -> None:
-        self._module = _Module(server, server.tools, stated_output, reading=True)
-        self._members = self._module.members(None)
-
-    def whole(self, *, shared: bool) -> str:
-        """What `declare_server` gives."""
-        return self._module.around_all(self._members, shared=shared)
-
-    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
-        """What `declare_within` gives."""
-        return self._module.within(room, self._members, shared=shared)
-
-
-class _Module:
-    """One module of one kind of text."""
-
     def __init__(
-        self, server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup, *, reading: bool
+        self,
+        server: ServerEntry,
+        tools: Iterable[ToolEntry] | None = None,
+        outputs: OutputLookup = stated_output,
+        *,
+        typed: Collection[str] | None = None,
+        reading: bool = True,
+        meta: bool = True,
     ) -> None:
         self._server = server
-        self._outputs = outputs
         self._reading = reading
+        self._with_meta = meta
         self._fixed = READ if reading else COMPILED
         exported = {"__meta__"}
         self._tools: list[tuple[int, ToolEntry]] = []
-        for number, tool in enumerate(tools):
+        for number, tool in enumerate(server.tools if tools is None else tools):
             if tool.export_name not in exported:
                 exported.add(tool.export_name)
                 self._tools.append((number, tool))
@@ -156,68 +151,51 @@ class _Module:
         pad = "" if reading else "  "
         self._export = "" if implied else f"{pad}export "
         self._footer = "" if implied else f"\n{pad}export {{}};\n"
-
-    def text(self, typed: Collection[str] | None, *, meta: bool, shared: bool) -> str:
-        """The whole module."""
-        if meta:
-            return self.around_all(self.members(typed), shared=shared)
-        return self._around(self.members(typed), shared=shared)
-
-    def around_all(self, members: list[str], *, shared: bool) -> str:
-        """The module with `__meta__` and these members."""
-        return self._around([self._meta(shared=shared), *members], shared=shared)
-
-    def within(self, room: int, members: list[str], *, shared: bool) -> tuple[str, list[str]]:
-        """The module with as many of its members as there is room for, and the names of the other functions."""
-        meta = self._meta(shared=shared)
-        # One that is left out may have brought a type that a later one needs: so the first ones it is.
-        low, high = 0, len(members)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = len(self._around([meta, *members[:middle]], shared=shared)) <= room
-            low, high = (middle, high) if fits else (low, middle - 1)
-        rest = [tool.export_name for _, tool in self._tools[low:]]
-        return self._around([meta, *members[:low]], shared=shared) if low else "", rest
-
-    def members(self, typed: Collection[str] | None) -> list[str]:
-        """The functions, each with the types that it needs first."""
-        types = types_for(reading=self._reading)
+        types = ReadTypes() if reading else CompiledTypes()
         # All are planned before the first is printed: only then is it known which types are shared.
         planned = [
-            _planned(tool, number, self._outputs(self._server, tool), types, self._common, self._export)
+            _planned(tool, number, outputs(server, tool), types, self._common, self._export)
             if typed is None or tool.export_name in typed
             else _untyped(tool, number, self._export)
             for number, tool in self._tools
         ]
-        return [text() for text in planned]
+        self._functions = [text() for text in planned]
 
-    def _around(self, members: list[str], *, shared: bool) -> str:
-        """The module with these members."""
-        server, common = self._server, self._common
-        body = "\n".join(members)
+    def whole(self, *, shared: bool) -> str:
+        """The module with all functions, as `declare_server` gives it."""
+        return self._first(len(self._functions), shared=shared)
+
+    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
+        """As many functions as there is room for, and the names of the others, as `declare_within` gives them."""
+        # One that is left out may have brought a type that a later one needs: so the first ones it is.
+        low, high = 0, len(self._functions)
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = len(self._first(middle, shared=shared)) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return self._first(low, shared=shared) if low else "", [
+            tool.export_name for _, tool in self._tools[low:]
+        ]
+
+    def _first(self, count: int, *, shared: bool) -> str:
+        """The module with its first functions."""
+        server, common, fixed = self._server, self._common, self._fixed
+        meta = META if shared else fixed.meta_type
+        head = f"{'' if shared else fixed.meta_doc}{self._export}const __meta__: {meta};\n"
+        body = "\n".join([head, *self._functions[:count]] if self._with_meta else self._functions[:count])
         if not shared and (f"Promise<{UNTYPED}>;" in body or RESULT in body):
-            body += "\n" + self._fixed.untyped
+            body += "\n" + fixed.untyped
         if f"{JSON_TEXT}<" in body:
-            body += "\n" + self._fixed.json_text
+            body += "\n" + fixed.json_text
         name = string_literal(f"@codemode/servers/{server.server_id}")
+        version = f" {server.version}" if server.version else ""
         about = [
-            *one_or_none(f"{server.server_name}{f' {server.version}' if server.version else ''}"),
+            *filter(None, [one_line(f"{server.server_name}{version}", MAX_DOC_VALUE)]),
             *comment_lines(server.description or "", MAX_TOOL_DESCRIPTION),
         ]
         facts = [f"Functions, unless they say otherwise: [{', '.join(common)}]"] if common else []
         doc = short_comment(about, facts) if self._reading else doc_comment(about)
         return f"{doc}declare module {name} {{\n{body}{self._footer}}}\n"
-
-    def _meta(self, *, shared: bool) -> str:
-        if shared:
-            return f"{self._export}const __meta__: {META};\n"
-        return f"{self._fixed.meta_doc}{self._export}const __meta__: {self._fixed.meta_type};\n"
-
-
-def one_or_none(text: str) -> list[str]:
-    """The text as a list of one safe line, or of none when nothing is left of it."""
-    line = one_line(text, MAX_DOC_VALUE)
-    return [line] if line else []
 
 
 def _planned(

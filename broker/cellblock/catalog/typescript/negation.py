@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-_KINDS = ("string", "number", "boolean", "array", "object", "null")
+from cellblock.base.json import is_array, is_object
+
+ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
+"""The kinds of JSON values, in the order in which a union lists them."""
+
 _NOTES = frozenset(
     (
         "title",
@@ -28,61 +32,50 @@ def negated(schema: object, depth: int = 0) -> dict[str, Any] | bool | None:
     """
     if isinstance(schema, bool):
         return not schema
-    if not isinstance(schema, dict) or depth > _MAX_DEPTH:
+    if not is_object(schema) or depth > _MAX_DEPTH:
         return None
-    body = {key: value for key, value in cast("dict[str, Any]", schema).items() if key not in _NOTES}
+    body = {key: value for key, value in schema.items() if key not in _NOTES}
     if not body:
         return False
     words = set(body)
     if words == {"not"}:
         inner: object = body["not"]
-        return cast("dict[str, Any] | bool", inner) if isinstance(inner, dict | bool) else None
+        return inner if isinstance(inner, bool) or is_object(inner) else None
     if words in ({"const"}, {"enum"}):
         return {"not": body} if "const" in body or isinstance(body["enum"], list) else None
     if words == {"type"}:
         return _other_kinds(body["type"])
-    if words == {"anyOf"} and isinstance(body["anyOf"], list) and body["anyOf"]:
-        opposites = [negated(member, depth + 1) for member in cast("list[object]", body["anyOf"])]
-        return None if None in opposites else {"allOf": opposites}
-    if words == {"allOf"} and isinstance(body["allOf"], list) and body["allOf"]:
-        opposites = [negated(member, depth + 1) for member in cast("list[object]", body["allOf"])]
-        return None if None in opposites else {"anyOf": opposites}
+    for word, dual in (("anyOf", "allOf"), ("allOf", "anyOf")):
+        if words == {word} and is_array(body[word]) and body[word]:
+            opposites = [negated(member, depth + 1) for member in body[word]]
+            return None if None in opposites else {dual: opposites}
     if words <= {"type", "required", "properties"} and ("required" in words or "properties" in words):
         return _not_such_an_object(body, depth)
     return None
 
 
 def _other_kinds(stated: object) -> dict[str, Any] | bool | None:
-    names: list[object] = cast("list[object]", stated) if isinstance(stated, list) else [stated]
-    if not names or any(name != "integer" and name not in _KINDS for name in names):
+    names: list[object] = stated if is_array(stated) else [stated]
+    if not names or any(name != "integer" and name not in ALL_KINDS for name in names):
         return None
     # The opposite of `integer` still allows numbers, those with a fraction.
-    others = [kind for kind in _KINDS if kind not in names]
+    others = [kind for kind in ALL_KINDS if kind not in names]
     return {"type": others} if others else False
 
 
 def _not_such_an_object(body: dict[str, Any], depth: int) -> dict[str, Any] | None:
-    kind, required, properties = (
-        body.get("type", "object"),
-        body.get("required", []),
-        body.get("properties", {}),
-    )
-    if kind != "object" or not isinstance(required, list) or not isinstance(properties, dict):
+    required, properties = body.get("required", []), body.get("properties", {})
+    if body.get("type", "object") != "object" or not is_array(required) or not is_object(properties):
         return None
-    keys = cast("list[object]", required)
-    if not all(isinstance(key, str) for key in keys):
+    if not all(isinstance(key, str) for key in required):
         return None
-    ways: list[dict[str, Any]] = [{"properties": {key: False}} for key in keys]
-    for key, value in cast("dict[str, Any]", properties).items():
+    ways: list[dict[str, Any]] = [{"properties": {key: False}} for key in required]
+    for key, value in properties.items():
         opposite = negated(value, depth + 1)
         if opposite is None:
             return None
         ways.append({"required": [key], "properties": {key: opposite}})
-    objects: dict[str, Any] = (
-        {"type": "object", "anyOf": ways}
-        if len(ways) > 1
-        else {"type": "object", **(ways or [{"not": {}}])[0]}
-    )
+    objects = {"type": "object", **({"anyOf": ways} if len(ways) > 1 else (ways or [{"not": {}}])[0])}
     if "type" not in body:
         return objects
-    return {"anyOf": [{"type": [other for other in _KINDS if other != "object"]}, objects]}
+    return {"anyOf": [{"type": [other for other in ALL_KINDS if other != "object"]}, objects]}

@@ -6,8 +6,11 @@ Nothing that an upstream server wrote reaches the generated text except through 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
+
+from cellblock.catalog.naming import RESERVED_WORDS
 
 IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*\Z")
 
@@ -22,64 +25,11 @@ _NEEDS_ESCAPE = re.compile(
 )
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
-# Words no `function` or `const` can be named in strict module code, beyond what TypeScript itself refuses.
-RESERVED_BINDINGS = frozenset(
-    [
-        "arguments",
-        "as",
-        "async",
-        "await",
-        "break",
-        "case",
-        "catch",
-        "class",
-        "const",
-        "continue",
-        "debugger",
-        "default",
-        "delete",
-        "do",
-        "else",
-        "enum",
-        "eval",
-        "export",
-        "extends",
-        "false",
-        "finally",
-        "for",
-        "from",
-        "function",
-        "if",
-        "implements",
-        "import",
-        "in",
-        "instanceof",
-        "interface",
-        "let",
-        "new",
-        "null",
-        "package",
-        "private",
-        "protected",
-        "public",
-        "return",
-        "static",
-        "super",
-        "switch",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "type",
-        "typeof",
-        "undefined",
-        "var",
-        "void",
-        "while",
-        "with",
-        "yield",
-    ]
-)
+_RESERVED_IN_MODULES = """
+arguments as async enum eval from implements interface package private protected public type undefined
+"""
+RESERVED_BINDINGS = RESERVED_WORDS | frozenset(_RESERVED_IN_MODULES.split())
+"""Words that no `function` or `const` can be named in strict module code, beyond what TypeScript itself refuses."""
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -127,6 +77,20 @@ def comment_lines(value: str, budget: int) -> list[str]:
 def one_line(value: str, budget: int) -> str:
     """Any text as one line that is safe inside a block comment or after `//`."""
     return " ".join(comment_lines(value, budget))
+
+
+def json_line(value: object, budget: int) -> str:
+    """Gives a JSON value as one line that is safe inside a block comment."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return "(not shown)"
+    return one_line(text, budget)
+
+
+def letters(text: str) -> str:
+    """Gives the letters and digits of a text alone, in lower case, to tell whether two texts say the same."""
+    return "".join(char for char in text.lower() if char.isalnum())
 
 
 def doc_comment(lines: Iterable[str], indent: str = "") -> str:

@@ -17,7 +17,7 @@ from cellblock.catalog.typescript.limits import (
     MAX_PROPERTY_DESCRIPTION,
     MAX_TOOL_DESCRIPTION,
 )
-from cellblock.catalog.typescript.text import comment_lines, one_line
+from cellblock.catalog.typescript.text import comment_lines, json_line, letters, one_line
 
 _MAX_ANNOTATIONS: Final = 20
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
@@ -45,9 +45,7 @@ def tool_doc(
     facts: list[str] = []
     plain = _ILLEGAL.sub("_", tool.tool_name) if reading else tool.tool_name
     if plain != tool.export_name:
-        facts.append(
-            f"MCP tool name: {one_line(json.dumps(tool.tool_name, ensure_ascii=False), MAX_DOC_VALUE)}"
-        )
+        facts.append(f"MCP tool name: {json_line(tool.tool_name, MAX_DOC_VALUE)}")
     if reading:
         own = [one for one in annotations_of(tool) if one not in told]
         facts.extend([f"[{', '.join(own)}]"] if own else [])
@@ -73,7 +71,7 @@ def annotations_of(tool: ToolEntry) -> list[str]:
     the tool's name again."""
     found: list[str] = []
     for key, value in _annotations(tool.annotations):
-        if key == "title" and _letters(value) in _letters(tool.tool_name):
+        if key == "title" and letters(value) in letters(tool.tool_name):
             continue
         found.append({"true": key, "false": f"!{key}"}.get(value, f"{key}: {value}"))
     return found
@@ -100,20 +98,11 @@ def _wins(annotation: str, counted: Counter[str]) -> bool:
 
 def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Keys and values, both safe for a comment."""
-    found: list[tuple[str, str]] = []
-    for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]:
-        if value is None:
-            continue
-        try:
-            shown = json.dumps(value, ensure_ascii=False)
-        except (TypeError, ValueError, RecursionError):
-            shown = "(not shown)"
-        found.append((one_line(str(key), MAX_DOC_VALUE), one_line(shown, MAX_DOC_VALUE)))
-    return found
-
-
-def _letters(text: str) -> str:
-    return "".join(char for char in text.lower() if char.isalnum())
+    return [
+        (one_line(str(key), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE))
+        for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]
+        if value is not None
+    ]
 
 
 def _example(example: Example) -> str:

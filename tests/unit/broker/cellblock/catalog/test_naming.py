@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cellblock import Broker
+from cellblock.base.errors import ConfigError
 from cellblock.catalog.naming import (
     RESERVED_WORDS,
+    check_tool_name,
     export_names,
     identifier,
     module_path,
     module_paths,
 )
+from cellblock.python_tools.tool_mark import tool
+from cellblock_worker.wire.protocol import MAX_NAME_CHARS
+from support import settings
 
+BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}
+"""Names of Python tools that nothing could call."""
 PATH = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(--[0-9]+)?")
 IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
@@ -115,3 +124,27 @@ def test_paths_are_unique_whatever_the_servers_are_called(servers: list[str]) ->
     assert list(paths) == servers
     assert len(set(paths.values())) == len(servers)
     assert all(PATH.fullmatch(path) for path in paths.values())
+
+
+@pytest.mark.parametrize("name", ["add", "größe", "a b", "\U0001f4a5", "x" * MAX_NAME_CHARS])
+def test_good_names(name: str) -> None:
+    check_tool_name(name)
+
+
+@pytest.mark.parametrize("name", BAD.values(), ids=BAD)
+def test_bad_names_are_refused_in_text_that_can_be_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_tool_name(name)
+    assert "name" in str(caught.value) and caught.value.hint
+    assert len(str(caught.value).encode()) < 300
+
+
+@pytest.mark.parametrize("kind", ["long", "surrogate"])
+async def test_a_broker_with_such_a_tool_does_not_start(kind: str, tmp_path: Path) -> None:
+    @tool(name=BAD[kind])
+    def work() -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="name"):
+        async with Broker(settings(tmp_path), tools=[work]):
+            pass
