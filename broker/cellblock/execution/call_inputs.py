@@ -20,9 +20,9 @@ from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.execution import payload
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
-from cellblock.schemas.cost import NotCheckable
 from cellblock.schemas.explain import Violation
 from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.sizes import NotCheckable
 
 READ_INPUT: Final = Task(
     work="cellblock.execution.inputs_apart:read",

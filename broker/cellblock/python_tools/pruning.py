@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from cellblock.schemas.keywords import (
-    BELOW_LIST,
-    BELOW_MAP,
-    BELOW_ONE,
-    DEFINITIONS,
-    IN_PLACE_LIST,
-    IN_PLACE_MAP,
-    IN_PLACE_ONE,
-)
+from cellblock.base.json import is_array, is_object
+from cellblock.schemas.keywords import BELOW_LIST, BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS, subschemas
 
 MAX_INLINED_SCHEMAS: Final = 2_000
 """Subschemas after inlining: definitions that use each other twice double at every step. Past it, all of them stay
@@ -22,15 +15,13 @@ in `$defs`."""
 _PREFIX: Final = "#/$defs/"
 _ONE: Final = IN_PLACE_ONE | BELOW_ONE
 _LISTS: Final = IN_PLACE_LIST | BELOW_LIST
-_MAPS: Final = IN_PLACE_MAP | BELOW_MAP | DEFINITIONS
 
 
 def prune_titles(schema: Any) -> Any:
     """A copy without the `title` of any subschema; a property that is called `title` stays, and so does data."""
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         return schema
-    kept = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "title"}
-    return _rebuilt(kept, prune_titles)
+    return _rebuilt({key: value for key, value in schema.items() if key != "title"}, prune_titles)
 
 
 def inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +30,7 @@ def inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     What is recursive stays in `$defs`. The root itself is never a reference: a recursive one is spelled out once
     there. References that are not to the schema's own `$defs` are left alone.
     """
-    definitions = cast("dict[str, Any]", schema.get("$defs") or {})
+    definitions: dict[str, Any] = schema.get("$defs") or {}
     if not definitions:
         return dict(schema)
     body = {key: value for key, value in schema.items() if key != "$defs"}
@@ -76,15 +67,13 @@ class _Inliner:
         return total
 
     def inlined(self, schema: Any) -> Any:
-        if not isinstance(schema, dict):
+        if not is_object(schema):
             return schema
-        known = cast("dict[str, Any]", schema)
-        name = _name_of(known)
+        name = _name_of(schema)
         if name in self._definitions and name not in self.kept:
             # Keywords beside a reference are a default or a description: they say more than the definition.
-            known = {**self._definitions[name], **_without_reference(known)}
-            return self.inlined(known)
-        return _rebuilt(known, self.inlined)
+            return self.inlined({**self._definitions[name], **_without_reference(schema)})
+        return _rebuilt(schema, self.inlined)
 
     def used(self, schema: Any) -> set[str]:
         """Definitions that the inlined schema still needs."""
@@ -105,11 +94,11 @@ def _rebuilt(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, 
     """A copy with every direct subschema changed; data, such as a default, is left as it is."""
     made: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _MAPS and isinstance(value, dict):
-            made[key] = {name: change(part) for name, part in cast("dict[str, Any]", value).items()}
-        elif key in _LISTS and isinstance(value, list):
-            made[key] = [change(part) for part in cast("list[Any]", value)]
-        elif key in _ONE and isinstance(value, dict):
+        if key in MAPS and is_object(value):
+            made[key] = {name: change(part) for name, part in value.items()}
+        elif key in _LISTS and is_array(value):
+            made[key] = [change(part) for part in value]
+        elif key in _ONE and is_object(value):
             made[key] = change(value)
         else:
             made[key] = value
@@ -118,18 +107,10 @@ def _rebuilt(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, 
 
 def _walk(schema: Any) -> Iterator[dict[str, Any]]:
     """The schema and all its subschemas."""
-    if not isinstance(schema, dict):
-        return
-    below: list[Any] = []
-
-    def keep(part: Any) -> Any:
-        below.append(part)
-        return part
-
-    _rebuilt(cast("dict[str, Any]", schema), keep)
-    yield cast("dict[str, Any]", schema)
-    for part in below:
-        yield from _walk(part)
+    if is_object(schema):
+        yield schema
+        for _, _, part in subschemas(schema):
+            yield from _walk(part)
 
 
 def _references(schema: Any) -> Iterator[str]:

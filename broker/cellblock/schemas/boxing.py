@@ -7,7 +7,9 @@ which names the property, so that whoever reads it can take the value out again 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
+
+from cellblock.base.json import is_array, is_object
 
 BOX_KEY: Final = "x-dedalus-box"
 """The extension of a boxed schema: `{"field": "result"}`."""
@@ -37,8 +39,8 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
 
     Definitions move to the new root, where references look for them.
     """
-    if describes_object(schema):
-        return dict(cast("Mapping[str, Any]", schema))
+    if isinstance(schema, Mapping) and describes_object(schema):
+        return dict(schema)
     inner: Any = schema
     definitions: dict[str, Any] = {}
     if isinstance(schema, Mapping):
@@ -55,12 +57,11 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
 
 def marked_field(schema: object) -> str | None:
     """The property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
-    properties = _properties(schema)
-    mark: object = cast("Mapping[str, Any]", schema).get(BOX_KEY) if properties is not None else None
-    if properties is None or not isinstance(mark, Mapping):
+    if not is_object(schema):
         return None
-    field: object = cast("Mapping[str, Any]", mark).get("field")
-    return field if isinstance(field, str) and field in properties else None
+    mark, properties = schema.get(BOX_KEY), schema.get("properties")
+    field: object = mark.get("field") if is_object(mark) and is_object(properties) else None
+    return field if isinstance(field, str) and field in schema["properties"] else None
 
 
 def boxed_field(schema: object) -> str | None:
@@ -69,29 +70,26 @@ def boxed_field(schema: object) -> str | None:
     Three conventions are known: `x-dedalus-box`, FastMCP's `x-fastmcp-wrap-result`, and that of the MCP SDK for
     Python, an object titled `…Output` whose only property is a required `result`.
     """
-    properties = _properties(schema)
-    if properties is None:
+    if not is_object(schema) or not is_object(properties := schema.get("properties")):
         return None
-    known = cast("Mapping[str, Any]", schema)
-    if BOX_KEY in known:
+    if BOX_KEY in schema:
         return marked_field(schema)
     if list(properties) != [BOX_FIELD]:
         return None
-    title: object = known.get("title")
+    title: object = schema.get("title")
     by_sdk = (
-        isinstance(title, str) and title.endswith(_SDK_TITLE_END) and known.get("required") == [BOX_FIELD]
+        isinstance(title, str) and title.endswith(_SDK_TITLE_END) and schema.get("required") == [BOX_FIELD]
     )
-    return BOX_FIELD if known.get(_FASTMCP_KEY) is True or by_sdk else None
+    return BOX_FIELD if schema.get(_FASTMCP_KEY) is True or by_sdk else None
 
 
 def always_boxed_field(schema: object) -> str | None:
     """The same where every value that fits is a box and nothing else, so that what is in it can stand for it."""
     field = boxed_field(schema)
-    if field is None:
+    if field is None or not is_object(schema):
         return None
-    known = cast("Mapping[str, Any]", schema)
-    alone = list(known["properties"]) == [field] and known.get("required") == [field]
-    return field if alone and known.get("type") == "object" else None
+    alone = list(schema["properties"]) == [field] and schema.get("required") == [field]
+    return field if alone and schema.get("type") == "object" else None
 
 
 def box(schema: object, value: Any) -> Any:
@@ -103,9 +101,7 @@ def box(schema: object, value: Any) -> Any:
 def unbox(schema: object, value: Any) -> Any:
     """The value out of the box that its schema describes; anything else comes back as it is. Never raises."""
     field = boxed_field(schema)
-    if field is None or not isinstance(value, Mapping) or field not in value:
-        return cast("Any", value)
-    return cast("Mapping[str, Any]", value)[field]
+    return value[field] if is_object(value) and field in value else value
 
 
 def unbox_schema(schema: Mapping[str, Any]) -> dict[str, Any] | bool:
@@ -114,39 +110,27 @@ def unbox_schema(schema: Mapping[str, Any]) -> dict[str, Any] | bool:
     if field is None:
         return dict(schema)
     inner: object = schema["properties"][field]
-    if not isinstance(inner, Mapping):
+    if not is_object(inner):
         return inner is not False
     return {
-        **cast("Mapping[str, Any]", inner),
+        **inner,
         **{key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema},
     }
 
 
-def _properties(schema: object) -> Mapping[str, Any] | None:
-    if not isinstance(schema, Mapping):
-        return None
-    properties: object = cast("Mapping[str, Any]", schema).get("properties")
-    return cast("Mapping[str, Any]", properties) if isinstance(properties, Mapping) else None
-
-
 def _is_object(schema: object, root: object, left: int) -> bool:
-    if not isinstance(schema, Mapping) or left == 0:
+    if not is_object(schema) or left == 0:
         return False
-    known = cast("Mapping[str, Any]", schema)
-    stated: object = known.get("type")
+    stated: object = schema.get("type")
     if stated is not None:
         return stated == "object"
-    if any(keyword in known for keyword in _OBJECT_KEYWORDS):
+    if any(keyword in schema for keyword in _OBJECT_KEYWORDS):
         return True
     for keyword in ("anyOf", "oneOf"):
-        choices: object = known.get(keyword)
-        if isinstance(choices, list) and choices:
-            return all(_is_object(choice, root, left - 1) for choice in cast("list[object]", choices))
-    reference: object = known.get("$ref")
-    if isinstance(reference, str) and isinstance(root, Mapping):
-        whole = cast("Mapping[str, Any]", root)
-        definitions: object = whole.get("$defs")
-        name = reference.removeprefix("#/$defs/")
-        if isinstance(definitions, Mapping) and name != reference:
-            return _is_object(cast("Mapping[str, Any]", definitions).get(name), whole, left - 1)
+        choices: object = schema.get(keyword)
+        if is_array(choices) and choices:
+            return all(_is_object(choice, root, left - 1) for choice in choices)
+    reference, definitions = schema.get("$ref"), root.get("$defs") if is_object(root) else None
+    if isinstance(reference, str) and reference.startswith("#/$defs/") and is_object(definitions):
+        return _is_object(definitions.get(reference.removeprefix("#/$defs/")), root, left - 1)
     return False

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import cached_property
+from typing import Any
 
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.validation import InputValidator
-
-_NOT_MADE: Final = object()
 
 
 class CheckedSchema:
@@ -18,14 +17,11 @@ class CheckedSchema:
     def __init__(self, schema: Mapping[str, Any] | bool | None, label: str) -> None:
         self.schema = schema
         self.validator = InputValidator(schema, label=label)
-        self._example: Any = _NOT_MADE
 
-    @property
+    @cached_property
     def example(self) -> Any | None:
         """A minimal payload that fits the schema, or None."""
-        if self._example is _NOT_MADE:
-            self._example = minimal_example(self.schema, self.validator)
-        return self._example
+        return minimal_example(self.schema, self.validator)
 
 
 class ValidatorCache:

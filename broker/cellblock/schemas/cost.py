@@ -9,11 +9,14 @@ object costs what its own keywords cost, plus what it applies in place, plus the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from functools import reduce
+from typing import Any, Final
 from urllib.parse import unquote
 
+from cellblock.base.json import is_array, is_object
 from cellblock.schemas import patterns
-from cellblock.schemas.keywords import Place, subschemas
+from cellblock.schemas.keywords import Place, inside, pointer_steps, subschemas
+from cellblock.schemas.sizes import NotCheckable, measured
 
 MAX_SCHEMA_VALUES: Final = 10_000
 """Most JSON values in a schema; compiling takes about 3 us for each."""
@@ -31,10 +34,6 @@ _MATCH: Final[dict[str, Any]] = {}  # stands for matching one property name with
 _LISTED: Final = frozenset(
     {"properties", "patternProperties", "required", "dependentRequired", "dependentSchemas", "dependencies"}
 )
-
-
-class NotCheckable(Exception):
-    """The schema's cost has no bound, or too high a one; the text says why."""
 
 
 @dataclass(slots=True)
@@ -127,8 +126,8 @@ class SchemaCost:
                 elif place is Place.ALL_BELOW:
                     node.all_below.append(index)
             named = schema.get("patternProperties")
-            if isinstance(named, dict):
-                node.all_below += [self._add(_MATCH)] * len(cast("dict[str, Any]", named))
+            if is_object(named):
+                node.all_below += [self._add(_MATCH)] * len(named)
             self._note(position, schema, anchors, references)
             if position + 1 == len(self._schemas):
                 self._resolve(references, anchors)
@@ -174,34 +173,29 @@ class SchemaCost:
         base = self._root.get(self._id)
         base = base.removesuffix("#") if isinstance(base, str) else None
         for position, reference in references:
-            inside = reference.removeprefix(base) if base else reference
-            if inside and not inside.startswith("#"):
+            rest = reference.removeprefix(base) if base else reference
+            if rest and not rest.startswith("#"):
                 raise NotCheckable("it refers to another document, and none is ever fetched")
-            fragment = unquote(inside[1:])
+            fragment = unquote(rest[1:])
             if fragment in anchors:
                 target = anchors[fragment]
             elif fragment and not fragment.startswith("/"):
                 raise NotCheckable("one of its references leads nowhere")
             else:
-                target = self._add(self._find(fragment))
+                target = self._add(self._find(rest[1:]))
             self._nodes[position].in_place.append(target)
         references.clear()
 
     def _find(self, pointer: str) -> dict[str, Any]:
-        value: Any = self._root
-        for part in pointer.split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, dict):
-                value = cast("dict[str, Any]", value).get(key)
-            elif isinstance(value, list) and key.isdecimal() and int(key) < len(cast("list[Any]", value)):
-                value = cast("list[Any]", value)[int(key)]
-            else:
-                value = None
+        try:
+            value = reduce(inside, pointer_steps(pointer), self._root)
+        except LookupError:
+            value = None
         if isinstance(value, bool):
             return {}
-        if not isinstance(value, dict):
+        if not is_object(value):
             raise NotCheckable("one of its references leads nowhere")
-        return cast("dict[str, Any]", value)
+        return value
 
     # ---- costs -----------------------------------------------------------------------------------------
 
@@ -213,14 +207,14 @@ class SchemaCost:
             if keyword in ("enum", "const"):
                 # Comparing objects takes about ten times as long as comparing texts.
                 steps += _count(value) * 5
-            elif keyword in _LISTED and isinstance(value, list | dict):
-                steps += len(cast("list[Any] | dict[str, Any]", value))
+            elif keyword in _LISTED and (is_object(value) or is_array(value)):
+                steps += len(value)
             if keyword == "pattern" and isinstance(value, str):
                 text += self._automaton(value)
             elif keyword in ("minLength", "maxLength"):
                 text += 1
-            elif keyword == "patternProperties" and isinstance(value, dict):
-                for pattern in cast("dict[str, Any]", value):
+            elif keyword == "patternProperties" and is_object(value):
+                for pattern in value:
                     text += self._automaton(pattern)
                     if pattern in self.unusable:
                         raise NotCheckable("a regular expression of patternProperties has no bounded cost")
@@ -279,20 +273,8 @@ class SchemaCost:
 
 
 def _count(value: Any) -> int:
-    """JSON values in `value`, level by level, so that its own stack stays flat."""
-    count, depth, level = 0, 0, [value]
-    while level:
-        count += len(level)
-        depth += 1
-        if count > MAX_SCHEMA_VALUES:
-            raise NotCheckable(f"it has over {MAX_SCHEMA_VALUES} values")
-        if depth > MAX_SCHEMA_DEPTH:
-            raise NotCheckable(f"it is nested over {MAX_SCHEMA_DEPTH} levels deep")
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += cast("dict[str, Any]", item).values()
-            elif isinstance(item, list):
-                below += cast("list[Any]", item)
-        level = below
-    return count
+    """Counts the JSON values in `value`."""
+    levels = measured(value, MAX_SCHEMA_VALUES)
+    if len(levels) > MAX_SCHEMA_DEPTH:
+        raise NotCheckable(f"it is nested over {MAX_SCHEMA_DEPTH} levels deep")
+    return sum(level.values for level in levels)

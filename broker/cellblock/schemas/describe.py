@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cellblock.base.errors import shorten
+from cellblock.base.json import is_array, is_object
 
 MAX_CHARS: Final = 120
 """Longest `expected` or `received`, in characters."""
@@ -18,14 +19,13 @@ _CHOICES: Final = 12
 
 def received(value: Any) -> str:
     """Type as JavaScript names it, and abbreviated value: `string "abc"`, `object with the properties a, b`."""
-    if isinstance(value, dict):
-        keys = cast("dict[str, Any]", value)
-        if not keys:
+    if is_object(value):
+        if not value:
             return "empty object"
-        names = ", ".join(shorten(key, 20) for key in islice(keys, _KEYS))
-        return shorten(f"object with the properties {names}{', …' if len(keys) > _KEYS else ''}", MAX_CHARS)
-    if isinstance(value, list):
-        count = len(cast("list[Any]", value))
+        names = ", ".join(shorten(key, 20) for key in islice(value, _KEYS))
+        return shorten(f"object with the properties {names}{', …' if len(value) > _KEYS else ''}", MAX_CHARS)
+    if is_array(value):
+        count = len(value)
         return "empty array" if count == 0 else f"array of {count} item{'' if count == 1 else 's'}"
     if value is None:
         return "null"
@@ -56,31 +56,29 @@ def either(choices: Iterable[str]) -> str:
 
 def expected_of(schema: Any) -> str:
     """What a schema asks for, by its `const`, `enum`, or `type` and `format`; else the root of its alternatives."""
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         return "nothing" if schema is False else "any value"
-    part = cast("dict[str, Any]", schema)
-    if "const" in part:
-        return shorten(literal(part["const"]), MAX_CHARS)
-    options = part.get("enum")
-    if isinstance(options, list) and options:
-        return shorten(one_of(cast("list[Any]", options)))
-    kinds = part.get("type")
+    if "const" in schema:
+        return shorten(literal(schema["const"]), MAX_CHARS)
+    options = schema.get("enum")
+    if is_array(options) and options:
+        return shorten(one_of(options))
+    kinds = schema.get("type")
     if isinstance(kinds, str):
-        form = part.get("format")
+        form = schema.get("format")
         if kinds == "string" and isinstance(form, str) and form:
             return f"string of the format {shorten(form, _TEXT)}"
         return shorten(kinds)
-    if isinstance(kinds, list):
-        return shorten(either(str(kind) for kind in cast("list[Any]", kinds)))
+    if is_array(kinds):
+        return shorten(either(str(kind) for kind in kinds))
     for keyword in ("anyOf", "oneOf"):
-        branches = part.get(keyword)
-        if isinstance(branches, list) and branches:
+        branches = schema.get(keyword)
+        if is_array(branches) and branches:
             simple = [
-                expected_of(branch) if not _has_alternatives(branch) else "any value"
-                for branch in cast("list[Any]", branches)
+                "any value" if _has_alternatives(branch) else expected_of(branch) for branch in branches
             ]
             return "any value" if "any value" in simple else shorten(either(simple))
-    return "object" if "properties" in part else "array" if "items" in part else "any value"
+    return "object" if "properties" in schema else "array" if "items" in schema else "any value"
 
 
 def one_of(options: list[Any]) -> str:
@@ -90,4 +88,4 @@ def one_of(options: list[Any]) -> str:
 
 
 def _has_alternatives(schema: Any) -> bool:
-    return isinstance(schema, dict) and ("anyOf" in schema or "oneOf" in schema)
+    return is_object(schema) and ("anyOf" in schema or "oneOf" in schema)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
-from urllib.parse import unquote
+from functools import reduce
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.schemas import patterns
+from cellblock.schemas.keywords import inside, pointer_steps
 from cellblock.schemas.validation import InputValidator
 
 MAX_EXAMPLE_CHARS: Final = 2_000
@@ -93,9 +95,7 @@ class _Impossible(Exception):
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
-    examples = schema.get("examples")
-    if isinstance(examples, list):
-        yield from cast("list[Any]", examples)[:ATTEMPTS]
+    yield from _list(schema, "examples")[:ATTEMPTS]
     for attempt in range(ATTEMPTS):
         try:
             yield _Maker(schema, hints=attempt == 0, alternative=max(0, attempt - 1)).make(schema)
@@ -126,9 +126,11 @@ class _Maker:
         part = self._merged(schema, depth)
         if "const" in part:
             return part["const"]
-        hinted = self._hinted(part, variant)
-        if hinted:
-            return hinted[0]
+        for choices in (_list(part, "enum"), _list(part, "examples") if self._hints else []):
+            if choices:
+                return choices[variant % len(choices)]
+        if self._hints and part.get("default") is not None:
+            return part["default"]
         kind = _kind(part)
         if kind == "object":
             return self._object(part, depth)
@@ -149,97 +151,63 @@ class _Maker:
         if self._left < 0:
             raise _Impossible
 
-    def _hinted(self, part: dict[str, Any], variant: int) -> list[Any]:
-        options = part.get("enum")
-        if isinstance(options, list) and options:
-            choices = cast("list[Any]", options)
-            return [choices[variant % len(choices)]]
-        if self._hints:
-            examples = part.get("examples")
-            if isinstance(examples, list) and examples:
-                return [cast("list[Any]", examples)[variant % len(cast("list[Any]", examples))]]
-            if part.get("default") is not None:
-                return [part["default"]]
-        return []
-
     # ---- putting a schema together -----------------------------------------------------------------------
 
     def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
         """One flat schema object: references followed, `allOf` joined, an alternative chosen."""
-        if not isinstance(schema, dict):
+        if not is_object(schema):
             return {}
-        part = cast("dict[str, Any]", schema)
-        more: list[Any] = []
-        reference = part.get("$ref")
-        if isinstance(reference, str):
-            more.append(self._find(reference))
-        for keyword in ("allOf", "anyOf", "oneOf"):
-            branches = part.get(keyword)
-            if isinstance(branches, list) and branches:
-                all_branches = cast("list[Any]", branches)
-                more += all_branches if keyword == "allOf" else [self._chosen(all_branches)]
+        reference = schema.get("$ref")
+        more = [self._find(reference)] if isinstance(reference, str) else []
+        more += _list(schema, "allOf")
+        for keyword in ("anyOf", "oneOf"):
+            if branches := sorted(_list(schema, keyword), key=lambda branch: branch == {"type": "null"}):
+                more.append(branches[self._alternative % len(branches)])
         if not more:
-            return part
+            return schema
         if depth > MAX_DEPTH:
             raise _Impossible
-        merged = {key: value for key, value in part.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+        merged = {
+            key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")
+        }
         for one in more:
             if one is False:
                 raise _Impossible
             self._join(merged, self._merged(one, depth + 1))
         return merged
 
-    def _chosen(self, branches: list[Any]) -> Any:
-        ordered = sorted(branches, key=lambda branch: branch == {"type": "null"})
-        return ordered[self._alternative % len(ordered)]
-
     def _join(self, merged: dict[str, Any], other: dict[str, Any]) -> None:
         self._spend(1)
         for key, value in other.items():
             mine = merged.get(key)
-            if (
-                isinstance(mine, dict)
-                and isinstance(value, dict)
-                and key in ("properties", "dependentRequired")
-            ):
-                self._spend(len(cast("dict[str, Any]", value)))
-                merged[key] = {**cast("dict[str, Any]", value), **cast("dict[str, Any]", mine)}
-            elif isinstance(mine, list) and isinstance(value, list) and key == "required":
-                self._spend(len(cast("list[Any]", value)))
-                merged[key] = [*cast("list[Any]", mine), *cast("list[Any]", value)]
+            if is_object(mine) and is_object(value) and key in ("properties", "dependentRequired"):
+                self._spend(len(value))
+                merged[key] = {**value, **mine}
+            elif is_array(mine) and is_array(value) and key == "required":
+                self._spend(len(value))
+                merged[key] = [*mine, *value]
             elif key not in merged:
                 merged[key] = value
 
     def _find(self, reference: str) -> Any:
         pointer = reference.partition("#")[2]
-        value: Any = self._root
-        for step in unquote(pointer).split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, list) and key.isdecimal() and int(key) < len(cast("list[Any]", value)):
-                value = cast("list[Any]", value)[int(key)]
-            elif isinstance(value, dict) and key in value:
-                value = cast("dict[str, Any]", value)[key]
-            else:
-                raise _Impossible
         if pointer and not pointer.startswith("/"):
             raise _Impossible
-        return value
+        try:
+            return reduce(inside, pointer_steps(pointer), self._root)
+        except LookupError:
+            raise _Impossible from None
 
     # ---- containers --------------------------------------------------------------------------------------
 
     def _object(self, part: dict[str, Any], depth: int) -> dict[str, Any]:
-        named = part.get("properties")
-        properties = cast("dict[str, Any]", named) if isinstance(named, dict) else {}
-        names = _names(part.get("required"))
-        dependent = part.get("dependentRequired")
+        named, dependent = part.get("properties"), part.get("dependentRequired")
+        properties = named if is_object(named) else {}
+        names = _names(part, "required")
         for name in names:
             self._spend(1)
-            if isinstance(dependent, dict):
-                names += [
-                    other
-                    for other in _names(cast("dict[str, Any]", dependent).get(name))
-                    if other not in names
-                ]
+            if is_object(dependent):
+                names += [other for other in _names(dependent, name) if other not in names]
         least = part.get("minProperties")
         spare = iter(name for name in properties if name not in names)
         while isinstance(least, int) and len(set(names)) < least:
@@ -254,11 +222,8 @@ class _Maker:
         return made
 
     def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
-        items = part.get("prefixItems", part.get("items") if isinstance(part.get("items"), list) else [])
-        first = cast("list[Any]", items) if isinstance(items, list) else []
-        rest = (
-            part.get("additionalItems", {}) if isinstance(part.get("items"), list) else part.get("items", {})
-        )
+        first = _list(part, "prefixItems" if "prefixItems" in part else "items")
+        rest = part.get("additionalItems" if is_array(part.get("items")) else "items", {})
         least = part.get("minItems")
         count = least if isinstance(least, int) else 0
         made: list[Any] = []
@@ -272,18 +237,19 @@ class _Maker:
         return made
 
 
-def _names(value: Any) -> list[str]:
-    return (
-        [name for name in cast("list[Any]", value) if isinstance(name, str)]
-        if isinstance(value, list)
-        else []
-    )
+def _list(part: dict[str, Any], keyword: str) -> list[Any]:
+    value = part.get(keyword)
+    return value if is_array(value) else []
+
+
+def _names(part: dict[str, Any], keyword: str) -> list[str]:
+    return [name for name in _list(part, keyword) if isinstance(name, str)]
 
 
 def _kind(part: dict[str, Any]) -> str | None:
     kind = part.get("type")
-    if isinstance(kind, list):
-        kinds = [one for one in cast("list[Any]", kind) if one != "null"]
+    if is_array(kind):
+        kinds = [one for one in kind if one != "null"]
         kind = kinds[0] if kinds else "null"
     if isinstance(kind, str):
         return kind
@@ -329,13 +295,11 @@ def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
     step = _limit(part, "multipleOf") or (1 if whole else None)
     if whole and step is not None and step % 1:
         step = 1
-    tried: list[int | float] = [1 + variant, 0, -1]
-    for bound in (low, above):
-        tried += [] if bound is None else [bound, bound + 1 + variant]
-    for bound in (high, below):
-        tried += [] if bound is None else [bound, bound - 1 - variant]
     lower = [bound for bound in (low, above) if bound is not None]
     upper = [bound for bound in (high, below) if bound is not None]
+    tried: list[int | float] = [1 + variant, 0, -1]
+    tried += [number for bound in lower for number in (bound, bound + 1 + variant)]
+    tried += [number for bound in upper for number in (bound, bound - 1 - variant)]
     if lower and upper:
         tried.append((max(lower) + min(upper)) / 2)
     for number in tried:

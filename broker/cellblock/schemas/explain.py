@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from cellblock.base.errors import shorten
+from cellblock.base.json import is_object
 from cellblock.schemas import describe
-from cellblock.schemas.keywords import pointer_of
+from cellblock.schemas.keywords import inside, pointer_of
 
 MAX_POINTER_CHARS: Final = 500
 MAX_CANDIDATES: Final = 5_000
@@ -82,6 +84,30 @@ _RANK: Final = {
     "not": 5,
     "oneOf": 5,
 }
+_PHRASES: Final = {
+    "minimum": "at least",
+    "maximum": "at most",
+    "exclusiveMinimum": "more than",
+    "exclusiveMaximum": "less than",
+    "minLength": "a string of at least",
+    "maxLength": "a string of at most",
+    "minItems": "an array of at least",
+    "maxItems": "an array of at most",
+    "additionalItems": "an array of at most",
+    "minProperties": "an object with at least",
+    "maxProperties": "an object with at most",
+    "uniqueItems": "an array whose items all differ",
+    "contains": "an array with items that fit `contains`",
+    "unevaluatedItems": "an array without the items that are too many",
+    "falseSchema": "left out",
+    "not": "other than what the schema excludes",
+}
+_UNITS: Final = {
+    "Length": ("character", "characters"),
+    "Items": ("item", "items"),
+    "Properties": ("property", "properties"),
+}
+"""What the keywords that end in a word count."""
 _ROOT_MISMATCH: Final = (
     ValidationErrorKind.Type,
     ValidationErrorKind.Constant,
@@ -180,14 +206,11 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
     at = tuple(error.instance_path)
     here = _at(value, at)
     kind = error.kind
-    found = _Found(
-        at, at, kind.name, _limit(kind, here) or "what its schema describes", describe.received(here)
-    )
+    found = _Found(at, at, kind.name, _limit(kind) or "what its schema describes", describe.received(here))
     match kind:
         case ValidationErrorKind.Required(property=name):
-            owner = _at(schema, error.schema_path[:-1])
-            known = _known(owner)
-            given = cast("dict[str, Any]", here) if isinstance(here, dict) else {}
+            known = _known(_at(schema, error.schema_path[:-1]))
+            given = here if is_object(here) else {}
             return replace(
                 found,
                 path=(*at, name),
@@ -202,7 +225,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
             | ValidationErrorKind.UnevaluatedProperties(unexpected=names)
         ) if names:
             known = _known(_at(schema, error.schema_path[:-1]))
-            given = cast("dict[str, Any]", here) if isinstance(here, dict) else {}
+            given = here if is_object(here) else {}
             return replace(
                 found,
                 path=(*at, names[0]),
@@ -214,7 +237,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
             )
         case ValidationErrorKind.PropertyNames(error=inner):
             name = str(inner.instance)
-            wanted = _limit(inner.kind, name) or "an allowed name"
+            wanted = _limit(inner.kind) or "an allowed name"
             return replace(
                 found,
                 path=(*at, name),
@@ -231,7 +254,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
             return found
 
 
-def _limit(kind: ValidationErrorKind, value: Any) -> str | None:
+def _limit(kind: ValidationErrorKind) -> str | None:
     """What a keyword asks for, in words."""
     match kind:
         case ValidationErrorKind.Type(types=types):
@@ -240,70 +263,48 @@ def _limit(kind: ValidationErrorKind, value: Any) -> str | None:
             return describe.one_of(list(options)) if options else "nothing"
         case ValidationErrorKind.Constant(expected_value=expected):
             return describe.literal(expected)
-        case ValidationErrorKind.Minimum(limit=limit):
-            return f"at least {describe.literal(limit)}"
-        case ValidationErrorKind.Maximum(limit=limit):
-            return f"at most {describe.literal(limit)}"
-        case ValidationErrorKind.ExclusiveMinimum(limit=limit):
-            return f"more than {describe.literal(limit)}"
-        case ValidationErrorKind.ExclusiveMaximum(limit=limit):
-            return f"less than {describe.literal(limit)}"
         case ValidationErrorKind.MultipleOf(multiple_of=step):
             return f"a multiple of {describe.literal(step)}"
-        case ValidationErrorKind.MinLength(limit=limit):
-            return f"a string of at least {_times(limit, 'character')}"
-        case ValidationErrorKind.MaxLength(limit=limit):
-            return f"a string of at most {_times(limit, 'character')}"
-        case ValidationErrorKind.MinItems(limit=limit):
-            return f"an array of at least {_times(limit, 'item')}"
-        case ValidationErrorKind.MaxItems(limit=limit) | ValidationErrorKind.AdditionalItems(limit=limit):
-            return f"an array of at most {_times(limit, 'item')}"
-        case ValidationErrorKind.MinProperties(limit=limit):
-            return f"an object with at least {_times(limit, 'property', 'properties')}"
-        case ValidationErrorKind.MaxProperties(limit=limit):
-            return f"an object with at most {_times(limit, 'property', 'properties')}"
         case ValidationErrorKind.Pattern(pattern=pattern):
             return f"a string that matches the pattern {shorten(pattern, 80)}"
-        case ValidationErrorKind.UniqueItems():
-            return "an array whose items all differ"
-        case ValidationErrorKind.Contains():
-            return "an array with items that fit `contains`"
-        case ValidationErrorKind.UnevaluatedItems():
-            return "an array without the items that are too many"
-        case ValidationErrorKind.FalseSchema():
-            return "left out"
-        case ValidationErrorKind.Not():
-            return "other than what the schema excludes"
         case ValidationErrorKind.OneOfMultipleValid():
             return "of only one of the alternatives"
+        case (
+            ValidationErrorKind.Minimum(limit=limit)
+            | ValidationErrorKind.Maximum(limit=limit)
+            | ValidationErrorKind.ExclusiveMinimum(limit=limit)
+            | ValidationErrorKind.ExclusiveMaximum(limit=limit)
+        ):
+            return f"{_PHRASES[kind.name]} {describe.literal(limit)}"
+        case (
+            ValidationErrorKind.MinLength(limit=limit)
+            | ValidationErrorKind.MaxLength(limit=limit)
+            | ValidationErrorKind.MinItems(limit=limit)
+            | ValidationErrorKind.MaxItems(limit=limit)
+            | ValidationErrorKind.AdditionalItems(limit=limit)
+            | ValidationErrorKind.MinProperties(limit=limit)
+            | ValidationErrorKind.MaxProperties(limit=limit)
+        ):
+            one, many = next(unit for ending, unit in _UNITS.items() if kind.name.endswith(ending))
+            return f"{_PHRASES[kind.name]} {limit} {one if limit == 1 else many}"
         case _:
-            return None
-
-
-def _times(count: int, one: str, many: str | None = None) -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
+            return _PHRASES.get(kind.name)
 
 
 def _known(schema: Any) -> dict[str, Any]:
     """The properties that a schema object names, itself or in its `allOf`."""
-    if not isinstance(schema, dict):
-        return {}
-    part = cast("dict[str, Any]", schema)
     known: dict[str, Any] = {}
-    for one in [part, *cast("list[Any]", part.get("allOf") or [])]:
-        named = cast("dict[str, Any]", one).get("properties") if isinstance(one, dict) else None
-        if isinstance(named, dict):
-            known.update(cast("dict[str, Any]", named))
+    if is_object(schema):
+        parts: list[Any] = [schema, *(schema.get("allOf") or [])]
+        for one in parts:
+            named = one.get("properties") if is_object(one) else None
+            known.update(named if is_object(named) else {})
     return known
 
 
 def _at(value: Any, path: Iterable[str | int]) -> Any:
-    """The part of a JSON value at a path; None where the path leads nowhere."""
-    for step in path:
-        if isinstance(value, dict):
-            value = cast("dict[str, Any]", value).get(str(step))
-        elif isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value)):
-            value = cast("list[Any]", value)[step]
-        else:
-            return None
-    return value
+    """Gives the part of a JSON value at a path; None where the path leads nowhere."""
+    try:
+        return reduce(inside, path, value)
+    except LookupError:
+        return None

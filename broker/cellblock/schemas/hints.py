@@ -22,20 +22,14 @@ def corrective_hint(violation: Violation, near: NearMisses) -> str:
     likely = near(name, violation.candidates) if name is not None and violation.candidates else ()
     if violation.keyword in ("required", "dependentRequired"):
         if likely:
-            return f"Rename {_quoted(likely[0])} to {_quoted(name or '')}."
+            return f"Rename {describe.literal(likely[0])} to {describe.literal(name or '')}."
         return f"Add {path}: {violation.expected}."
-    if violation.keyword in ("additionalProperties", "unevaluatedProperties"):
-        if likely:
-            return f"Did you mean {describe.either(map(_quoted, likely))}?"
-        return f"Leave {path} out."
     if likely:
-        return f"Did you mean {describe.either(map(_quoted, likely))}?"
+        return f"Did you mean {describe.either(map(describe.literal, likely))}?"
+    if violation.keyword in ("additionalProperties", "unevaluatedProperties"):
+        return f"Leave {path} out."
     if violation.keyword == "propertyNames":
         return f"Rename {path}: the name must be {violation.expected}."
     if not violation.keyword:
         return "Compare the input with the tool's inputSchema."
     return f"Change {path or 'the input'}: it must be {violation.expected}."
-
-
-def _quoted(name: str) -> str:
-    return describe.literal(name)

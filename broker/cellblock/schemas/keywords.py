@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final
+from urllib.parse import unquote
+
+from cellblock.base.json import is_array, is_object
 
 IN_PLACE_ONE: Final = frozenset({"not", "if", "then", "else"})
 IN_PLACE_LIST: Final = frozenset({"allOf", "anyOf", "oneOf"})
-IN_PLACE_MAP: Final = frozenset({"dependentSchemas", "dependencies"})
 BELOW_ONE: Final = frozenset(
     {
         "additionalProperties",
@@ -26,8 +28,6 @@ BELOW_ONE: Final = frozenset(
     }
 )
 BELOW_LIST: Final = frozenset({"prefixItems", "items"})
-BELOW_MAP: Final = frozenset({"properties", "patternProperties"})
-DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 
 
 class Place(Enum):
@@ -46,30 +46,32 @@ class Place(Enum):
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Place, dict[str, Any]]]:
     """The object subschemas of a schema object: (keyword, place, subschema). Malformed parts are left out."""
     for keyword, value in schema.items():
-        if isinstance(value, dict):
-            part = cast("dict[str, Any]", value)
-            if keyword in IN_PLACE_ONE:
-                yield keyword, Place.IN_PLACE, part
-            elif keyword in BELOW_ONE:
-                yield keyword, Place.ALL_BELOW, part
-            elif keyword in IN_PLACE_MAP or keyword in BELOW_MAP or keyword in DEFINITIONS:
-                place = _MAP_PLACES.get(keyword, Place.IN_PLACE)
-                for item in part.values():
-                    if isinstance(item, dict):
-                        yield keyword, place, cast("dict[str, Any]", item)
-        elif isinstance(value, list) and (keyword in IN_PLACE_LIST or keyword in BELOW_LIST):
+        parts: list[Any] = []
+        place = Place.IN_PLACE
+        if is_object(value):
+            if keyword in IN_PLACE_ONE or keyword in BELOW_ONE:
+                parts = [value]
+                place = Place.IN_PLACE if keyword in IN_PLACE_ONE else Place.ALL_BELOW
+            elif keyword in MAPS:
+                parts = [*value.values()]
+                place = MAPS[keyword]
+        elif is_array(value) and (keyword in IN_PLACE_LIST or keyword in BELOW_LIST):
+            parts = value
             place = Place.IN_PLACE if keyword in IN_PLACE_LIST else Place.ONE_BELOW
-            for item in cast("list[Any]", value):
-                if isinstance(item, dict):
-                    yield keyword, place, cast("dict[str, Any]", item)
+        for part in parts:
+            if is_object(part):
+                yield keyword, place, part
 
 
-_MAP_PLACES: Final = {
+MAPS: Final = {
+    "dependentSchemas": Place.IN_PLACE,
+    "dependencies": Place.IN_PLACE,
     "properties": Place.ONE_BELOW,
     "patternProperties": Place.ALL_BELOW,
     "$defs": Place.NOWHERE,
     "definitions": Place.NOWHERE,
 }
+"""Keywords that map names to subschemas, with the place of these."""
 
 
 class Draft(Enum):
@@ -101,3 +103,21 @@ def draft_of(schema: dict[str, Any]) -> Draft | None:
 def pointer_of(parts: list[str | int]) -> str:
     """The JSON Pointer (RFC 6901) of a path; the root is the empty text."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def pointer_steps(pointer: str) -> list[str]:
+    """Gives the names and indices in a JSON Pointer, which may be percent-encoded as in a reference."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(pointer).split("/")[1:]]
+
+
+def inside(value: Any, step: str | int) -> Any:
+    """Gives the member of a JSON object or array that one step of a path names.
+
+    Raises:
+        LookupError: There is none.
+    """
+    if is_object(value):
+        return value[str(step)]
+    if is_array(value) and str(step).isdecimal():
+        return value[int(step)]
+    raise LookupError(step)

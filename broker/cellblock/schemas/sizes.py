@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
-from cellblock.schemas.cost import NotCheckable
+from cellblock.base.json import is_array, is_object
 
 MAX_VALUES: Final = 200_000
 """Most JSON values in an input that is checked on the loop."""
 
 KEPT_CHARS: Final = 500
 KEPT_ITEMS: Final = 10
+
+
+class NotCheckable(Exception):
+    """The cost of a schema or value has no bound, or too high a one; the text says why."""
 
 
 class Level(NamedTuple):
@@ -38,14 +42,12 @@ def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
         for item in level:
             if isinstance(item, str):
                 chars += len(item)
-            elif isinstance(item, dict):
-                members = cast("dict[str, Any]", item)
-                keys += sum(map(len, members))
-                below += members.values()
-            elif isinstance(item, list):
-                items = cast("list[Any]", item)
-                squares += len(items) ** 2
-                below += items
+            elif is_object(item):
+                keys += sum(map(len, item))
+                below += item.values()
+            elif is_array(item):
+                squares += len(item) ** 2
+                below += item
             if count + len(below) > max_values:
                 raise NotCheckable(f"it has over {max_values} values")
         # A key is matched both by its object's patterns and, as a value, by propertyNames.
@@ -61,12 +63,10 @@ def abridged(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, 
             cut.add(path)
             return value[:KEPT_CHARS]
         return value
-    if isinstance(value, list):
-        items = cast("list[Any]", value)
-        if len(items) > KEPT_ITEMS:
+    if is_array(value):
+        if len(value) > KEPT_ITEMS:
             cut.add(path)
-        return [abridged(item, (*path, index), cut) for index, item in enumerate(items[:KEPT_ITEMS])]
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return {key: abridged(item, (*path, key), cut) for key, item in members.items()}
+        return [abridged(item, (*path, index), cut) for index, item in enumerate(value[:KEPT_ITEMS])]
+    if is_object(value):
+        return {key: abridged(item, (*path, key), cut) for key, item in value.items()}
     return value

@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import jsonschema_rs
 
+from cellblock.base.json import is_array, is_object
 from cellblock.schemas import patterns
-from cellblock.schemas.cost import NotCheckable, SchemaCost
+from cellblock.schemas.cost import SchemaCost
 from cellblock.schemas.explain import UNCLEAR, Violation, explain
 from cellblock.schemas.keywords import Draft, draft_of
-from cellblock.schemas.sizes import Level, abridged, measured
+from cellblock.schemas.sizes import Level, NotCheckable, abridged, measured
 
 logger = logging.getLogger("cellblock.schemas")
 
@@ -304,11 +305,11 @@ class InputValidator:
         assert cost is not None
 
         def copied(part: Any) -> Any:
-            if isinstance(part, list):
-                return [copied(item) for item in cast("list[Any]", part)]
-            if not isinstance(part, dict):
+            if is_array(part):
+                return [copied(item) for item in part]
+            if not is_object(part):
                 return part
-            items = cast("dict[str, Any]", part)
+            items = part
             if not cost.is_schema(items):
                 return {key: copied(item) for key, item in items.items()}
             kind = items.get("type")
