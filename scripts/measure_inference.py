@@ -21,7 +21,7 @@ from typing import Any
 from cellblock import Broker, tool
 from cellblock.catalog.model import ToolEntry
 from cellblock.config.settings import parse_settings
-from cellblock.learning import learner as learning
+from cellblock.learning import offers as learning
 from cellblock.learning.infer import shape_of
 from cellblock.learning.infer.fits import Fits
 from cellblock.learning.learner import Learner

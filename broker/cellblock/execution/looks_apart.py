@@ -32,7 +32,7 @@ BOUND_SECONDS: Final = 2 * WALL_SECONDS
 
 
 class LargeLooks:
-    """Implements `schemas.offers.LooksApart`. Made in the event loop, asked in the learner's thread.
+    """Implements `learning.looks.LooksApart`. Made in the event loop, asked in the learner's thread.
 
     Args:
         apart: Does the work.

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from cellblock.learning.fading import NOT_FADING, Fading, Forms
 from cellblock.learning.infer import NOTHING, Shape
@@ -18,8 +18,7 @@ whole MCP result (Code Mode specification, section 5.3.2)."""
 MAX_DISAGREEMENT_CHARS: Final = 300
 
 
-@dataclass(frozen=True, slots=True)
-class ToolKey:
+class ToolKey(NamedTuple):
     """Which tool. `fingerprint` is of its definition: what was observed of another definition is not this tool's."""
 
     server: str

@@ -1,58 +1,24 @@
-"""Results on their way to being looked at."""
+"""Results on their way to being looked at: a bounded queue that never blocks whoever offers one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+import threading
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from cellblock.learning.observation import Kind, Observation
+from cellblock.catalog.model import ToolEntry
+from cellblock.learning.observation import Kind
 from cellblock.learning.sample import UNREAD
 
+MAX_WAITING: Final = 256
+"""Results that may wait to be looked at; more are dropped."""
 
-class ToolDefinition(Protocol):
-    """What the learner needs of a tool; `catalog.model.ToolEntry` has it."""
+MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+"""The same in bytes: the memory that learning may hold."""
 
-    @property
-    def tool_name(self) -> str:
-        """Its name in MCP."""
-        ...
-
-    @property
-    def input_schema(self) -> Any:
-        """As declared."""
-        ...
-
-    @property
-    def output_schema(self) -> Any:
-        """As declared."""
-        ...
-
-    @property
-    def given(self) -> GivenOutput | None:
-        """What the user says of it."""
-        ...
-
-
-class GivenOutput(Protocol):
-    """What the learner needs of what the user says of a tool; `catalog.model.Given` has it."""
-
-    @property
-    def output_schema(self) -> Any:
-        """Of what a script gets, or None."""
-        ...
-
-    @property
-    def json_text(self) -> bool:
-        """Whether it is of the JSON in a text that a script gets."""
-        ...
-
-
-@dataclass(slots=True)
-class Pace:
-    """How many results of a tool have shown nothing new, and how many were passed by since."""
-
-    unchanged: int = 0
-    passed: int = 0
+MAX_VALUE_BYTES: Final = 2 * 1024 * 1024
+"""Results that wait as they are besides their JSON, in bytes of the latter: they take about eight times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +26,67 @@ class Offer:
     """One result that waits to be looked at."""
 
     server: str
-    tool: ToolDefinition
+    tool: ToolEntry
     kind: Kind
     body: bytes
     keep_sample: bool
     value: Any = UNREAD
 
 
-class LooksApart(Protocol):
-    """Looks at large results without holding this process; `execution.looks_apart` implements it."""
+class Offers:
+    """The results that wait; one thread takes them.
 
-    def observe(self, offer: Offer) -> Observation | None:
-        """What is seen of a large result; None for a small one. Called in the learner's thread, which waits."""
-        ...
+    Attributes:
+        dropped: The number of results that there was no room for.
+        looked: Set by the taking thread once all that was offered is looked at.
+        written: Set by it once all that was offered is looked at and written.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Offer] = deque()
+        self._bytes = self._value_bytes = 0
+        self._lock = threading.Lock()
+        self.dropped = 0
+        self.looked = threading.Event()
+        self.looked.set()
+        self.written = threading.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, offer: Offer) -> bool:
+        """Adds a result; False where it is dropped. Its value is left out where such values hold too much memory."""
+        size = len(offer.body)
+        if len(self._waiting) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+            self.dropped += 1
+            return False
+        with self._lock:
+            if self._value_bytes + size > MAX_VALUE_BYTES:
+                offer = replace(offer, value=UNREAD)
+            self._count(offer, 1)
+            self._waiting.append(offer)
+            self.written.clear()
+            self.looked.clear()
+        return True
+
+    def take(self) -> Offer | None:
+        """Takes the oldest result out; None when there is none."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            offer = self._waiting.popleft()
+            self._count(offer, -1)
+            return offer
+
+    def tell(self, event: threading.Event, wanted: threading.Event | None = None) -> None:
+        """Sets `looked` or `written`, and clears what asks for it, unless another result waits by now."""
+        with self._lock:
+            if not self._waiting:
+                event.set()
+                if wanted is not None:
+                    wanted.clear()
+
+    def _count(self, offer: Offer, sign: int) -> None:
+        self._bytes += sign * len(offer.body)
+        if offer.value is not UNREAD:
+            self._value_bytes += sign * len(offer.body)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
@@ -48,11 +48,9 @@ class ToolRefiner:
         if overlay is not None:
             tool = _overlaid(tool, overlay)
         box = always_boxed_field(tool.output_schema) if rules.unbox else None
-        if box is None:
+        if box is None or not isinstance(tool.output_schema, Mapping):
             return tool
-        return replace(
-            tool, box=box, output_schema=unbox_schema(cast("Mapping[str, Any]", tool.output_schema))
-        )
+        return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema))
 
 
 def load_overlays(settings: Settings) -> dict[str, dict[str, ToolOverlay]]:
@@ -181,13 +179,8 @@ def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> Too
     """What scripts really get of a tool that declares an object or an array and has always answered with a text."""
     kind = _structured_kind(stated.schema) if stated.source == "declared" else None
     parsed = tool.parse_text and seen.document != NOTHING
-    if (
-        kind is None
-        or parsed
-        or seen.results
-        or seen.value != NOTHING
-        or not (seen.texts or seen.document != NOTHING)
-    ):
+    in_text = seen.texts or seen.document != NOTHING
+    if kind is None or parsed or seen.results or seen.value != NOTHING or not in_text:
         return None
     what = "a text" if seen.texts else "JSON text, of which JSON.parse makes a value"
     results = "its one result" if seen.samples == 1 else f"each of {seen.samples} results"

@@ -12,12 +12,13 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import jsonschema_rs
 
 from cellblock.base.errors import ConfigError
-from cellblock.learning.json_places import offset_of
+from cellblock.base.json import is_array, is_object
+from cellblock.config.file.positions import find_positions
 
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples")
@@ -27,7 +28,6 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 MAX_SHOWN_CHARS: Final = 4_000
 """Characters of one schema in the comments of a new overlay file."""
 
-_HEADER: Final = re.compile(r"\s*+\[\s*+tools\s*+\.\s*+(.+?)\]\s*+(?:#.*)?\Z")
 _QUOTES: Final = re.compile(r"""[^=]*=\s*(\'\'\'|\"\"\"|'|")""")
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -101,18 +101,18 @@ class OverlayFile:
 
     def __init__(self, file: Path, text: str, data: Mapping[str, Any]) -> None:
         self._file = file
-        self._lines = text.splitlines()
+        self._lines = text.split("\n")
+        self._positions = find_positions(text, toml=True)
         self._data = data
         self.tools = self._tools(data)
 
     def place(self, tool: str, key: str | None = None, path: Sequence[str | int] = ()) -> tuple[int, int]:
         """Line and column, from 1, of a tool's table, of a key in it, or of a part of its JSON text."""
         if key is None:
-            # No key has this name, so it is where the search begins.
-            return self._find(tool, "\0")
+            return self._find(tool, "")
         place = self._find(tool, key)
         text: str = self._data["tools"][tool][key]
-        return self._inside(place, text, offset_of(text, path)) if path else place
+        return self._inside(place, text, _position(text, path)) if path else place
 
     def _tools(self, data: Mapping[str, Any]) -> dict[str, ToolOverlay]:
         for key in data:
@@ -121,102 +121,86 @@ class OverlayFile:
                     f"unknown key {key!r}; only [tools.NAME] tables are known", self._find(None, key)
                 )
         tools: object = data.get("tools", {})
-        if not isinstance(tools, dict):
+        if not is_object(tools):
             raise self._error("tools is no table", self._find(None, "tools"))
-        return {name: self._tool(name, table) for name, table in cast("dict[str, object]", tools).items()}
+        return {name: self._tool(name, table) for name, table in tools.items()}
 
     def _tool(self, name: str, table: object) -> ToolOverlay:
-        if not isinstance(table, dict):
-            raise self._error(f"tools.{name} is no table", self._find(None, name))
-        known = cast("dict[str, object]", table)
-        for key in known:
+        if not is_object(table):
+            raise self._error(f"tools.{name} is no table", self._find(name, ""))
+        for key in table:
             if key not in KEYS:
                 raise self._error(f"unknown key {key!r}; known are {', '.join(KEYS)}", self._find(name, key))
-        effect, json_text = known.get("class"), known.get("json_text", False)
+        effect, json_text = table.get("class"), table.get("json_text", False)
         if effect is not None and effect not in EFFECTS:
             raise self._error(f"class must be one of {', '.join(EFFECTS)}", self._find(name, "class"))
         if not isinstance(json_text, bool):
             raise self._error("json_text must be true or false", self._find(name, "json_text"))
         return ToolOverlay(
-            output=self._schema(name, known["output"]) if "output" in known else None,
+            output=self._schema(name, table["output"]) if "output" in table else None,
             json_text=json_text,
-            examples=self._examples(name, known["examples"]) if "examples" in known else (),
-            effect=cast("str | None", effect),
+            examples=self._examples(name, table["examples"]) if "examples" in table else (),
+            effect=effect,
         )
 
     def _schema(self, name: str, value: object) -> Any:
         schema = self._json(name, "output", value)
         place = self._find(name, "output")
-        if not isinstance(schema, dict | bool):
+        if not isinstance(schema, bool) and not is_object(schema):
             raise self._error("output is no JSON Schema: it must be an object", place)
         try:
-            jsonschema_rs.validator_for(cast("Any", schema), offline=True)
+            jsonschema_rs.validator_for(schema, offline=True)
         except (ValueError, jsonschema_rs.ValidationError) as error:
             summary = str(error).partition("\n")[0]
             if isinstance(error, jsonschema_rs.ValidationError):
-                place = self._inside(place, str(value), offset_of(str(value), error.instance_path))
+                place = self._inside(place, str(value), _position(str(value), error.instance_path))
             raise self._error(f"output is no JSON Schema: {summary}", place) from None
-        return cast("Any", schema)
+        return schema
 
     def _examples(self, name: str, value: object) -> tuple[tuple[Any, Any], ...]:
         examples = self._json(name, "examples", value)
         place = self._find(name, "examples")
-        if not isinstance(examples, list):
+        if not is_array(examples):
             raise self._error('examples must be a list of {"input": …, "output": …}', place)
         found: list[tuple[Any, Any]] = []
-        for number, one in enumerate(cast("list[object]", examples), start=1):
-            known = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
-            if "input" not in known or not known.keys() <= {"input", "output"}:
-                place = self._inside(place, str(value), offset_of(str(value), [number - 1]))
+        for number, one in enumerate(examples, start=1):
+            if not is_object(one) or "input" not in one or not one.keys() <= {"input", "output"}:
+                place = self._inside(place, str(value), _position(str(value), [number - 1]))
                 raise self._error(f"example {number} must have input, may have output, and no more", place)
-            found.append((known["input"], known.get("output")))
+            found.append((one["input"], one.get("output")))
         return tuple(found)
 
     def _json(self, name: str, key: str, value: object) -> Any:
-        line, column = self._find(name, key)
+        place = self._find(name, key)
         if not isinstance(value, str):
-            raise self._error(f"{key} must be JSON in a text: {key} = '''…'''", (line, column))
+            raise self._error(f"{key} must be JSON in a text: {key} = '''…'''", place)
         try:
             return json.loads(value)
-        except (json.JSONDecodeError, RecursionError) as error:
-            if isinstance(error, RecursionError):
-                raise self._error(f"{key} is nested too deeply", (line, column)) from None
-            place = self._inside((line, column), value, error.pos)
+        except RecursionError:
+            raise self._error(f"{key} is nested too deeply", place) from None
+        except json.JSONDecodeError as error:
+            place = self._inside(place, value, (error.lineno, error.colno))
             raise self._error(f"{key} is no JSON: {error.msg}", place) from None
 
-    def _inside(self, place: tuple[int, int], text: str, offset: int) -> tuple[int, int]:
-        """Line and column of a character of a key's text; of the key where escapes make that uncertain."""
+    def _inside(self, place: tuple[int, int], text: str, inner: tuple[int, int]) -> tuple[int, int]:
+        """Gives line and column of a place in a key's text; of the key where escapes make that uncertain."""
         line = self._lines[place[0] - 1]
         quotes = _QUOTES.match(line, place[1] - 1)
         if quotes is None:
             return place
         if quotes[1][0] == '"' and "\\" in "\n".join(self._lines[place[0] - 1 :][: text.count("\n") + 2]):
             return place
-        before = text[:offset]
         # A text in three quotes may begin after the line break behind them.
         first = place[0] + (len(quotes[1]) == 3 and not line[quotes.end() :].strip())
-        column = len(before) - (before.rfind("\n") + 1)
-        if "\n" not in before and first == place[0]:
-            column += quotes.end()
-        return first + before.count("\n"), column + 1
+        before = quotes.end() if inner[0] == 1 and first == place[0] else 0
+        return first + inner[0] - 1, before + inner[1]
 
     def _find(self, tool: str | None, key: str) -> tuple[int, int]:
-        """Line and column of a key, from 1: in a tool's table, or anywhere."""
-        inside = tool is None
-        quoted = re.escape(json.dumps(key, ensure_ascii=False))
-        wanted = re.compile(rf"\s*(?:{re.escape(key)}|{quoted}|'{re.escape(key)}')\s*=")
-        first = (1, 1)
-        for number, line in enumerate(self._lines, start=1):
-            header = _HEADER.match(line)
-            if header is not None:
-                named = header[1].strip()
-                bare = tomllib.loads(f"{named} = 1") if tool is not None else {}
-                inside = tool is None or tool in bare
-                if (inside and tool is not None) or (tool is None and key in named):
-                    first = (number, len(line) - len(line.lstrip()) + 1)
-            elif inside and wanted.match(line):
-                return number, len(line) - len(line.lstrip()) + 1
-        return first
+        """Gives line and column, from 1, of the line that a key or a tool's table begins in."""
+        wanted = (key,) if tool is None else ("tools", tool, *([key] if key else []))
+        line, _ = self._positions.of(wanted, key=True)
+        text = self._lines[line - 1]
+        return line, len(text) - len(text.lstrip()) + 1
 
     def _error(self, what: str, place: tuple[int, int]) -> ConfigError:
         line, column = place
@@ -224,6 +208,10 @@ class OverlayFile:
             f"{self._file}: {what} (at line {line}, column {column}).",
             hint="Correct the overlay at that position.",
         )
+
+
+def _position(text: str, path: Sequence[str | int]) -> tuple[int, int]:
+    return find_positions(text, toml=False).of(path, key=False)
 
 
 def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, cast
+from typing import Any
 
+from cellblock.base.json import is_array
 from cellblock.learning.fading import MAX_NEWS, MAX_PATIENCE, NOT_FADING, PATIENCE, Fading, Forms
 from cellblock.learning.infer import decode_shape, encode_shape
+from cellblock.learning.infer.codec import as_object
 from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
 
 
@@ -47,7 +49,7 @@ def decoded(body: str) -> Observation:
     Raises:
         ValueError: It is no such data: the store was changed by something else.
     """
-    data = _object(json.loads(body))
+    data = as_object(json.loads(body))
     forms = _formed(data)
     sample = data.get("sample")
     return Observation(
@@ -60,7 +62,7 @@ def decoded(body: str) -> Observation:
         disagreement=str(data.get("disagreement", "")),
         sample=sample if isinstance(sample, str) else None,
         given=_given(data.get("given")),
-        fading=_fading(_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
+        fading=_fading(as_object(data["fading"]), forms) if "fading" in data else NOT_FADING,
     )
 
 
@@ -81,12 +83,12 @@ def _formed(data: dict[str, Any]) -> Forms:
 def _fading(data: dict[str, Any], known: Forms) -> Fading:
     recent: object = data.get("recent", {})
     return Fading(
-        recent=known if recent == 1 else _formed(_object(recent)),
+        recent=known if recent == 1 else _formed(as_object(recent)),
         weight=_number(data.get("weight")),
         since=_number(data.get("since")),
         news=min(max(int(data.get("news", 0)), 0), MAX_NEWS),
         patience=min(max(int(data.get("patience", PATIENCE)), PATIENCE), MAX_PATIENCE),
-        ever=_formed(_object(data.get("ever", {}))),
+        ever=_formed(as_object(data.get("ever", {}))),
         faded=_number(data.get("faded")),
     )
 
@@ -94,15 +96,11 @@ def _fading(data: dict[str, Any], known: Forms) -> Fading:
 def _given(data: object) -> GivenCheck:
     if data is None:
         return NOT_GIVEN
-    of, checked, misfits, newest = cast("list[Any]", data)
+    if not is_array(data):
+        raise ValueError("no list")
+    of, checked, misfits, newest = data
     return GivenCheck(str(of), int(checked), int(misfits), str(newest))
 
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-
-
-def _object(data: object) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one exception for whatever is wrong with stored data
-    return cast("dict[str, Any]", data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, Final, NoReturn
 
@@ -29,8 +28,6 @@ MAX_KEPT_CHARS: Final = 2_000
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKET: Final = re.compile(r"[^][{}]+")
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
-
-Validators = Callable[[Any], InputValidator]
 
 UNREAD: Final = object()
 """In place of a value that has not been kept."""

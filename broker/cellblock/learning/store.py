@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cellblock.base.state_dir import DATABASE, DATABASE_ENDINGS
 from cellblock.learning.fading import NOT_FADING
@@ -151,7 +151,7 @@ class Store:
         for row in rows:
             observation = _of_row(row)
             if observation is not None:
-                found[_key(row)] = observation
+                found[ToolKey(*row[:3])] = observation
         return found
 
     def merge(self, news: Mapping[ToolKey, Observation]) -> dict[ToolKey, Observation]:
@@ -263,30 +263,28 @@ class Store:
             raise
 
     def _get(self, key: ToolKey) -> Observation | None:
-        row = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", _parameters(key)
-        ).fetchone()
+        row = self._connection.execute(f"SELECT {_COLUMNS} FROM observed WHERE {_OF_KEY}", key).fetchone()
         return None if row is None else _of_row(row)
 
     def _put(self, key: ToolKey, seen: Observation) -> None:
         self._connection.execute(
             f"INSERT OR REPLACE INTO observed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (*_parameters(key), seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
+            (*key, seen.version, seen.samples, seen.first_seen, seen.last_seen, encoded(seen)),
         )
 
     def _keep_version(self, key: ToolKey, held: Observation) -> None:
         self._connection.execute(
             "INSERT OR REPLACE INTO versions (server, tool, fingerprint, version, until, body) "
             "VALUES (?, ?, ?, ?, ?, ?)",
-            (*_parameters(key), held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
+            (*key, held.version, time.time(), encoded(replace(held, fading=NOT_FADING))),
         )
         self._connection.execute(
             f"DELETE FROM versions WHERE {_OF_KEY} AND version <= ?",
-            (*_parameters(key), held.version - MAX_VERSIONS),
+            (*key, held.version - MAX_VERSIONS),
         )
 
     def _forget_old(self, key: ToolKey) -> None:
-        of_tool = (key.server, key.tool)
+        of_tool = key[:2]
         self._connection.execute(
             "DELETE FROM observed WHERE server = ? AND tool = ? AND fingerprint NOT IN "
             "(SELECT fingerprint FROM observed WHERE server = ? AND tool = ? ORDER BY last_seen DESC LIMIT ?)",
@@ -343,20 +341,14 @@ def _named_errors() -> Generator[None]:
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    return cast("int", connection.execute("PRAGMA user_version").fetchone()[0])
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return version
 
 
 def _data_version(connection: sqlite3.Connection) -> int:
     # SQLite's own counter, of what other connections have committed.
-    return cast("int", connection.execute("PRAGMA data_version").fetchone()[0])
-
-
-def _parameters(key: ToolKey) -> tuple[str, str, str]:
-    return key.server, key.tool, key.fingerprint
-
-
-def _key(row: tuple[Any, ...]) -> ToolKey:
-    return ToolKey(row[0], row[1], row[2])
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return version
 
 
 def _of_row(row: tuple[Any, ...]) -> Observation | None:

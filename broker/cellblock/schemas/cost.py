@@ -274,7 +274,10 @@ class SchemaCost:
 
 def _count(value: Any) -> int:
     """Counts the JSON values in `value`."""
-    levels = measured(value, MAX_SCHEMA_VALUES)
+    try:
+        levels = measured(value, MAX_SCHEMA_VALUES)
+    except TypeError:
+        raise NotCheckable("one of its names is no text") from None
     if len(levels) > MAX_SCHEMA_DEPTH:
         raise NotCheckable(f"it is nested over {MAX_SCHEMA_DEPTH} levels deep")
     return sum(level.values for level in levels)

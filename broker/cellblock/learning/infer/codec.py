@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
+from cellblock.base.json import is_array, is_object
 from cellblock.learning.infer.shape import (
     ANYTHING,
     MAX_DEPTH,
@@ -69,27 +70,27 @@ def decode_shape(data: object) -> Shape:
 def _decode(data: object, depth: int) -> Shape:
     if depth > MAX_DEPTH + 1:
         raise ValueError("nested too deeply")
-    known = _object(data)
+    known = as_object(data)
     if known.get("a"):
         return ANYTHING
     if not known:
         return NOTHING
     formats, items, objects = known.get("s"), known.get("i"), known.get("o")
-    if formats is not None and not isinstance(formats, list):
+    if formats is not None and not is_array(formats):
         raise ValueError("formats are no list")
     return Shape(
         null=bool(known.get("z")),
         boolean=bool(known.get("b")),
         number=_NUMBERS.get(known.get("n"), ""),
-        formats=None if formats is None else frozenset(str(one) for one in cast("list[object]", formats)),
+        formats=None if formats is None else frozenset(map(str, formats)),
         items=None if items is None else _decode(items, depth + 1),
         objects=None if objects is None else _decode_objects(objects, depth),
     )
 
 
 def _decode_objects(data: object, depth: int) -> Objects:
-    known = _object(data)
-    tag, variants = known.get("t"), _object(known.get("v"))
+    known = as_object(data)
+    tag, variants = known.get("t"), as_object(known.get("v"))
     if not 1 <= len(variants) <= MAX_VARIANTS or (tag is not None and tag not in TAGS):
         raise ValueError("no variants")
     if not all((TAG.match(value) if tag else value == "") for value in variants):
@@ -98,13 +99,13 @@ def _decode_objects(data: object, depth: int) -> Objects:
 
 
 def _decode_fields(data: object, depth: int) -> Fields:
-    known = _object(data)
+    known = as_object(data)
     properties: dict[str, Property] = {}
-    for name, pair in _object(known.get("p")).items():
+    for name, pair in as_object(known.get("p")).items():
         # Names go into generated text: what reads the store checks them again.
-        if not NAME.match(name) or not isinstance(pair, list) or len(cast("list[object]", pair)) != 2:
+        if not NAME.match(name) or not is_array(pair) or len(pair) != 2:
             raise ValueError("a property that cannot be")
-        shape, required = cast("list[object]", pair)
+        shape, required = pair
         properties[name] = Property(_decode(shape, depth + 1), bool(required))
     if len(properties) > MAX_NAMES:
         raise ValueError("too many properties")
@@ -112,7 +113,8 @@ def _decode_fields(data: object, depth: int) -> Fields:
     return Fields(properties, NOTHING if other is None else _decode(other, depth + 1), bool(known.get("m")))
 
 
-def _object(data: object) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one exception for whatever is wrong with stored data
-    return cast("dict[str, Any]", data)
+def as_object(data: object) -> dict[str, Any]:
+    """Gives stored data that must be an object. Raises ValueError when it is anything else."""
+    if not is_object(data):
+        raise ValueError("no object")
+    return data

@@ -6,6 +6,9 @@ true of all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from cellblock.learning.infer.shape import (
     ANYTHING,
     MAX_NAMES,
@@ -19,6 +22,7 @@ from cellblock.learning.infer.shape import (
     Shape,
 )
 
+_T = TypeVar("_T")
 _RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
 
 
@@ -34,9 +38,9 @@ def join(one: Shape, other: Shape) -> Shape:
         null=one.null or other.null,
         boolean=one.boolean or other.boolean,
         number=one.number if _RANKS[one.number] >= _RANKS[other.number] else other.number,
-        formats=_formats(one.formats, other.formats),
-        items=_items(one.items, other.items),
-        objects=_objects(one.objects, other.objects),
+        formats=_either(one.formats, other.formats, frozenset[str].intersection),
+        items=_either(one.items, other.items, join),
+        objects=_either(one.objects, other.objects, _objects),
     )
 
 
@@ -97,16 +101,11 @@ def _cut(shape: Shape, depth: int) -> Shape:
     return Shape(shape.anything, shape.null, shape.boolean, shape.number, shape.formats, items, objects)
 
 
-def _formats(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+def _either(one: _T | None, other: _T | None, both: Callable[[_T, _T], _T | None]) -> _T | None:
+    """Joins what may be missing on one side."""
     if one is None or other is None:
         return other if one is None else one
-    return one & other
-
-
-def _items(one: Shape | None, other: Shape | None) -> Shape | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return join(one, other)
+    return both(one, other)
 
 
 def _property(one: Property | None, other: Property | None) -> Property:
@@ -117,9 +116,7 @@ def _property(one: Property | None, other: Property | None) -> Property:
     return Property(held.shape, False)
 
 
-def _objects(one: Objects | None, other: Objects | None) -> Objects | None:
-    if one is None or other is None:
-        return other if one is None else one
+def _objects(one: Objects, other: Objects) -> Objects:
     if one.tag == other.tag:
         variants = dict(one.variants)
         for value, fields in other.variants.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, cast
@@ -139,7 +139,7 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
     values = set(map(type, column))
     if values != {str} or len(distinct := dict.fromkeys(cast("list[str]", column))) > MAX_VARIANTS:
         return None, together
-    if not all(map(TAG.match, distinct)) or any(_tagged(rows, name) for name in earlier):
+    if not all(map(TAG.match, distinct)) or any(_is_tag(row.get(name)) for name in earlier for row in rows):
         return None, together
     if len(distinct) == 1:
         return tag, {next(iter(distinct)): rows}
@@ -149,14 +149,7 @@ def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Seque
 
 
 def _tag_of(row: dict[str, Any]) -> str | None:
-    for name in TAGS:
-        if _is_tag(row.get(name)):
-            return name
-    return None
-
-
-def _tagged(rows: Iterable[dict[str, Any]], name: str) -> bool:
-    return any(_is_tag(row.get(name)) for row in rows)
+    return next((name for name in TAGS if _is_tag(row.get(name))), None)
 
 
 def _is_tag(value: object) -> bool:

@@ -139,7 +139,7 @@ def _is_map_like(fields: Fields) -> bool:
     if len(names) < _MAP_NAMES:
         return False
     first, *others = (held.shape for held in fields.properties.values())
-    if not all(_alike(first, one) for one in others):
+    if not all(_kind(first) == _kind(one) for one in others):
         return False
     always = {held.required for held in fields.properties.values()}
     # `x1, y1, x2, y2` are fields, `user_1, user_2, user_3, user_4` are data.
@@ -148,12 +148,8 @@ def _is_map_like(fields: Fields) -> bool:
     return numbered or (always == {False} and len(names) >= _MANY_NAMES)
 
 
-def _alike(one: Shape, other: Shape) -> bool:
-    """Whether both have the same kinds of values, and objects the same required names."""
-    return _kind(one) == _kind(other)
-
-
 def _kind(shape: Shape) -> tuple[object, ...]:
+    """Gives what alike shapes have in common: their kinds of values, and the required names of objects."""
     names: frozenset[str] | None = None
     if shape.objects is not None:
         fields = collapsed(shape.objects)

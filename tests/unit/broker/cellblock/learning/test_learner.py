@@ -16,10 +16,11 @@ import pytest
 from cellblock.catalog.model import Given, ToolEntry
 from cellblock.config.settings import SchemaSettings
 from cellblock.learning import learner as module
-from cellblock.learning import turns
+from cellblock.learning import offers, pacing
 from cellblock.learning.fading import Forms
 from cellblock.learning.infer import NOTHING, shape_of, to_schema
-from cellblock.learning.learner import FITS_FROM_BYTES, Learner
+from cellblock.learning.learner import Learner
+from cellblock.learning.looks import FITS_FROM_BYTES
 from cellblock.learning.observation import Kind, Observation
 from cellblock.learning.sample import (
     MAX_DOCUMENT_DEPTH,
@@ -232,7 +233,7 @@ async def test_without_a_store_it_learns_for_this_process(
 
 
 async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING_BYTES", 100)
+    monkeypatch.setattr(offers, "MAX_WAITING_BYTES", 100)
     made = Learner(SchemaSettings(), None)  # its thread does not run yet
     for _ in range(10):
         made.offer("files", TOOL, "value", b" " * 39 + b"1")
@@ -308,7 +309,7 @@ ROWS = [{"id": number, "name": f"row {number}"} for number in range(200)]
 
 async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_seen(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite3"
-    assert len(json.dumps(ROWS)) > module.FITS_FROM_BYTES
+    assert len(json.dumps(ROWS)) > FITS_FROM_BYTES
     changed = [*ROWS, {"id": 1, "name": None}]
     async with learning(path) as made:
         first = await seen(made, ROWS)
@@ -345,8 +346,8 @@ async def test_a_result_that_adds_nothing_does_not_bring_back_what_was_forgotten
 
 
 async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "BUSY_SHARE", 1e-9)
-    monkeypatch.setattr(turns, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(pacing, "BUSY_SHARE", 1e-9)
+    monkeypatch.setattr(pacing, "MAX_PAUSE_SECONDS", 3600.0)
     busy = True
     made = Learner(SchemaSettings(), None)
     made.make_way_for(lambda: busy)

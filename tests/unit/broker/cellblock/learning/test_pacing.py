@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from cellblock.learning import turns as module
-from cellblock.learning.turns import Turns
+from cellblock.learning import pacing as module
+from cellblock.learning.pacing import Turns
 
 BOUND = 30.0
 

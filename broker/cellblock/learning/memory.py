@@ -1,0 +1,126 @@
+"""Keeps what has been observed of all tools: known here at once, written to the store from time to time.
+
+Several processes share a store, so what it holds after a write or a change by another is taken over. When the store
+fails, learning goes on for this process alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from cellblock.learning.observation import Observation, ToolKey
+from cellblock.learning.store import MAX_TOOLS, Store, StoreError
+
+logger = logging.getLogger("cellblock.schemas")
+
+
+class Memory:
+    """Holds the observations of tools, by tool; all but `known` and `revision` belong to one thread.
+
+    Args:
+        path: The store's file; None keeps them for this process only.
+        forgotten: Called with the key of a tool that another process has forgotten.
+
+    Attributes:
+        known: What is known of each tool.
+        revision: Counts up whenever that changes in more than counts and dates.
+    """
+
+    def __init__(self, path: Path | None, forgotten: Callable[[ToolKey], None]) -> None:
+        self._path = path
+        self._forgotten = forgotten
+        self._store: Store | None = None
+        self._unwritten: dict[ToolKey, list[Observation]] = {}
+        self._warned = False
+        self.known: dict[ToolKey, Observation] = {}
+        self.revision = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Says whether there is a store, which other processes may change."""
+        return self._store is not None
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Says whether something waits to be written."""
+        return bool(self._unwritten)
+
+    def open(self) -> None:
+        """Opens the store and reads what it holds."""
+        if self._path is None:
+            return
+        try:
+            self._store = Store(self._path)
+            self.known = self._store.load()
+            self.revision += 1
+        except StoreError as error:
+            self._warn(f"what tools return is not remembered: {error}")
+
+    def close(self) -> None:
+        """Closes the store."""
+        if self._store is not None:
+            self._store.close()
+
+    def add(self, key: ToolKey, seen: Observation) -> Observation:
+        """Merges an observation with what is known of its tool, and gives what is known then."""
+        held = self.known.get(key)
+        merged = seen.begun() if held is None else held.merged(seen)
+        if held is None and len(self.known) >= MAX_TOOLS:
+            del self.known[next(iter(self.known))]
+        self.known[key] = merged
+        # A step for each change, so that the store keeps what was before it.
+        steps = self._unwritten.setdefault(key, [])
+        if not steps or (held is not None and held.samples and held.shape != merged.shape):
+            steps.append(seen)
+        else:
+            steps[-1] = steps[-1].together(seen)
+        if held is None or held.shape != merged.shape:
+            self.revision += 1
+        return merged
+
+    def write(self) -> bool:
+        """Writes what waits for it; False when the store cannot be written for now."""
+        if self._store is None:
+            self._unwritten.clear()
+            return True
+        written: dict[ToolKey, Observation] = {}
+        forgotten: set[ToolKey] = set()
+        try:
+            while self._unwritten:
+                merged = self._store.merge({key: steps[0] for key, steps in self._unwritten.items()})
+                forgotten |= self._unwritten.keys() - merged.keys()
+                written |= merged
+                self._unwritten = {key: steps[1:] for key, steps in self._unwritten.items() if len(steps) > 1}
+        except StoreError as error:
+            self._warn(f"what tools return is not remembered for now: {error}")
+            return False
+        # Others' results are in there too, and a tool that someone has forgotten begins anew.
+        kept = {key: seen for key, seen in self.known.items() if key not in forgotten}
+        self._take_over(kept | written, counts=bool(forgotten))
+        return True
+
+    def refresh(self) -> None:
+        """Takes over what other processes have done to the store; nothing may wait to be written."""
+        try:
+            if self._store is not None and self._store.changed():
+                self._take_over(self._store.load())
+        except StoreError as error:
+            self._warn(f"what other processes remember is not read for now: {error}")
+
+    def _take_over(self, now: dict[ToolKey, Observation], *, counts: bool = False) -> None:
+        before, self.known = self.known, now
+        if (
+            counts
+            or now.keys() != before.keys()
+            or any(seen.shape != before[key].shape for key, seen in now.items() if seen is not before[key])
+        ):
+            self.revision += 1
+        for key in before.keys() - now.keys():
+            self._forgotten(key)
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("%s; results and scripts are not affected", text)

@@ -1,0 +1,81 @@
+"""Pacing says which results are looked at, and when.
+
+A tool's results are all looked at until they show nothing new, then one of so many. A look waits while runs are at
+work, except for a small share of the time, or when someone asks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+GOLDEN_RATIO: Final = 0.618034
+"""Places the one of so many results that is looked at: in no step with shapes that take turns, all of which must be
+met."""
+
+BUSY_SHARE: Final = 0.01
+"""Most of the processor's time that looking takes while runs are at work, and no one waits for what is learnt."""
+
+MAX_PAUSE_SECONDS: Final = 5.0
+"""Longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
+
+TURN_SECONDS: Final = 0.1
+"""Between two looks at whether runs are still at work."""
+
+
+class Turns:
+    """Times the looks of one thread.
+
+    Attributes:
+        busy: Says whether runs are at work; called in that thread.
+        wanted: Set by whoever waits for what is learnt.
+    """
+
+    def __init__(self) -> None:
+        self.busy: Callable[[], bool] = lambda: False
+        self.wanted = threading.Event()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        """Waits until there may be another look, at most `MAX_PAUSE_SECONDS` after the last one."""
+        while (left := self._next - time.monotonic()) > 0 and self.busy():
+            if self.wanted.wait(min(left, TURN_SECONDS)):
+                return
+
+    def took(self, seconds: float) -> None:
+        """Notes what a look has cost, in seconds of processor time."""
+        self._next = time.monotonic() + min(seconds / BUSY_SHARE, MAX_PAUSE_SECONDS)
+
+
+class Paces:
+    """Chooses which results of each tool are looked at.
+
+    Args:
+        stable_after: Results in a row that show nothing new before a tool counts as stable.
+        sample_every: Results of a stable tool of which one is looked at.
+    """
+
+    def __init__(self, stable_after: int, sample_every: int) -> None:
+        self._stable_after = stable_after
+        self._sample_every = sample_every
+        self._unchanged: Counter[tuple[str, str]] = Counter()
+        self._passed: Counter[tuple[str, str]] = Counter()
+
+    def wants(self, server: str, tool: str) -> bool:
+        """Says whether the next result of a tool is to be looked at, and counts it."""
+        if self._unchanged[server, tool] < self._stable_after:
+            return True
+        turn, place = divmod(self._passed[server, tool], self._sample_every)
+        self._passed[server, tool] += 1
+        return place == int(turn * GOLDEN_RATIO % 1 * self._sample_every)
+
+    def unchanged(self, server: str, tool: str, results: int) -> None:
+        """Counts results that showed nothing new."""
+        self._unchanged[server, tool] += results
+
+    def changed(self, server: str, tool: str) -> None:
+        """Begins to look at all results of a tool again."""
+        self._unchanged.pop((server, tool), None)
