@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
+from cellblock.base.json import is_object
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
@@ -246,9 +247,9 @@ def _options(arguments: list[Any], index: int) -> Mapping[str, Any]:
     value: object = arguments[index] if index < len(arguments) else None
     if value is None:
         return {}
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise ScriptError("The options are no object.", hint='Pass options as { detail: "name" }.')
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def _detail(options: Mapping[str, Any]) -> Detail:

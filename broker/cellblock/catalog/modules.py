@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, ServerEntry
 
 HOOK: Final = 'globalThis["__cellblock_boot__"]'
 
@@ -64,15 +64,15 @@ def server_module(server: ServerEntry) -> str:
     """The module text of one server: its tools and `__meta__` (section 5.1).
 
     Bindings get names of our own and are exported under the tools' names, since an export may be called `eval`
-    or `enum` where a variable may not.
+    or `enum` where a variable may not. JSON in ASCII is a JavaScript string literal, whatever the text holds.
     """
-    lines = [f"const s = {HOOK}.server({_literal(server.server_id)});"]
+    lines = [f"const s = {HOOK}.server({json.dumps(server.server_id)});"]
     exports: list[str] = []
     for index, tool in enumerate(server.tools):
-        names = f"{_literal(tool.tool_name)}, {_literal(tool.export_name)}, {_arity(tool)}"
-        lines.append(f"const t{index} = s.tool({names});")
+        names = f"{json.dumps(tool.tool_name)}, {json.dumps(tool.export_name)}"
+        lines.append(f"const t{index} = s.tool({names}, {1 if tool.input_schema else 0});")
         exports.append(f"t{index} as {tool.export_name}")
-    lines.append(f"const meta = s.meta({_literal(json.dumps(server_meta(server)))});")
+    lines.append(f"const meta = s.meta({json.dumps(json.dumps(server_meta(server)))});")
     exports.append("meta as __meta__")
     lines.append(f"export {{ {', '.join(exports)} }};")
     return "\n".join(lines)
@@ -116,12 +116,3 @@ class ModuleUrls:
         url = data_url(server_module(server))
         self._by_id[id(server)] = (server, url)
         return url
-
-
-def _arity(tool: ToolEntry) -> int:
-    return 1 if tool.input_schema else 0
-
-
-def _literal(text: str) -> str:
-    """A JavaScript string literal: JSON in ASCII is one, whatever the text holds."""
-    return json.dumps(text)

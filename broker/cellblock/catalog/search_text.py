@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
+from cellblock.base.json import is_array, is_object
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 
 MAX_QUERY_CHARS = 1_000
@@ -164,27 +165,22 @@ def _properties(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
         if not queue:
             return
         depth, value = queue.popleft()
-        if not isinstance(value, Mapping) or depth >= MAX_SCHEMA_DEPTH:
+        if not is_object(value) or depth >= MAX_SCHEMA_DEPTH:
             continue
-        node = cast("Mapping[str, Any]", value)
-        queue.append((depth + 1, node.get("items")))
+        queue.append((depth + 1, value.get("items")))
         for keyword in ("anyOf", "oneOf", "allOf"):
-            if isinstance(branches := node.get(keyword), list):
-                queue.extend((depth + 1, branch) for branch in cast("list[object]", branches)[:left])
-        if isinstance(properties := node.get("properties"), Mapping):
-            for name, below in islice(cast("Mapping[object, object]", properties).items(), left):
+            if is_array(branches := value.get(keyword)):
+                queue.extend((depth + 1, branch) for branch in branches[:left])
+        if is_object(properties := value.get("properties")):
+            for name, below in islice(properties.items(), left):
                 left -= 1
                 queue.append((depth + 1, below))
                 yield str(name), _note(below)
 
 
 def _note(schema: object) -> str:
-    if not isinstance(schema, Mapping):
+    if not is_object(schema):
         return ""
-    node = cast("Mapping[str, Any]", schema)
-    words: list[str] = []
-    if isinstance(description := node.get("description"), str):
-        words.append(description)
-    if isinstance(values := node.get("enum"), list):
-        words.extend(value for value in cast("list[object]", values)[:20] if isinstance(value, str))
-    return " ".join(words)
+    values = schema.get("enum")
+    words = [schema.get("description"), *(values[:20] if is_array(values) else ())]
+    return " ".join(word for word in words if isinstance(word, str))

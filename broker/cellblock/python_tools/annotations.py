@@ -33,15 +33,8 @@ PYDANTIC_TAKES_TYPED_DICT: Final = sys.version_info >= (3, 12)
 _CONTENT_MODULES: Final = frozenset({"mcp", "mcp_types"})
 
 CONTENT_TYPES: Final = frozenset(
-    {
-        "CallToolResult",
-        "ServerResult",
-        "TextContent",
-        "ImageContent",
-        "AudioContent",
-        "ResourceLink",
-        "EmbeddedResource",
-    }
+    {"CallToolResult", "ServerResult"}
+    | {"TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource"}
 )
 """MCP's own types: a tool that returns one has no output schema (Schema Inference, "Blocklist")."""
 

@@ -6,14 +6,15 @@ than its format.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from cellblock.base.errors import shorten
+from cellblock.base.json import is_array, is_object
 from cellblock.schemas import describe
 from cellblock.schemas.explain import MAX_POINTER_CHARS, Violation
-from cellblock.schemas.keywords import pointer_of
+from cellblock.schemas.keywords import inside, pointer_of
 
 _OWN_CHECKS: Final = frozenset({"value_error", "assertion_error"})
 _SHOULD_BE: Final = "Input should be "
@@ -62,14 +63,13 @@ def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) ->
     path: list[str | int] = []
     here: Any = value
     for index, part in enumerate(location):
-        if isinstance(here, dict) and part in here:
-            here = cast("dict[Any, Any]", here)[part]
-        elif isinstance(here, list) and isinstance(part, int) and part < len(cast("list[Any]", here)):
-            here = cast("list[Any]", here)[part]
-        elif not (missing and index == len(location) - 1):
-            continue
+        try:
+            here = inside(here, part)
+        except LookupError:
+            if not missing or index < len(location) - 1:
+                continue
         path.append(part)
-    return path, cast("Any", here)
+    return path, here
 
 
 def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:
@@ -89,18 +89,15 @@ def _parts(schema: Any, root: Any) -> list[dict[str, Any]]:
         if len(found) > _MAX_PARTS:
             break
         for keyword in ("anyOf", "oneOf", "allOf"):
-            branches = part.get(keyword)
-            if isinstance(branches, list):
-                found += [_resolved(_as_dict(branch), root) for branch in cast("list[Any]", branches)]
+            if is_array(branches := part.get(keyword)):
+                found += [_resolved(_as_dict(branch), root) for branch in branches]
     return found
 
 
 def _below(part: dict[str, Any], step: str | int) -> Any:
     if isinstance(step, int):
         first = part.get("prefixItems")
-        if isinstance(first, list) and step < len(cast("list[Any]", first)):
-            return cast("list[Any]", first)[step]
-        return part.get("items")
+        return first[step] if is_array(first) and step < len(first) else part.get("items")
     properties = _as_dict(part.get("properties"))
     return properties[step] if step in properties else part.get("additionalProperties")
 
@@ -114,4 +111,4 @@ def _resolved(part: dict[str, Any], root: Any) -> dict[str, Any]:
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return value if is_object(value) else {}

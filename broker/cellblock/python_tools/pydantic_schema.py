@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -31,7 +31,7 @@ def output_json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def _cleaned(schema: dict[str, Any]) -> dict[str, Any]:
-    return cast("dict[str, Any]", prune_titles(inline_definitions(schema)))
+    return prune_titles(inline_definitions(schema))
 
 
 class _Inputs(GenerateJsonSchema):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -19,8 +19,6 @@ from cellblock.python_tools.tool_mark import ToolMark, mark_of
 from cellblock.python_tools.tool_results import ResultForm
 from cellblock.schemas.cache import CheckedSchema
 from cellblock.schemas.hints import corrective_hint
-
-_Keywords = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,8 @@ class PythonTool:
             raise self._refused(error, adapter, arguments) from None
         if self.input.whole is not None:
             value = {self.input.whole: value}
-        function, keywords = self.function, cast("_Keywords", value)
+        function = self.function
+        keywords: dict[str, Any] = value
         return lambda: function(**keywords)
 
     def _refused(

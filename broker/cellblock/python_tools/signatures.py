@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, NotRequired, cast
+from typing import Annotated, Any, Final, NotRequired
 
 import jsonschema_rs
 from pydantic import ConfigDict, TypeAdapter
@@ -151,16 +151,11 @@ def _input(function: Callable[..., Any], hints: Hints) -> InputForm:
             annotation = NotRequired[annotation]
             defaults[parameter.name] = parameter.default
         fields[parameter.name] = annotation
-    name = getattr(annotated_function(function), "__name__", "tool")
-    typed: Any = TypedDict(f"{name}_input", fields)  # pyright: ignore
+    named = f"{getattr(annotated_function(function), '__name__', 'tool')}_input"
+    typed: Any = TypedDict(named, fields)  # pyright: ignore
     typed.__pydantic_config__ = ConfigDict(extra="forbid")
     adapter, schema = _adapted(typed, hints)
-    properties = cast("dict[str, dict[str, Any]]", schema.setdefault("properties", {}))
-    for name, shown in properties.items():
-        shown.setdefault("description", f"Parameter {name}")
-        if name in defaults and "default" not in shown:
-            _show_default(shown, defaults[name])
-    return InputForm({**schema, "additionalProperties": False}, adapter)
+    return InputForm(_described(schema, defaults), adapter)
 
 
 def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> InputForm:
@@ -171,9 +166,19 @@ def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> Input
     adapter, schema = _adapted(_hint(hints, parameter.name), hints)
     if schema.get("type") != "object" or "properties" not in schema:
         raise NoSchema(f"{parameter.name} is no class with fields")
-    for name, shown in cast("dict[str, dict[str, Any]]", schema["properties"]).items():
+    return InputForm(_described(schema, {}), adapter, whole=parameter.name)
+
+
+def _described(schema: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Closes the schema of an input; every property gets a description, and its default where it has a JSON form."""
+    for name, shown in schema.setdefault("properties", {}).items():
         shown.setdefault("description", f"Parameter {name}")
-    return InputForm({**schema, "additionalProperties": False}, adapter, whole=parameter.name)
+        if name in defaults:
+            # A default without a JSON form is the function's own and stays in Python.
+            with contextlib.suppress(Exception):
+                default = to_jsonable_python(defaults[name])
+                shown.setdefault("default", json.loads(json.dumps(default, allow_nan=False)))
+    return {**schema, "additionalProperties": False}
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -216,12 +221,6 @@ def _missing_package(label: str, error: ImportError) -> ConfigError:
         f"{label} has a type that needs a package that is not installed: {_first_line(error)}.",
         hint="Install it beside Cellblock, or name another type.",
     )
-
-
-def _show_default(shown: dict[str, Any], default: Any) -> None:
-    # A default without a JSON form is the function's own and stays in Python.
-    with contextlib.suppress(Exception):
-        shown["default"] = json.loads(json.dumps(to_jsonable_python(default), allow_nan=False))
 
 
 def _says_something(schema: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from cellblock.apart.light import is_small
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.json import is_array, is_object
 from cellblock.config.secrets.safe_text import safe_text
 from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
@@ -149,10 +150,10 @@ def _finite(value: Any) -> Any:
     """JSON data with null for NaN and infinities; pydantic has capped its depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
+    if is_object(value):
+        return {key: _finite(item) for key, item in value.items()}
+    if is_array(value):
+        return [_finite(item) for item in value]
     return value
 
 
@@ -161,7 +162,7 @@ def _as_content(value: Any) -> types.CallToolResult | None:
     if isinstance(value, _Block):
         return types.CallToolResult(content=[value])
     if isinstance(value, list | tuple) and value:
-        blocks = list(cast("list[Any]", value))
+        blocks: list[Any] = [*value]
         if all(isinstance(block, _Block) for block in blocks):
             return types.CallToolResult(content=blocks)
     return None

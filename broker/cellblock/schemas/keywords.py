@@ -17,15 +17,8 @@ from cellblock.base.json import is_array, is_object
 IN_PLACE_ONE: Final = frozenset({"not", "if", "then", "else"})
 IN_PLACE_LIST: Final = frozenset({"allOf", "anyOf", "oneOf"})
 BELOW_ONE: Final = frozenset(
-    {
-        "additionalProperties",
-        "unevaluatedProperties",
-        "propertyNames",
-        "additionalItems",
-        "unevaluatedItems",
-        "contains",
-        "items",
-    }
+    {"additionalProperties", "unevaluatedProperties", "propertyNames"}
+    | {"additionalItems", "unevaluatedItems", "contains", "items"}
 )
 BELOW_LIST: Final = frozenset({"prefixItems", "items"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from cellblock.catalog.typescript.document import Location
 from cellblock.catalog.typescript.keywords import ArrayRules
@@ -10,21 +10,13 @@ from cellblock.catalog.typescript.limits import MAX_PADDING, MAX_TUPLE
 from cellblock.catalog.typescript.shapes import NEVER, UNKNOWN, Array, Never, Shape, union
 
 
-class CompilesLocations(Protocol):
-    """What the merging of rules needs of a compiler."""
-
-    def compile(self, locations: list[Location]) -> Shape:
-        """The shape of the values that all locations allow."""
-        ...
-
-
-def array_shape(groups: list[ArrayRules], compiler: CompilesLocations) -> Shape:
+def array_shape(groups: list[ArrayRules], compile_: Callable[[list[Location]], Shape]) -> Shape:
     """The arrays that all groups allow; `Never` when there are none."""
     minimum = max(group.minimum for group in groups)
     limits = [group.maximum for group in groups if group.maximum is not None]
     maximum = min(limits) if limits else None
     rest_locations = [group.rest for group in groups if group.rest is not None]
-    rest = compiler.compile(rest_locations) if rest_locations else UNKNOWN
+    rest = compile_(rest_locations) if rest_locations else UNKNOWN
     items: list[Shape] = []
     for position in range(max(len(group.prefix) for group in groups)):
         here = [
@@ -32,7 +24,7 @@ def array_shape(groups: list[ArrayRules], compiler: CompilesLocations) -> Shape:
             for group in groups
             if position < len(group.prefix) or group.rest is not None
         ]
-        items.append(compiler.compile([location for location in here if location is not None]))
+        items.append(compile_([location for location in here if location is not None]))
         if isinstance(items[-1], Never):
             # No value fits this position, so every array ends in front of it.
             items.pop()

@@ -13,7 +13,14 @@ from cellblock.catalog.typescript.alternatives import Alternative, Alternatives
 from cellblock.catalog.typescript.arrays import array_shape
 from cellblock.catalog.typescript.budget import Budget
 from cellblock.catalog.typescript.docs import Docs
-from cellblock.catalog.typescript.document import Document, Location, as_list, as_object
+from cellblock.catalog.typescript.document import (
+    ANNOTATIONS,
+    SCHEMA_WORDS,
+    Document,
+    Location,
+    as_list,
+    as_object,
+)
 from cellblock.catalog.typescript.keywords import canonical, exclusions, kind_of
 from cellblock.catalog.typescript.limits import MAX_DEPTH, MAX_ENUM_MEMBERS
 from cellblock.catalog.typescript.literals import literal_shape, widened
@@ -37,43 +44,9 @@ from cellblock.catalog.typescript.shapes import (
 )
 from cellblock.catalog.typescript.text import pascal_case
 
-_WRAPPER_WORDS = frozenset(
-    [
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "$comment",
-        "$defs",
-        "definitions",
-    ]
-)
+_WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _MAX_HOPS = 32
-_STRUCTURAL = frozenset(
-    [
-        "$defs",
-        "additionalItems",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "contains",
-        "definitions",
-        "dependentSchemas",
-        "else",
-        "if",
-        "items",
-        "not",
-        "oneOf",
-        "patternProperties",
-        "prefixItems",
-        "properties",
-        "propertyNames",
-        "then",
-    ]
-)
+_STRUCTURAL = SCHEMA_WORDS - {"unevaluatedItems", "unevaluatedProperties"}
 
 
 class Compiler:
@@ -213,7 +186,7 @@ class Compiler:
             return object_shape(groups, self) if groups else OPEN_OBJECT
         if kind == "array":
             lists = [rule.arrays for rule in rules if rule.arrays is not None]
-            return array_shape(lists, self) if lists else ANY_ARRAY
+            return array_shape(lists, self.compile) if lists else ANY_ARRAY
         if kind == "null":
             return NEVER if ("null", None) in excluded else Keyword("null")
         if kind == "boolean":

@@ -15,20 +15,8 @@ from cellblock.catalog.typescript.limits import MAX_INDEXED
 Draft = Literal["draft-07", "2020-12"]
 
 _ONE_SCHEMA = frozenset(
-    [
-        "additionalItems",
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
+    {"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"}
+    | {"propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"}
 )
 _LIST_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAP_OF_SCHEMAS = (
@@ -39,19 +27,18 @@ _MAP_OF_SCHEMAS = (
     "patternProperties",
     "properties",
 )
-_MODERN_KEYWORDS = [
-    "$defs",
-    "$anchor",
-    "$dynamicRef",
-    "$dynamicAnchor",
-    "prefixItems",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "dependentRequired",
-    "dependentSchemas",
-    "minContains",
-    "maxContains",
-]
+SCHEMA_WORDS = _ONE_SCHEMA.union(_LIST_OF_SCHEMAS, _MAP_OF_SCHEMAS)
+"""Keywords that hold schemas."""
+
+ANNOTATIONS = frozenset(
+    ("title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly")
+)
+"""Keywords that assert nothing."""
+
+_MODERN_KEYWORDS = frozenset(
+    {"$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "prefixItems", "unevaluatedProperties"}
+    | {"unevaluatedItems", "dependentRequired", "dependentSchemas", "minContains", "maxContains"}
+)
 _LEGACY_KEYWORDS = ("definitions", "additionalItems", "dependencies")
 
 

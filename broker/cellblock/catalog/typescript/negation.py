@@ -5,23 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cellblock.base.json import is_array, is_object
+from cellblock.catalog.typescript.document import ANNOTATIONS
 
 ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
 """The kinds of JSON values, in the order in which a union lists them."""
 
-_NOTES = frozenset(
-    (
-        "title",
-        "description",
-        "$comment",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "$schema",
-    )
-)
+_NOTES = ANNOTATIONS | {"$schema"}
 _MAX_DEPTH = 8
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cellblock.catalog.typescript.arrays import CompilesLocations
 from cellblock.catalog.typescript.budget import Budget
 from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import Location
@@ -27,11 +26,15 @@ from cellblock.catalog.typescript.shapes import (
 )
 
 
-class ObjectCompiler(CompilesLocations, Protocol):
+class ObjectCompiler(Protocol):
     """What the merging of object rules needs of a compiler."""
 
     budget: Budget
     docs: Docs
+
+    def compile(self, locations: list[Location]) -> Shape:
+        """Gives the shape of the values that all locations allow."""
+        ...
 
     def resolved(self, shape: Shape) -> Shape:
         """What a `Ref` means, where that is known already."""
