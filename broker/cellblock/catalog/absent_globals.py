@@ -1,4 +1,4 @@
-"""What to do in place of a global or module that the sandbox does not have, and of a name that is not imported."""
+"""Says what to use in place of a global or module that the sandbox does not have, and how to import a name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STANDS_IN: Final[Mapping[str, str]] = {
     "document": "nothing: a script runs in no browser; text is taken apart with RegExp",
     "alert": "console.log",
 }
-"""By the name of a global."""
+"""Maps the name of a global to what stands in for it."""
 
 _MODULES: Final[Mapping[str, str]] = {
     "assert": "`if (…) throw new Error(…)`",
@@ -56,7 +56,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "moment": "the globals Date, Intl and Temporal",
     "date-fns": "the globals Date, Intl and Temporal",
 }
-"""By the name of a module, without `node:` and what comes behind a slash."""
+"""Maps the name of a module to what stands in for it, without `node:` and what comes behind a slash."""
 
 _NETWORK: Final = frozenset(
     [
@@ -89,7 +89,7 @@ MAX_SEARCHED: Final = 2_000
 
 
 def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> str | None:
-    """One corrective action for a global that is not there; None for a name that is nobody's global.
+    """Gives one corrective action for a global that is not there; None for a name that is nobody's global.
 
     Args:
         name: The global.
@@ -111,7 +111,7 @@ def absent_hint(name: str, module: str = "", catalog: Catalog | None = None) -> 
 
 
 def absent_module_hint(specifier: str, catalog: Catalog | None = None) -> str | None:
-    """The same for a module of Node or of a package registry."""
+    """Gives one corrective action for a module of Node or of a package registry."""
     name = specifier.removeprefix("node:").removeprefix("npm:").split("/")[0]
     if name in _MODULES:
         return f"In place of {name} there is {_MODULES[name]}."
@@ -119,7 +119,8 @@ def absent_module_hint(specifier: str, catalog: Catalog | None = None) -> str | 
 
 
 def import_hint(name: str, catalog: Catalog) -> str | None:
-    """How to import what a script names and has not imported: a connected server, or the only tool of that name."""
+    """Says how to import what a script names and has not imported: a connected server, or the only tool of that
+    name."""
     for server_id in catalog.servers:
         if re.sub(r"\W", "_", server_id) == name or _camel(server_id) == name:
             return f'Import it: `import * as {name} from "{SERVERS_PREFIX}{server_id}";`'
@@ -149,7 +150,7 @@ def _tools_hint(name: str, catalog: Catalog | None) -> str | None:
 
 
 def _tool_for(pattern: re.Pattern[str], catalog: Catalog) -> str | None:
-    """A connected server's tool that does it, the first by name: the same whatever the order of servers."""
+    """Gives a connected server's tool that does it, the first by name: the same whatever the order of servers."""
     names = (
         (tool.export_name, server.server_id) for server in catalog.servers.values() for tool in server.tools
     )

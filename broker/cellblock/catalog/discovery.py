@@ -27,11 +27,11 @@ KEPT_CATALOGS: Final = 8
 """Catalogs whose search index and encoded definitions are kept."""
 
 STEP_BYTES: Final = 64 * 1024
-"""Of definitions that are encoded at a time: a millisecond or two."""
+"""Bounds the bytes of definitions that are encoded at a time: a millisecond or two."""
 
 
 class Discovery:
-    """Discovery over one snapshot; the search index is built at its first search."""
+    """Answers requests over one catalog; the search index is built at its first search."""
 
     def __init__(self, catalog: Catalog, outputs: OutputLookup = stated_output) -> None:
         self._catalog = catalog
@@ -42,7 +42,7 @@ class Discovery:
     def encoded(
         self, operation: Operation, arguments: list[Any], encode: Callable[[Any], bytes]
     ) -> Generator[None, None, bytes]:
-        """The JSON of an answer, in steps between which others may have their turn. Raises as `answer`.
+        """Gives the JSON of an answer, in steps between which others may have their turn. Raises as `answer`.
 
         A list of tools is put together from definitions that were encoded once for this catalog and what is known of
         their outputs.
@@ -90,7 +90,7 @@ class Discovery:
                 return self.search(_text(arguments, 0, "query"), _options(arguments, 1))
 
     def search(self, query: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """`searchTools` (sections 4.2.5 and 4.2.7). Raises as `answer`."""
+        """Answers `searchTools` (sections 4.2.5 and 4.2.7). Raises as `answer`."""
         detail = _detail(options)
         results = [
             {"serverId": hit.server.server_id, **self._definition(hit.server, hit.tool, detail)}
@@ -99,7 +99,7 @@ class Discovery:
         return {"query": query, "results": results}
 
     def hits(self, query: str, options: Mapping[str, Any]) -> Sequence[SearchHit]:
-        """What a search finds, best first; `options` are `serverId` and `limit`. Raises as `answer`."""
+        """Finds the tools for a query, best first; `options` are `serverId` and `limit`. Raises as `answer`."""
         server_id: object = options.get("serverId")
         if server_id is not None:
             if not isinstance(server_id, str):
@@ -179,7 +179,7 @@ class DiscoveryCache:
         self._held: OrderedDict[int, tuple[Catalog, Discovery]] = OrderedDict()
 
     def of(self, catalog: Catalog) -> Discovery:
-        """The discovery of a catalog."""
+        """Gives the discovery of a catalog."""
         held = self._held.get(id(catalog))
         if held is None or held[0] is not catalog:
             # A catalog of another version has another identity: the ones of before fall out at the end.
@@ -192,7 +192,7 @@ class DiscoveryCache:
 
 
 def server_info(server: ServerEntry) -> dict[str, Any]:
-    """`ServerInfo` (section 4.2.1)."""
+    """Makes a `ServerInfo` (section 4.2.1)."""
     info: dict[str, Any] = {"serverId": server.server_id, "serverName": server.server_name}
     if server.capabilities:
         info["capabilities"] = list(server.capabilities)
@@ -200,7 +200,7 @@ def server_info(server: ServerEntry) -> dict[str, Any]:
 
 
 def describe_server(server: ServerEntry) -> dict[str, Any]:
-    """`ServerDescription` (section 4.2.2)."""
+    """Makes a `ServerDescription` (section 4.2.2)."""
     description = server_info(server)
     if server.description:
         description["description"] = server.description
@@ -210,8 +210,8 @@ def describe_server(server: ServerEntry) -> dict[str, Any]:
 
 
 def tool_definition(tool: ToolEntry, detail: Detail, output: ToolOutput | None = None) -> dict[str, Any]:
-    """`ToolDefinition` with the fields of a detail level (section 4.3); an output schema that is not the server's own
-    says so in its description."""
+    """Makes a `ToolDefinition` with the fields of a detail level (section 4.3); an output schema that is not the
+    server's own says so in its description."""
     definition: dict[str, Any] = {"toolName": tool.tool_name, "exportName": tool.export_name}
     if detail == "name":
         return definition
@@ -228,7 +228,7 @@ def tool_definition(tool: ToolEntry, detail: Detail, output: ToolOutput | None =
 
 
 def _with_examples(schema: JsonSchema, tool: ToolEntry) -> JsonSchema:
-    """The schema with the outputs that the user has given as examples, where JSON Schema has them."""
+    """Gives the schema with the outputs that the user has given as examples, where JSON Schema has them."""
     given = tool.given.examples if tool.given is not None else ()
     outputs = [example.output for example in given if example.output is not None]
     if not outputs or isinstance(schema, bool):

@@ -1,5 +1,4 @@
-"""What is known about tools, for whoever asks from outside a script: the command line, and the `extended` profile of
-the front-end. Both give the same, from here."""
+"""Answers questions about tools from outside a script, the same for the command line and the `extended` profile."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ MAX_REST_NAME_CHARS: Final = 100
 def show_types(
     catalog: Catalog, names: Sequence[str], outputs: OutputLookup = stated_output, *, reading: bool = True
 ) -> str:
-    """TypeScript declarations of the named servers, or of everything a script can import.
+    """Writes TypeScript declarations of the named servers, or of everything a script can import.
 
     Args:
         catalog: The servers.
@@ -52,7 +51,7 @@ def show_types(
 def find_tools(
     catalog: Catalog, query: str, *, server: str | None = None, limit: int, discovery: Discovery | None = None
 ) -> Sequence[SearchHit]:
-    """The best tools for a query, best first.
+    """Finds the best tools for a query, best first.
 
     Args:
         catalog: What is searched.
@@ -71,7 +70,7 @@ def find_tools(
 
 
 def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_output) -> str:
-    """TypeScript declarations of found tools, as known now; a module for each server, the best one first.
+    """Writes TypeScript declarations of found tools, as known now; a module for each server, the best one first.
 
     Within `MAX_FOUND_CHARS`: the functions that do not fit are named.
     """
@@ -95,7 +94,7 @@ def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_outp
 def search_tools(
     catalog: Catalog, query: str, *, server: str | None, limit: int, outputs: OutputLookup = stated_output
 ) -> list[dict[str, Any]]:
-    """The best tools for a query, each as `getTool` gives it and with its declaration.
+    """Finds the best tools for a query, each as `getTool` gives it and with its declaration.
 
     Raises:
         ConfigError: The named server is not connected.
@@ -110,7 +109,8 @@ def search_tools(
 
 
 def list_servers(catalog: Catalog) -> dict[str, Any]:
-    """Every server: as `describeServer` gives it, with the number of its tools; and those that are out of reach."""
+    """Lists every server: as `describeServer` gives it, with the number of its tools; and those that are out of
+    reach."""
     servers = [
         {
             **describe_server(server),
@@ -124,7 +124,7 @@ def list_servers(catalog: Catalog) -> dict[str, Any]:
 
 
 class NoSuchTool(ConfigError):
-    """No tool has the name."""
+    """The name that was asked for is that of no tool."""
 
 
 def inspect_tool(
@@ -135,7 +135,7 @@ def inspect_tool(
     *,
     finder: str = "`cellblock search`",
 ) -> dict[str, Any]:
-    """One tool with its schemas: declared, given and observed ones each under a name of their own.
+    """Describes one tool with its schemas: declared, given and observed ones each under a name of their own.
 
     Args:
         catalog: The servers.
@@ -231,7 +231,7 @@ NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) n
 
 
 def find_server(catalog: Catalog, name: str) -> ServerEntry:
-    """A connected server by its id or its name in the configuration. Raises ConfigError."""
+    """Finds a connected server by its id or its name in the configuration. Raises ConfigError."""
     server_id = catalog.id_of(name)
     server = catalog.servers.get(server_id)
     if server is not None:
@@ -247,7 +247,7 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
 
 
 def as_json(value: object) -> str:
-    """JSON for machines."""
+    """Writes a value as JSON for machines."""
     return json_text(value)
 
 

@@ -1,4 +1,4 @@
-"""What is known about upstream servers and their tools, as immutable snapshots.
+"""A catalog is an immutable snapshot of what is known about upstream servers and their tools.
 
 A run holds one `Catalog` from its start to its end, so a change of an upstream's tool list
 can never be seen by a run in flight (Code Mode specification, section 8.2).
@@ -19,7 +19,7 @@ Effect = Literal["read", "write", "destructive"]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An input and what came of it, as JSON; `output` is None when it was left out."""
+    """An example is an input and what came of it, as JSON; `output` is None when it was left out."""
 
     input: Any
     output: Any = None
@@ -27,7 +27,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user has said of a tool in an overlay file.
+    """Holds what the user has said of a tool in an overlay file.
 
     `output_schema` is of what a script gets; with `json_text`, of what `JSON.parse` makes of it.
     """
@@ -40,7 +40,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ToolEntry:
-    """One tool of one server, as the script sees it.
+    """A tool entry describes one tool of one server, as the script sees it.
 
     `tool_name` is the canonical MCP name (any text an upstream chose), `export_name` the
     JavaScript identifier it is exported under (section 6.1). Schemas are the upstream's own
@@ -64,7 +64,7 @@ class ToolEntry:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A tool that a server lists and that scripts are not given.
+    """A withheld tool is one that a server lists and that scripts are not given.
 
     `name` is safe to show (an upstream's own text, shortened, without control characters), `export_name` what it
     would be exported under, `why` and `hint` whole sentences without a full stop and with one. One that is not
@@ -80,7 +80,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """One connected server: `server_id` is the normalised module path (section 5.0.1).
+    """A server entry describes one connected server: `server_id` is the normalised module path (section 5.0.1).
 
     `withheld` are tools that scripts are not given, `warnings` sentences for whoever runs Cellblock, and `unpinned`
     maps the names of offered tools that are not as pinned to what is different. `session` tells apart the sessions
@@ -101,13 +101,13 @@ class ServerEntry:
     session: int = field(default=0, compare=False)
 
     def withheld_as(self, name: str) -> Withheld | None:
-        """The tool of this name, or with this export name, that scripts are not given."""
+        """Gives the tool of this name, or with this export name, that scripts are not given."""
         return next((tool for tool in self.withheld if name in (tool.name, tool.export_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All connected servers at one moment, by `server_id`, in the order of the configuration.
+    """A catalog holds all connected servers at one moment, by `server_id`, in the order of the configuration.
 
     `unavailable` maps the `server_id` of a configured server that is not connected to a
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
@@ -124,7 +124,8 @@ class Catalog:
     starting: frozenset[str] = frozenset()
 
     def as_starting(self, ids: frozenset[str]) -> Catalog:
-        """The same catalog with servers as they would be shown while they start, if these were their definitions."""
+        """Gives the same catalog with servers as they would be shown while they start, if these were their
+        definitions."""
         unheard = {
             server_id: replace(
                 server, server_name=server.config_name, version=None, description=None, capabilities=()
@@ -135,7 +136,7 @@ class Catalog:
         return replace(self, servers={**self.servers, **unheard}, starting=self.starting | ids)
 
     def id_of(self, name: str) -> str:
-        """The `server_id` of a server by that or by its name in the configuration; an unknown name as it is."""
+        """Gives the `server_id` of a server by that or by its name in the configuration; an unknown name as it is."""
         if name in self.servers or name in self.unavailable or name in self.denied:
             return name
         named = (server.server_id for server in self.servers.values() if server.config_name == name)

@@ -1,4 +1,4 @@
-"""The text of `@codemode/*` modules, as `data:` URLs that a worker can import without any permission.
+"""Makes the text of `@codemode/*` modules, as `data:` URLs that a worker can import without any permission.
 
 Each is a few lines that take ready-made objects from the sandbox's boot hook and export them. They are evaluated
 before the script, and the hook is gone by then.
@@ -44,13 +44,13 @@ DISCOVERY_EXPORTS: Final = (
 
 
 def data_url(source: str, media_type: str = "text/javascript") -> str:
-    """A `data:` URL that imports as a module."""
+    """Gives a `data:` URL that imports as a module."""
     return f"data:{media_type};base64,{base64.b64encode(source.encode('utf-8', 'replace')).decode()}"
 
 
 @lru_cache(maxsize=1)
 def fixed_modules() -> Mapping[str, str]:
-    """Specifier to URL of the modules that do not depend on the catalog."""
+    """Gives specifier to URL of the modules that do not depend on the catalog."""
     return {
         ERRORS_SPECIFIER: data_url(f"export const {{ {', '.join(ERROR_CLASSES)} }} = {HOOK}.errors;"),
         DISCOVERY_SPECIFIER: data_url(
@@ -61,7 +61,7 @@ def fixed_modules() -> Mapping[str, str]:
 
 
 def server_module(server: ServerEntry) -> str:
-    """The module text of one server: its tools and `__meta__` (section 5.1).
+    """Gives the module text of one server: its tools and `__meta__` (section 5.1).
 
     Bindings get names of our own and are exported under the tools' names, since an export may be called `eval`
     or `enum` where a variable may not. JSON in ASCII is a JavaScript string literal, whatever the text holds.
@@ -79,7 +79,7 @@ def server_module(server: ServerEntry) -> str:
 
 
 def server_meta(server: ServerEntry) -> dict[str, Any]:
-    """`__meta__` of one server (section 5.2)."""
+    """Makes `__meta__` of one server (section 5.2)."""
     meta: dict[str, Any] = {"serverId": server.server_id, "serverName": server.server_name}
     if server.version:
         meta["serverVersion"] = server.version
@@ -94,13 +94,13 @@ def server_meta(server: ServerEntry) -> dict[str, Any]:
 
 
 class ModuleUrls:
-    """URLs of a catalog's modules, made once per server entry and kept."""
+    """Keeps the URLs of a catalog's modules, made once per server entry and kept."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, tuple[ServerEntry, str]] = {}
 
     def of(self, catalog: Catalog, specifier: str) -> str | None:
-        """The URL of a specifier, or None when the catalog has no such module."""
+        """Gives the URL of a specifier, or None when the catalog has no such module."""
         fixed = fixed_modules().get(specifier)
         if fixed is not None or not specifier.startswith(SERVERS_PREFIX):
             return fixed

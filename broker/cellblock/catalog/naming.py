@@ -1,4 +1,5 @@
-"""Names: module paths of servers and export names of tools (Code Mode specification, sections 5.0.1 and 6.1)."""
+"""Makes the names that scripts use: module paths of servers and export names of tools (Code Mode specification,
+sections 5.0.1 and 6.1)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ FALLBACK_PATH: Final = "server"
 
 
 def module_path(name: str) -> str:
-    """The module path segment of a server's name, before collisions are resolved (section 5.0.1)."""
+    """Gives the module path segment of a server's name, before collisions are resolved (section 5.0.1)."""
     path = _DASHES.sub("-", _NOT_PATH.sub("-", name.lower())).strip("-")
     return path or FALLBACK_PATH
 
@@ -46,7 +47,7 @@ def module_paths(names: Iterable[str]) -> dict[str, str]:
 
 
 def identifier(tool_name: str) -> str:
-    """The identifier of a tool's name, before collisions are resolved (section 6.1)."""
+    """Gives the identifier of a tool's name, before collisions are resolved (section 6.1)."""
     name = _NOT_IDENTIFIER.sub("_", tool_name) or "_"
     if name[0].isdigit():
         name = "_" + name

@@ -1,4 +1,5 @@
-"""What is known of a tool's output, and from whom: given by the user, declared by the server, or observed."""
+"""An output says what a script gets from a tool, and who says so: given by the user, declared by the server, or
+observed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ MCP_RESULT_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a script gets from a tool: any of the parts that are there.
+    """Describes what a script gets from a tool: any of the parts that are there.
 
     Attributes:
         source: Who says so; the sources are never mixed.
@@ -51,7 +52,7 @@ class ToolOutput:
     sample: str | None = None
 
     def as_schema(self) -> JsonSchema:
-        """One JSON Schema for all parts. JSON in a text is said by `contentSchema`.
+        """Gives one JSON Schema for all parts. JSON in a text is said by `contentSchema`.
 
         A schema that the server declares stays as it is, with a `$comment` where results did not fit it; another has
         its provenance as its description.
@@ -77,7 +78,7 @@ class ToolOutput:
         return {"description": self.note, **whole}
 
     def as_json(self) -> dict[str, Any]:
-        """Provenance, for discovery and `cellblock inspect`."""
+        """Gives the provenance as JSON, for discovery and `cellblock inspect`."""
         data: dict[str, Any] = {"source": self.source, "note": self.note}
         if self.samples:
             data |= {
@@ -98,11 +99,12 @@ OutputLookup = Callable[[ServerEntry, ToolEntry], ToolOutput | None]
 
 
 def nothing_observed(_server: ServerEntry, _tool: ToolEntry) -> None:
-    """The lookup of observations where there are none."""
+    """Looks up observations where there are none."""
 
 
 def stated_output(_server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-    """What is given or declared, and nothing that was observed: for text that must not change with use."""
+    """Gives what is given or declared of a tool's output, and nothing that was observed: for text that must not change
+    with use."""
     given = tool.given
     if given is not None and given.output_schema is not None:
         if given.json_text and not tool.parse_text:

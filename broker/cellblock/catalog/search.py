@@ -1,4 +1,4 @@
-"""Tool search over one catalog snapshot (Code Mode specification, sections 4.2.5 and 4.2.7).
+"""Searches the tools of one catalog snapshot (Code Mode specification, sections 4.2.5 and 4.2.7).
 
 Ranking is BM25F: a word counts by the field that it is in and by how rare it is in the catalog. Each word or phrase of
 the query counts with the best of what may stand for it: itself, at a discount the words of its groups, and where it is
@@ -34,24 +34,24 @@ LENGTH_SHARE = 0.6
 SATURATION = 4.0
 """Weight of a word in one tool at which it counts half of what it can count (BM25's `k1`)."""
 NAMED_SHARE = 0.5
-"""What is left of a stand-in's share where a tool is named with the word itself, which then says what is meant."""
+"""Scales a stand-in's share where a tool is named with the word itself, which then says what is meant."""
 GUESS_SHARE = 0.5
-"""What a word counts that an unknown word of the query may be short for, or a misspelling of."""
+"""Sets what a word counts that an unknown word of the query may be short for, or a misspelling of."""
 COVERAGE_SHARE = 0.7
 """Part of a score that is scaled by the portion of the query that the tool matches."""
 SERVER_WEIGHT = 0.8
 """Weight of how much a tool's server is about what is asked for: not every tool of it says so again."""
 DEPRECATED_SHARE = 0.5
-"""What is left of the score of a tool that says that it is deprecated, so that what replaces it comes first."""
+"""Scales the score of a tool that says that it is deprecated, so that what replaces it comes first."""
 EXACT_NAME_BONUS = 1_000.0
-"""Added where the query is the tool's name: more than any sum of scores comes to."""
+"""Is added to the score where the query is the tool's name: more than any sum of scores comes to."""
 
 _DEPRECATED = re.compile(r"^\W*(?i:deprecated)\b|\bDEPRECATED\b|\b(?:is|been) deprecated\b")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One result: higher `score` is better; scores of different queries cannot be compared."""
+    """A hit is one result of a search: higher `score` is better; scores of different queries cannot be compared."""
 
     server: ServerEntry
     tool: ToolEntry
@@ -64,7 +64,8 @@ STEP_TOOLS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _Posting:
-    """The tools that have one stem, with what it counts in each (0 to 1), how rare it is, and what it says of servers.
+    """A posting lists the tools that have one stem, with what it counts in each (0 to 1), how rare it is, and what it
+    says of servers.
 
     `servers` maps the place of a server to the portion of its tools that have the stem, times how rare it is in others.
     """
@@ -76,7 +77,7 @@ class _Posting:
 
 
 class SearchIndex:
-    """An index of every tool of one `Catalog`; immutable."""
+    """Indexes every tool of one `Catalog`; immutable."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._rows: list[tuple[ServerEntry, ToolEntry]] = []
@@ -125,7 +126,7 @@ class SearchIndex:
     def search(
         self, query: str, *, server_id: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[SearchHit]:
-        """The best matches of `query` (any text), best first; equal scores by server order, then tool name.
+        """Finds the best matches of `query` (any text), best first; equal scores by server order, then tool name.
 
         `limit` is capped at MAX_LIMIT; below 1 it gives no results. A query without a word, an unknown
         `server_id`, and a query that nothing matches give an empty list. Never raises on any query text.
@@ -145,7 +146,8 @@ class SearchIndex:
         return [SearchHit(*self._rows[row], -negated) for negated, row in ranked[: min(limit, MAX_LIMIT)]]
 
     def _scores(self, wanted: Sequence[Wanted]) -> dict[int, float]:
-        """Score by row: the sum over what is wanted, scaled by the portion of it that matched, and for the server."""
+        """Gives score by row: the sum over what is wanted, scaled by the portion of it that matched, and for the
+        server."""
         totals: dict[int, float] = {}
         matched: dict[int, float] = {}
         servers: dict[int, float] = {}
@@ -166,7 +168,7 @@ class SearchIndex:
         return totals
 
     def _meanings(self, one: Wanted) -> Mapping[str, float]:
-        """The stems in the catalog that may stand for what is wanted, with what they count."""
+        """Gives the stems in the catalog that may stand for what is wanted, with what they count."""
         part = NAMED_SHARE if one.stem in self._named else 1.0
         related = self._groups.related.get(one.stem, {})
         found = {key: part * share for key, share in related.items() if key in self._postings}
@@ -175,7 +177,7 @@ class SearchIndex:
         return found or dict.fromkeys(map(stem, meant_by(one.word, self._vocabulary)), GUESS_SHARE)
 
     def _best(self, meanings: Mapping[str, float], literal: str) -> tuple[float, dict[int, float]]:
-        """The most that `meanings` can count, and what the best of them counts in each tool.
+        """Gives the most that `meanings` can count, and what the best of them counts in each tool.
 
         A stand-in is taken to be no rarer than the word that it stands for, lest it count for more.
         """
@@ -191,7 +193,8 @@ class SearchIndex:
         return most, best
 
     def _about(self, meanings: Mapping[str, float], literal: str) -> dict[int, float]:
-        """How much servers are about `literal`, or if the catalog does not have it about the best of its meanings."""
+        """Says how much servers are about `literal`, or if the catalog does not have it about the best of its
+        meanings."""
         found: dict[int, float] = {}
         for key in [literal] if literal in meanings else meanings:
             for place, score in self._postings[key].servers.items():
@@ -200,7 +203,8 @@ class SearchIndex:
 
 
 def _postings(texts: Sequence[Sequence[Sequence[str]]], places: Sequence[int]) -> dict[str, _Posting]:
-    """The postings of tools, each given as the stems of its fields in the order of FIELD_WEIGHTS and its server."""
+    """Gives the postings of tools, each given as the stems of its fields in the order of FIELD_WEIGHTS and its
+    server."""
     sizes = Counter(places)
     weights = tuple(FIELD_WEIGHTS.values())
     totals = [sum(len(fields[place]) for fields in texts) for place in range(len(weights))]
@@ -226,5 +230,5 @@ def _postings(texts: Sequence[Sequence[Sequence[str]]], places: Sequence[int]) -
 
 
 def _rarity(having: int, of: int) -> float:
-    """What something is worth that `having` have `of` all: BM25's inverse document frequency, never negative."""
+    """Says what something is worth that `having` have `of` all: BM25's inverse document frequency, never negative."""
     return log(1.0 + (of - having + 0.5) / (having + 0.5))

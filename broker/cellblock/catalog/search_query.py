@@ -1,4 +1,4 @@
-"""What a query asks for: its words and phrases, each with its weight."""
+"""Reads what a query asks for: its words and phrases, each with its weight."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from cellblock.catalog.search_text import MAX_QUERY_CHARS, MAX_QUERY_TERMS, STOP
 from cellblock.catalog.search_words import MAX_PHRASE_WORDS
 
 PHRASE_SHARE = 0.5
-"""What is left of a word's weight where it is part of a phrase that counts by itself."""
+"""Scales a word's weight where it is part of a phrase that counts by itself."""
 
 
 class Wanted(NamedTuple):
-    """One thing that is asked for: the `word` as it was written (none of a phrase), the `stem` it is searched by."""
+    """A wanted thing is one that a query asks for: the `word` as it was written (none of a phrase), the `stem` it is
+    searched by."""
 
     word: str
     stem: str
@@ -22,7 +23,7 @@ class Wanted(NamedTuple):
 
 
 def wanted_by(query: str, phrases: Container[str], known: Container[str]) -> list[Wanted]:
-    """The distinct phrases and words of a query, without stop words unless there is nothing else.
+    """Gives the distinct phrases and words of a query, without stop words unless there is nothing else.
 
     `phrases` are stems joined with `_`. Neighbouring words whose compound is a `known` stem ask for it too:
     `time zone` for `timezone`.

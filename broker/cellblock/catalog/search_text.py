@@ -1,4 +1,4 @@
-"""From catalog text to search terms: splitting identifiers, folding, caps on what an upstream may put in.
+"""Turns catalog text into search terms: splits identifiers, folds, and caps what an upstream may put in.
 
 Everything here is a pure function over untrusted text. Time is linear in the capped input.
 """
@@ -52,7 +52,7 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 class ToolText(NamedTuple):
-    """The searchable text of one tool: each field is a string of terms parted by single spaces."""
+    """Holds the searchable text of one tool: each field is a string of terms parted by single spaces."""
 
     name: str
     server: str
@@ -63,7 +63,8 @@ class ToolText(NamedTuple):
 
 
 def fold(text: str) -> str:
-    """Compatibility-normalised text, so that a full-width, ligature or accented spelling of Latin is the plain one."""
+    """Gives compatibility-normalised text, so that a full-width, ligature or accented spelling of Latin is the plain
+    one."""
     if text.isascii():
         return text
     whole = unicodedata.normalize("NFKC", text)
@@ -75,7 +76,8 @@ def fold(text: str) -> str:
 
 @lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
-    """An English word without the endings of plurals, `-ed` and `-ing`, and without a last `e`; others as they are.
+    """Gives an English word without the endings of plurals, `-ed` and `-ing`, and without a last `e`; others as they
+    are.
 
     Porter's further steps find less here: they make one of words that name different tools.
     """
@@ -95,7 +97,7 @@ def stem(word: str) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """The lower-case terms of `text` in order.
+    """Gives the lower-case terms of `text` in order.
 
     Identifiers are split at `_`, `-`, case changes and digits, and a word that was split is there as a
     whole as well. Scripts written without spaces become overlapping pairs of characters. A term holds
@@ -117,12 +119,12 @@ def terms(text: str) -> list[str]:
 
 
 def name_key(name: str) -> str:
-    """`name` without case and separators, to tell a query that is a name, in whatever spelling."""
+    """Gives `name` without case and separators, to tell a query that is a name, in whatever spelling."""
     return "".join(_WORD.findall(fold(name[:MAX_NAME_CHARS]).lower()))
 
 
 def tool_text(server: ServerEntry, tool: ToolEntry) -> ToolText:
-    """Split one tool into its weighted fields. `summary` is the description's first sentence."""
+    """Splits one tool into its weighted fields. `summary` is the description's first sentence."""
     title = tool.annotations.get("title") if tool.annotations else None
     description = (tool.description or "")[:MAX_TEXT_CHARS].strip()
     end = _SENTENCE_END.search(description)
@@ -158,7 +160,7 @@ def _pairs(run: str) -> Iterator[str]:
 
 
 def _properties(schema: JsonSchema | None) -> Iterator[tuple[str, str]]:
-    """Yield (name, description and enumerated strings) of an untrusted schema's properties, breadth first."""
+    """Yields (name, description and enumerated strings) of an untrusted schema's properties, breadth first."""
     queue: deque[tuple[int, object]] = deque([(0, schema)])
     left = MAX_PROPERTIES
     for _ in range(MAX_SCHEMA_NODES):

@@ -1,4 +1,4 @@
-"""The words a catalog uses, and which of them a query's word may have meant."""
+"""Knows the words that a catalog uses, and which of them a query's word may have meant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COMPARED = 8
 
 
 class Vocabulary:
-    """The distinct words of a catalog with how often they occur. Add first, then ask."""
+    """Counts the distinct words of a catalog. Add first, then ask."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -30,13 +30,13 @@ class Vocabulary:
         self._by_pair: dict[str, list[str]] = {}
 
     def add(self, *texts: str) -> None:
-        """Count the words of `texts`, each a string of terms parted by single spaces."""
+        """Counts the words of `texts`, each a string of terms parted by single spaces."""
         for text in texts:
             self._counts.update(text.split())
         self._sorted = None
 
     def completions(self, prefix: str) -> list[str]:
-        """Words that `prefix` (3 characters or more) abbreviates, the most frequent first."""
+        """Gives words that `prefix` (3 characters or more) abbreviates, the most frequent first."""
         if len(prefix) < MIN_PREFIX_CHARS:
             return []
         words = self._words()
@@ -49,7 +49,7 @@ class Vocabulary:
         return sorted(found, key=lambda word: (-self._counts[word], word))[:MAX_COMPLETIONS]
 
     def corrections(self, word: str) -> list[str]:
-        """Words that `word` may be a misspelling of, the likeliest first."""
+        """Gives words that `word` may be a misspelling of, the likeliest first."""
         if not MIN_TYPO_CHARS <= len(word) <= MAX_TYPO_CHARS:
             return []
         self._words()
@@ -69,7 +69,7 @@ class Vocabulary:
         return [other for _, other in sorted(rated)[:MAX_CORRECTIONS]]
 
     def split(self, word: str) -> list[str]:
-        """The fewest words of three letters or more that `word` is run together from, or nothing."""
+        """Gives the fewest words of three letters or more that `word` is run together from, or nothing."""
         best: list[list[str] | None] = [[], *([None] * len(word))]
         for end in range(1, len(word) + 1):
             for start in range(max(0, end - MAX_TYPO_CHARS), end - 2):
@@ -92,5 +92,5 @@ class Vocabulary:
 
 
 def meant_by(term: str, vocabulary: Vocabulary) -> list[str]:
-    """What an unknown `term` stands for: words run together, else an abbreviation, else a misspelling."""
+    """Finds what an unknown `term` stands for: words run together, else an abbreviation, else a misspelling."""
     return vocabulary.split(term) or vocabulary.completions(term) or vocabulary.corrections(term)

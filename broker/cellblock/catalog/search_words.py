@@ -1,4 +1,4 @@
-"""Which words mean nearly the same to someone who looks for a tool: the groups of `search_words.txt`."""
+"""Tells which words mean nearly the same to someone who looks for a tool: the groups of `search_words.txt`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from cellblock.catalog.search_text import stem
 
 AMONG_TOOLS = 0.5
-"""What a word that tools use counts for another such word of its group, beside 1 for itself."""
+"""Sets what a word that tools use counts for another such word of its group, beside 1 for itself."""
 FROM_SPEECH = 0.8
-"""What a word that tools use counts for one that only people use: who says it can have meant nothing else."""
+"""Sets what a word that tools use counts for one that only people use: who says it can have meant nothing else."""
 FROM_TOOLS = 0.4
-"""What a word that people use counts for one that tools use."""
+"""Sets what a word that people use counts for one that tools use."""
 AMONG_SPEECH = 0.3
-"""What a word that people use counts for another of its group: tools of another trade may be named with it."""
+"""Sets what a word that people use counts for another of its group: tools of another trade may be named with it."""
 AMBIGUITY = 0.3
 """Power of the number of groups that a word is in, by which what counts for it is divided: `open` can mean much."""
 MAX_PHRASE_WORDS = 3
@@ -26,7 +26,8 @@ _FILE = Path(__file__).with_name("search_words.txt")
 
 
 class WordGroups(NamedTuple):
-    """`related` maps a stem, or the stems of a phrase joined with `_`, to what counts for it and how much."""
+    """Relates words: `related` maps a stem, or the stems of a phrase joined with `_`, to what counts for it and how
+    much."""
 
     related: Mapping[str, Mapping[str, float]]
     phrases: frozenset[str]
@@ -34,7 +35,7 @@ class WordGroups(NamedTuple):
 
 @cache
 def word_groups() -> WordGroups:
-    """The groups of the file, read once."""
+    """Gives the groups of the file, read once."""
     related: dict[str, dict[str, float]] = {}
     groups: Counter[str] = Counter()
     for line in _FILE.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Near misses: the names that an unknown server, tool or property name was probably meant to be.
+"""Finds near misses: the names that an unknown server, tool or property name was probably meant to be.
 
 For the one corrective hint that every error carries (Code Mode specification, section 7.3).
 """
@@ -27,7 +27,7 @@ _WORDS = re.compile(r"[A-Z]?[^\W_A-Z]+|[A-Z]+")
 
 
 def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
-    """The candidates most like `name`, the likest first, as they were given; equals in given order.
+    """Gives the candidates most like `name`, the likest first, as they were given; equals in given order.
 
     Case and separators are ignored, so `readFile` finds `read_file`. Nothing similar gives an empty
     list. Never raises on any text; time is bounded whatever the lengths.
@@ -36,7 +36,7 @@ def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[
 
 
 def rated_names(name: str, candidates: Iterable[str]) -> list[tuple[float, str]]:
-    """The same of all that are similar, with their similarities, on difflib's scale."""
+    """Gives all candidates that are similar to `name`, the likest first, with their similarities on difflib's scale."""
     wanted = _words(name)
     key = "".join(wanted)
     if not key:
@@ -58,7 +58,7 @@ def rated_names(name: str, candidates: Iterable[str]) -> list[tuple[float, str]]
 
 
 def letter_pairs(word: str) -> set[str]:
-    """The pairs of neighbouring characters of `word`, its two ends marked: a cheap first comparison."""
+    """Gives the pairs of neighbouring characters of `word`, its two ends marked: a cheap first comparison."""
     padded = f"^{word}$"
     return {padded[index : index + 2] for index in range(len(padded) - 1)}
 
@@ -76,7 +76,8 @@ def _similarity(wanted: list[str], words: list[str]) -> float:
 
 
 def _is_part(short: str, words: list[str]) -> bool:
-    """Whether a name with these words contains `short`: from the beginning of a word, or at least half of the name."""
+    """Says whether a name with these words contains `short`: from the beginning of a word, or at least half of the
+    name."""
     long = "".join(words)
     if 2 * len(short) >= len(long):
         return short in long

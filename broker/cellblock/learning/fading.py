@@ -1,4 +1,4 @@
-"""How what was observed fades: a type says what results are like now, and older ones become a note.
+"""Fades what was observed: a type says what results are like now, and older ones become a note.
 
 Results are looked at in windows. What is known weighs less with each result that does not show it, the more so the
 longer that is, and goes when a window has weighed `patience` against it. What comes back has gone too early: the
@@ -16,7 +16,8 @@ PATIENCE: Final = 50
 """Results after which what none of them shows has faded, where something new was among them."""
 
 STEADY: Final = 4
-"""So many times more where nothing is new: what is rare, such as a field for errors, may just not have been met."""
+"""Multiplies the patience where nothing is new: what is rare, such as a field for errors, may just not have been
+met."""
 
 MAX_PATIENCE: Final = 64 * PATIENCE
 
@@ -24,7 +25,7 @@ WEEK_SECONDS: Final = 7 * 24 * 3600.0
 """A result counts once more for each week since its window began."""
 
 MAX_WEIGHT: Final = 5.0
-"""Of one result: at least ten are needed, however rarely a tool is used."""
+"""Bounds the weight of one result: at least ten are needed, however rarely a tool is used."""
 
 MAX_NEWS: Final = 8
 """New things of which each begins the window anew; with more, as where names are data, it must end all the same."""
@@ -32,7 +33,7 @@ MAX_NEWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What results of one tool looked like, by the way in which scripts got them.
+    """Holds what results of one tool looked like, by the way in which scripts got them.
 
     Attributes:
         value: Shape of the structured results.
@@ -47,7 +48,7 @@ class Forms:
     results: bool = False
 
     def joined(self, other: Forms) -> Forms:
-        """Both together, kept small."""
+        """Joins both forms, kept small."""
         return Forms(
             bounded(join(self.value, other.value)),
             bounded(join(self.document, other.document)),
@@ -56,7 +57,7 @@ class Forms:
         )
 
     def refreshed(self, recent: Forms) -> Forms:
-        """Without what newer results do not show."""
+        """Gives these forms without what newer results do not show."""
         if recent == Forms():
             return self
         return Forms(
@@ -67,7 +68,7 @@ class Forms:
         )
 
     def changes_to(self, newer: Forms) -> list[str]:
-        """What is different in a newer one, a sentence for each place."""
+        """Says what is different in a newer one, a sentence for each place."""
         found = changes(self.value, newer.value) if NOTHING not in (self.value, newer.value) else []
         if NOTHING not in (self.document, newer.document):
             found += [f"JSON text {sentence}" for sentence in changes(self.document, newer.document)]
@@ -84,7 +85,7 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """Where one tool is in it.
+    """Holds how far the fading of one tool has come.
 
     Attributes:
         recent: What the results of this window looked like.
@@ -105,7 +106,7 @@ class Fading:
     faded: float = 0.0
 
     def after(self, known: Forms, seen: Forms, samples: int, at: float) -> tuple[Forms, Fading]:
-        """What is known after some results, and where the tool then is.
+        """Gives what is known after some results, and how far the fading then has come.
 
         Args:
             known: What was known before.

@@ -30,7 +30,7 @@ BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
 """A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
 
 LINGER_SECONDS: Final = 0.1
-"""From a result to looking at it: the run that it belongs to goes first, and what comes together is read together."""
+"""Delays looking at a result: the run that it belongs to goes first, and what comes together is read together."""
 
 WRITE_EVERY_SECONDS: Final = 1.0
 """Pause between two writes; what was seen in between is one write."""
@@ -42,11 +42,11 @@ MAX_FINGERPRINTS: Final = 4_096
 """Tool definitions whose hash is held; those of all connected servers, as a rule."""
 
 LOOK_EVERY_SECONDS: Final = 2.0
-"""Between two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and what
-other brokers learn, reaches this one within it. A look takes 20 µs."""
+"""Separates two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and
+what other brokers learn, reaches this one within it. A look takes 20 µs."""
 
 CLOSE_BOUND_SECONDS: Final = 3.0
-"""From closing to giving up on what still waits; the thread then ends with the process."""
+"""Bounds the wait from closing to giving up on what still waits; the thread then ends with the process."""
 
 
 class Learner:
@@ -74,7 +74,7 @@ class Learner:
 
     @property
     def dropped(self) -> int:
-        """The number of results that there was no room for."""
+        """Counts the results that there was no room for."""
         return self._offers.dropped
 
     def look_apart(self, apart: LooksApart) -> None:

@@ -14,7 +14,8 @@ from cellblock.schemas.cache import ValidatorCache
 from cellblock.schemas.validation import InputValidator
 
 FITS_FROM_BYTES: Final = 2 * 1024
-"""From this size on a result is first asked whether it adds anything; the shape of a smaller one is made as fast."""
+"""Sets the size from which on a result is first asked whether it adds anything; the shape of a smaller one is made as
+fast."""
 
 MAX_FITS: Final = 256
 """Tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""

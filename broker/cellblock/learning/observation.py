@@ -1,4 +1,4 @@
-"""What has been observed of one tool: the record that is merged, stored and shown."""
+"""An observation is what has been observed of one tool: the record that is merged, stored and shown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cellblock.learning.fading import NOT_FADING, Fading, Forms
 from cellblock.learning.infer import NOTHING, Shape
 
 Kind = Literal["value", "json", "text", "result"]
-"""What a script got: structured content or a Python value; a text that is a JSON object or array; another text; the
-whole MCP result (Code Mode specification, section 5.3.2)."""
+"""Names what a script got: structured content or a Python value; a text that is a JSON object or array; another text;
+the whole MCP result (Code Mode specification, section 5.3.2)."""
 
 MAX_DISAGREEMENT_CHARS: Final = 300
 
 
 class ToolKey(NamedTuple):
-    """Which tool. `fingerprint` is of its definition: what was observed of another definition is not this tool's."""
+    """Names a tool. `fingerprint` is of its definition: what was observed of another definition is not this tool's."""
 
     server: str
     tool: str
@@ -28,7 +28,7 @@ class ToolKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GivenCheck:
-    """How results fit the output schema that the user gives.
+    """Counts how results fit the output schema that the user gives.
 
     Attributes:
         of: The fingerprint of that schema; empty without one.
@@ -43,7 +43,7 @@ class GivenCheck:
     newest: str = ""
 
     def merged(self, newer: GivenCheck) -> GivenCheck:
-        """Both together; of another schema the newer alone."""
+        """Adds both together; of another schema the newer counts alone."""
         if not newer.of or newer.of != self.of:
             return newer if newer.of else self
         return GivenCheck(
@@ -56,7 +56,7 @@ NOT_GIVEN: Final = GivenCheck()
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one or many results of a tool looked like; the first four as in `fading.Forms`.
+    """Holds what one or many results of a tool looked like; the first four as in `fading.Forms`.
 
     Attributes:
         value: Shape of the structured results.
@@ -92,24 +92,24 @@ class Observation:
 
     @property
     def shape(self) -> Forms:
-        """All that makes a version."""
+        """Gives all that makes a version."""
         return Forms(self.value, self.document, self.texts, self.results)
 
     @property
     def confirms(self) -> bool:
-        """Whether its results only showed what was known before, so that it says nothing by itself."""
+        """Says whether its results only showed what was known before, so that it says nothing by itself."""
         return self.samples > 0 and self.shape == Forms()
 
     def together(self, newer: Observation) -> Observation:
-        """Both as one, of results that come after each other and have not been merged with what is known."""
+        """Joins both as one, of results that come after each other and have not been merged with what is known."""
         return self._counted(newer)._formed(self.shape.joined(newer.shape))
 
     def begun(self) -> Observation:
-        """The first that is known of a tool."""
+        """Makes this the first that is known of a tool."""
         return replace(self, fading=Fading(self.shape, float(self.samples), self.last_seen))
 
     def merged(self, newer: Observation) -> Observation:
-        """What is known after newer results: old shapes fade. Versions count its changes."""
+        """Gives what is known after newer results: old shapes fade. Versions count its changes."""
         if not self.samples:
             return self.together(newer).begun()
         if not newer.samples:
@@ -119,7 +119,7 @@ class Observation:
         return replace(made, version=self.version + 1) if forms != self.shape else made
 
     def changes_to(self, newer: Observation) -> list[str]:
-        """What is different in a newer one, a sentence for each place."""
+        """Says what is different in a newer one, a sentence for each place."""
         return self.shape.changes_to(newer.shape)
 
     def _formed(self, forms: Forms) -> Observation:
@@ -142,13 +142,13 @@ class Observation:
 
 
 def tool_key(server: str, tool: str, of_definition: str) -> ToolKey:
-    """The key of a tool. A lone surrogate has no place in a database: such a name is kept in its escaped form."""
+    """Gives the key of a tool. A lone surrogate has no place in a database: such a name is kept in its escaped form."""
     server, tool = (text.encode("utf-8", "backslashreplace").decode("utf-8") for text in (server, tool))
     return ToolKey(server, tool, of_definition)
 
 
 def fingerprint(input_schema: object, output_schema: object) -> str:
-    """A short hash of a tool's definition; equal for equal definitions, in every process."""
+    """Gives a short hash of a tool's definition; equal for equal definitions, in every process."""
     if isinstance(input_schema, Mapping):
         # The user's examples are put into the schema, and change nothing of the tool.
         known = cast("Mapping[str, Any]", input_schema)

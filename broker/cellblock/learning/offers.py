@@ -1,4 +1,4 @@
-"""Results on their way to being looked at: a bounded queue that never blocks whoever offers one."""
+"""Holds results on their way to being looked at: a bounded queue that never blocks whoever offers one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_VALUE_BYTES: Final = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One result that waits to be looked at."""
+    """An offer is one result that waits to be looked at."""
 
     server: str
     tool: ToolEntry
@@ -34,7 +34,7 @@ class Offer:
 
 
 class Offers:
-    """The results that wait; one thread takes them.
+    """Queues the results that wait; one thread takes them.
 
     Attributes:
         dropped: The number of results that there was no room for.

@@ -1,4 +1,4 @@
-"""What is known of tool outputs: what the catalog states, joined with what the learner has observed.
+"""Joins what is known of tool outputs: what the catalog states, joined with what the learner has observed.
 
 Types use what is given, then declared, then observed. Only discovery, search and inspection go through here: texts that
 a client caches are made with `catalog.outputs.stated_output`, and never change because something was observed.
@@ -41,7 +41,7 @@ class ToolRefiner:
         self._overlays = overlays or {}
 
     def __call__(self, server: str, tool: ToolEntry) -> ToolEntry:
-        """The entry of a tool; `server` is its server's name in the configuration."""
+        """Gives the entry of a tool; `server` is its server's name in the configuration."""
         rules = self._settings.of(server, tool.tool_name)
         tool = replace(tool, parse_text=rules.unwrap == "json")
         overlay = self._overlays.get(server, {}).get(tool.tool_name)
@@ -54,7 +54,7 @@ class ToolRefiner:
 
 
 def load_overlays(settings: Settings) -> dict[str, dict[str, ToolOverlay]]:
-    """The overlays of all configured servers, and of the Python tools.
+    """Gives the overlays of all configured servers, and of the Python tools.
 
     Raises:
         ConfigError: A file cannot be used; the message names line and column. Or two servers would share one.
@@ -112,12 +112,12 @@ class KnownOutputs:
         return self._learner.revision
 
     def observed(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What has been observed of a tool's output, whatever is given or declared; None when nothing has."""
+        """Gives what has been observed of a tool's output, whatever is given or declared; None when nothing has."""
         seen = self._learner.known(server.config_name, tool)
         return None if seen is None else _observed(tool, seen)
 
     def __call__(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What is known of a tool's output now; None when nothing is."""
+        """Gives what is known of a tool's output now; None when nothing is."""
         observed = self._learner.known(server.config_name, tool)
         if observed is None:
             return stated_output(server, tool)
@@ -167,7 +167,7 @@ def _compared(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOut
 
 
 def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
-    """How results did not fit what is given, as a sentence without a full stop; None when all did."""
+    """Says how results did not fit what is given, as a sentence without a full stop; None when all did."""
     schema = stated.schema if stated.document is None else stated.document
     fit = seen.given
     if not fit.misfits or fit.of not in (fingerprint(schema, json_text) for json_text in (False, True)):
@@ -176,7 +176,8 @@ def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
 
 
 def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput | None:
-    """What scripts really get of a tool that declares an object or an array and has always answered with a text."""
+    """Gives what scripts really get of a tool that declares an object or an array and has always answered with a
+    text."""
     kind = _structured_kind(stated.schema) if stated.source == "declared" else None
     parsed = tool.parse_text and seen.document != NOTHING
     in_text = seen.texts or seen.document != NOTHING
@@ -196,7 +197,7 @@ def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> Too
 
 
 def _structured_kind(schema: JsonSchema | None) -> str | None:
-    """`object` or `array`, where a schema says that it is one."""
+    """Gives `object` or `array`, where a schema says that it is one."""
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else None)

@@ -1,4 +1,4 @@
-"""Overlay files: what the user says of a server's tools, one TOML file per server.
+"""Reads overlay files: what the user says of a server's tools, one TOML file per server.
 
 TOML, because it has comments, is read by the standard library, and its errors name line and column. Schemas and
 examples stand in it as JSON texts (`'''…'''`): that is how they are found in documentation, and TOML has no null.
@@ -34,7 +34,7 @@ _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True)
 class ToolOverlay:
-    """What the user says of one tool; `examples` are pairs of input and output (None when left out)."""
+    """Holds what the user says of one tool; `examples` are pairs of input and output (None when left out)."""
 
     output: Any = None
     json_text: bool = False
@@ -44,7 +44,7 @@ class ToolOverlay:
 
 @dataclass(frozen=True, slots=True)
 class ToolNotes:
-    """What a new overlay file says in comments of one tool."""
+    """Holds what a new overlay file says in comments of one tool."""
 
     name: str
     description: str | None
@@ -54,17 +54,18 @@ class ToolNotes:
 
 
 def overlay_file(folder: Path, server: str) -> Path:
-    """The overlay file of a server, by its name in the configuration."""
+    """Gives the overlay file of a server, by its name in the configuration."""
     return folder / f"{_UNSAFE_NAME.sub('_', server).lstrip('.') or '_'}.toml"
 
 
 def load_overlay(file: Path) -> dict[str, ToolOverlay]:
-    """The overlays of a server's tools, by their MCP names; none when there is no file. Raises as `read_overlay`."""
+    """Gives the overlays of a server's tools, by their MCP names; none when there is no file. Raises as
+    `read_overlay`."""
     return read_overlay(file).tools
 
 
 def read_overlay(file: Path) -> OverlayFile:
-    """The overlays in a file, and where each stands.
+    """Gives the overlays in a file, and where each stands.
 
     Raises:
         ConfigError: The file cannot be used; the message names line and column.
@@ -93,7 +94,7 @@ def read_overlay(file: Path) -> OverlayFile:
 
 
 class OverlayFile:
-    """One file, read.
+    """Holds one overlay file that was read.
 
     Attributes:
         tools: The overlays of the server's tools, by their MCP names.
@@ -107,7 +108,7 @@ class OverlayFile:
         self.tools = self._tools(data)
 
     def place(self, tool: str, key: str | None = None, path: Sequence[str | int] = ()) -> tuple[int, int]:
-        """Line and column, from 1, of a tool's table, of a key in it, or of a part of its JSON text."""
+        """Gives line and column, from 1, of a tool's table, of a key in it, or of a part of its JSON text."""
         if key is None:
             return self._find(tool, "")
         place = self._find(tool, key)
@@ -215,7 +216,7 @@ def _position(text: str, path: Sequence[str | int]) -> tuple[int, int]:
 
 
 def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:
-    """The text of a new overlay file, all of it comments but the tables' headers."""
+    """Gives the text of a new overlay file, all of it comments but the tables' headers."""
     parts = [
         f"# What you know of the tools of {_comment(server)}. Uncomment and fill in.",
         '#   class     = "read", "write" or "destructive"',

@@ -23,7 +23,7 @@ MAX_PAUSE_SECONDS: Final = 5.0
 """Longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
 
 TURN_SECONDS: Final = 0.1
-"""Between two looks at whether runs are still at work."""
+"""Separates two looks at whether runs are still at work."""
 
 
 class Turns:

@@ -1,4 +1,4 @@
-"""Observations as the JSON that the store keeps; nothing is believed when it is read back.
+"""Writes observations as the JSON that the store keeps; nothing is believed when it is read back.
 
 Keys are only ever added: a row of an older Cellblock lacks the newer ones, and an older Cellblock passes them by.
 """
@@ -17,7 +17,7 @@ from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
 
 
 def encoded(seen: Observation) -> str:
-    """All of it but the columns of the store."""
+    """Writes all of an observation but the columns of the store."""
     body: dict[str, Any] = {
         **_forms(seen.shape),
         "skipped": seen.skipped,
@@ -44,7 +44,7 @@ def encoded(seen: Observation) -> str:
 
 
 def decoded(body: str) -> Observation:
-    """The observation, without what is in the columns of the store.
+    """Reads the observation, without what is in the columns of the store.
 
     Raises:
         ValueError: It is no such data: the store was changed by something else.

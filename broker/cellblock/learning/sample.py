@@ -1,4 +1,4 @@
-"""From the bytes that a script was given to an observation, under guards: nothing large or deep is parsed."""
+"""Makes an observation of the bytes that a script was given, under guards: nothing large or deep is parsed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOT_BRACKET: Final = re.compile(r"[^][{}]+")
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 UNREAD: Final = object()
-"""In place of a value that has not been kept."""
+"""Stands for a value that has not been kept."""
 
 
 class TooDeep(ValueError):
@@ -38,7 +38,7 @@ class TooDeep(ValueError):
 
 
 def too_deep(text: str) -> bool:
-    """Whether JSON text nests deeper than `MAX_DOCUMENT_DEPTH`, without parsing it."""
+    """Says whether JSON text nests deeper than `MAX_DOCUMENT_DEPTH`, without parsing it."""
     if text.count("[") + text.count("{") <= MAX_DOCUMENT_DEPTH:
         return False
     brackets = _NOT_BRACKET.sub("", _STRING.sub("", text))
@@ -46,7 +46,7 @@ def too_deep(text: str) -> bool:
 
 
 def parse_document(text: str) -> Any | None:
-    """What a text says that is a JSON object or array, as `JSON.parse` reads it; None when it is anything else.
+    """Parses a text that is a JSON object or array, as `JSON.parse` reads it; None when it is anything else.
 
     A text that is only a number or a word could be JSON by chance, and counts as text.
 
@@ -85,7 +85,7 @@ def observe(
     known: Fits | None = None,
     known_document: Fits | None = None,
 ) -> Observation:
-    """One result as an observation of one sample; its shape is `NOTHING` when that adds nothing to what is known.
+    """Makes one result an observation of one sample; its shape is `NOTHING` when that adds nothing to what is known.
 
     Args:
         kind: What the script got; `text` is looked into for JSON here.
@@ -173,7 +173,7 @@ def _misfit(value: Any, validator: InputValidator | None) -> dict[str, Any]:
 
 
 def _said(value: Any, validator: InputValidator, by: str) -> str:
-    """How a value does not fit; empty when it does."""
+    """Says how a value does not fit; empty when it does."""
     violation = validator.check(value)
     if violation is None:
         return ""

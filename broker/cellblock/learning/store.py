@@ -1,4 +1,4 @@
-"""What was observed, kept in one SQLite file: write-ahead log, versioned migrations, private to the user.
+"""Keeps what was observed in one SQLite file: write-ahead log, versioned migrations, private to the user.
 
 A `Store` belongs to the thread that opened it. Any failure of the file is a `StoreError`: who learns goes on without.
 Several brokers can use one file; each write merges with what the others have written.
@@ -28,7 +28,7 @@ logger = logging.getLogger("cellblock.schemas")
 FILE_NAME: Final = DATABASE
 
 BUSY_PAUSE_SECONDS: Final = 0.01
-"""Between two tries where SQLite does not wait by itself."""
+"""Separates two tries where SQLite does not wait by itself."""
 
 BUSY_BOUND_SECONDS: Final = 5.0
 """Longest wait for another broker's write; one takes milliseconds. A write that waits longer is given up."""
@@ -69,7 +69,7 @@ _MIGRATIONS: Final[Sequence[str]] = (
 """Statements that lead from each version of the file to the next; released ones never change."""
 
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
-"""What reading a body raises that something else has written."""
+"""Lists what reading a body raises that something else has written."""
 
 _COLUMNS: Final = "server, tool, fingerprint, version, samples, first_seen, last_seen, body"
 _OF_KEY: Final = "server = ? AND tool = ? AND fingerprint = ?"
@@ -93,7 +93,7 @@ def _into_wal(connection: sqlite3.Connection) -> None:
 
 
 class Store:
-    """One open file.
+    """Holds one open file of observations.
 
     Args:
         path: The file; made with mode 0600 when absent. One that is no database of ours is set aside.
@@ -130,7 +130,7 @@ class Store:
             self._connection.close()
 
     def changed(self) -> bool:
-        """Whether another process has changed the file since this was last asked, or since it was opened.
+        """Says whether another process has changed the file since this was last asked, or since it was opened.
 
         Raises:
             StoreError: The file cannot be read.
@@ -140,7 +140,7 @@ class Store:
         return held != self._data_version
 
     def load(self) -> dict[ToolKey, Observation]:
-        """Everything that is remembered. Rows that cannot be read are left out.
+        """Gives everything that is remembered. Rows that cannot be read are left out.
 
         Raises:
             StoreError: The file cannot be read.
@@ -177,7 +177,7 @@ class Store:
         return merged
 
     def versions(self, server: str, tool: str) -> list[tuple[int, float, Observation]]:
-        """Older shapes of a tool, oldest first: version, until when it held, and its shape.
+        """Gives older shapes of a tool, oldest first: version, until when it held, and its shape.
 
         Raises:
             StoreError: The file cannot be read.
@@ -352,7 +352,7 @@ def _data_version(connection: sqlite3.Connection) -> int:
 
 
 def _of_row(row: tuple[Any, ...]) -> Observation | None:
-    """The observation in a row; None when the row holds something else, and what it was is then learnt anew."""
+    """Gives the observation in a row; None when the row holds something else, and what it was is then learnt anew."""
     try:
         made = decoded(row[7])
         return replace(made, version=row[3], samples=row[4], first_seen=row[5], last_seen=row[6])

@@ -1,4 +1,4 @@
-"""The types that a function's annotations name, whatever form they are written in.
+"""Resolves the types that a function's annotations name, whatever form they are written in.
 
 Annotations may be text (`from __future__ import annotations`), may name types of an enclosing function, and may be
 on something other than a plain function: a method, a `functools.partial`, an object with `__call__`.
@@ -44,7 +44,7 @@ class Unresolved(Exception):
 
 
 class Hints:
-    """The annotations of a callable, resolved one by one when they cannot be all at once.
+    """Holds the annotations of a callable, resolved one by one when they cannot be all at once.
 
     Args:
         function: Anything that can be called.
@@ -54,7 +54,7 @@ class Hints:
     def __init__(self, function: Callable[..., Any], namespace: Mapping[str, Any] | None = None) -> None:
         self._target = annotated_function(function)
         self.names = {**(namespace or {}), **_closure(self._target)}
-        """What text annotations may name, its own and those of the types that it names."""
+        """Maps what text annotations may name, its own and those of the types that it names."""
         self._raw = _written(self._target)
         self._resolved: dict[str, Any] | None = None
         try:
@@ -66,7 +66,7 @@ class Hints:
         return name in self._raw
 
     def get(self, name: str) -> Any:
-        """The type of a parameter, or of `return`; Any where none is written.
+        """Gives the type of a parameter, or of `return`; Any where none is written.
 
         Raises:
             Unresolved: The annotation is text that cannot be evaluated.
@@ -87,7 +87,7 @@ class Hints:
 
 
 def annotated_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that carries annotations, name and docstring."""
+    """Gives the function that carries annotations, name and docstring."""
     while isinstance(function, functools.partial):
         function = cast("Callable[..., Any]", function.func)
     if inspect.isroutine(function) or isinstance(function, type):
@@ -96,7 +96,7 @@ def annotated_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def names_content(annotation: Any) -> bool:
-    """Whether the annotation is one of MCP's content types, or has one among its arguments."""
+    """Says whether the annotation is one of MCP's content types, or has one among its arguments."""
     if any(names_content(part) for part in get_args(annotation)):
         return True
     if not isinstance(annotation, type):
@@ -108,7 +108,7 @@ def names_content(annotation: Any) -> bool:
 
 
 def modern(annotation: Any, names: dict[str, Any]) -> Any:
-    """The annotation with every `typing.TypedDict` in it made anew as one that pydantic takes.
+    """Gives the annotation with every `typing.TypedDict` in it made anew as one that pydantic takes.
 
     `names` are what texts in it may name beside the names of their module. Recursive and generic ones, and those inside
     a class, are left; pydantic's refusal says what to do.
@@ -165,7 +165,7 @@ def _typed_dict(old: Any, within: tuple[Any, ...], names: dict[str, Any]) -> Any
 
 
 def _written(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations as they are written; what cannot be resolved is text, or a forward reference."""
+    """Gives the annotations as they are written; what cannot be resolved is text, or a forward reference."""
     try:
         return dict(get_annotations(function, format=Format.FORWARDREF))
     except Exception:  # noqa: BLE001 - of an odd callable; then nothing is known of its types
@@ -173,7 +173,7 @@ def _written(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """The enclosing function's names that the function uses."""
+    """Gives the enclosing function's names that the function uses."""
     plain = inspect.unwrap(function)
     code: object = getattr(plain, "__code__", None)
     cells: tuple[Any, ...] = getattr(plain, "__closure__", None) or ()

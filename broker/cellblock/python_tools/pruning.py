@@ -18,14 +18,14 @@ _LISTS: Final = IN_PLACE_LIST | BELOW_LIST
 
 
 def prune_titles(schema: Any) -> Any:
-    """A copy without the `title` of any subschema; a property that is called `title` stays, and so does data."""
+    """Gives a copy without the `title` of any subschema; a property that is called `title` stays, and so does data."""
     if not is_object(schema):
         return schema
     return _rebuilt({key: value for key, value in schema.items() if key != "title"}, prune_titles)
 
 
 def inline_definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy with each definition in place of the references to it, except where it is recursive.
+    """Gives a copy with each definition in place of the references to it, except where it is recursive.
 
     What is recursive stays in `$defs`. The root itself is never a reference: a recursive one is spelled out once
     there. References that are not to the schema's own `$defs` are left alone.
@@ -55,7 +55,7 @@ class _Inliner:
         self._sizes: dict[str, int] = {}
 
     def size(self, schema: Any) -> int:
-        """Subschemas after inlining, counted without making them."""
+        """Gives subschemas after inlining, counted without making them."""
         total = 0
         for part in _walk(schema):
             total += 1
@@ -91,7 +91,7 @@ class _Inliner:
 
 
 def _rebuilt(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """A copy with every direct subschema changed; data, such as a default, is left as it is."""
+    """Gives a copy with every direct subschema changed; data, such as a default, is left as it is."""
     made: dict[str, Any] = {}
     for key, value in schema.items():
         if key in MAPS and is_object(value):
@@ -106,7 +106,7 @@ def _rebuilt(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, 
 
 
 def _walk(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema and all its subschemas."""
+    """Gives the schema and all its subschemas."""
     if is_object(schema):
         yield schema
         for _, _, part in subschemas(schema):

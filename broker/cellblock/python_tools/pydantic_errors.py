@@ -1,4 +1,4 @@
-"""From pydantic's error to a violation in a schema's own terms (Code Mode specification, section 7.2).
+"""Turns pydantic's error into a violation in a schema's own terms (Code Mode specification, section 7.2).
 
 A Python tool's input is read by pydantic after it has passed its JSON Schema, which says of a date or a UUID no more
 than its format.
@@ -23,7 +23,7 @@ _MAX_PARTS: Final = 200
 
 
 def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Violation:
-    """What is wrong with a value, as pydantic's first error says.
+    """Says what is wrong with a value, as pydantic's first error says.
 
     Args:
         error: Of reading the value.
@@ -58,7 +58,7 @@ def pydantic_violation(error: ValidationError, schema: Any, value: object) -> Vi
 
 
 def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) -> tuple[list[str | int], Any]:
-    """The path of a pydantic location, without the names of union members that pydantic puts into it, and what is
+    """Gives the path of a pydantic location, without the names of union members that pydantic puts into it, and what is
     there."""
     path: list[str | int] = []
     here: Any = value
@@ -73,8 +73,8 @@ def _placed(location: tuple[int | str, ...], value: object, *, missing: bool) ->
 
 
 def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:
-    """The part of a schema that a value at a path is held against: the first, where there are alternatives; `{}` where
-    there is none."""
+    """Gives the part of a schema that a value at a path is held against: the first, where there are alternatives; `{}`
+    where there is none."""
     parts = [_as_dict(schema)]
     for step in path:
         inner = [one for part in parts for one in _parts(part, root)][:_MAX_PARTS]
@@ -83,7 +83,7 @@ def _schema_at(schema: Any, path: list[str | int], root: Any) -> dict[str, Any]:
 
 
 def _parts(schema: Any, root: Any) -> list[dict[str, Any]]:
-    """A schema and all its alternatives, references followed."""
+    """Gives a schema and all its alternatives, references followed."""
     found = [_resolved(_as_dict(schema), root)]
     for part in found:
         if len(found) > _MAX_PARTS:
@@ -103,7 +103,7 @@ def _below(part: dict[str, Any], step: str | int) -> Any:
 
 
 def _resolved(part: dict[str, Any], root: Any) -> dict[str, Any]:
-    """What a local reference of pydantic's (`#/$defs/NAME`) stands for."""
+    """Gives what a local reference of pydantic's (`#/$defs/NAME`) stands for."""
     reference = part.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         return _as_dict(_as_dict(_as_dict(root).get("$defs")).get(reference.removeprefix("#/$defs/")))

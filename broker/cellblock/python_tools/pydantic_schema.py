@@ -1,4 +1,4 @@
-"""JSON Schemas of Python types, by pydantic, in the form of the Schema Inference specification."""
+"""Makes JSON Schemas of Python types, by pydantic, in the form of the Schema Inference specification."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _Field = core_schema.ModelField | core_schema.DataclassField | core_schema.Typed
 
 
 def input_json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """What the type can be made from; titles and definitions are cleaned up. Raises what pydantic raises."""
+    """Describes what the type can be made from; titles and definitions are cleaned up. Raises what pydantic raises."""
     return _cleaned(_Inputs().generate(adapter.core_schema, mode="validation"))
 
 
 def output_json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """What a value of the type is as JSON, every field that is always there `required`. Raises what pydantic raises.
+    """Describes what a value of the type is as JSON, every field that is always there `required`. Raises what pydantic
+    raises.
 
     Classes are closed (`additionalProperties: false`) unless the type has a serialiser that may add to them.
     """
@@ -39,7 +40,7 @@ class _Inputs(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 - the base class's way
 
     def literal_schema(self, schema: core_schema.LiteralSchema) -> dict[str, Any]:
-        """One form for one choice and for many: `enum`."""
+        """Gives one form for one choice and for many: `enum`."""
         return _enum(super().literal_schema(schema))
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class _Outputs(_Inputs):
         super().__init__()
         self._closed = closed
         self.unknown = False
-        """Whether a serialiser was met that does not say what it gives."""
+        """Says whether a serialiser was met that does not say what it gives."""
 
     def generate_inner(self, schema: Any) -> dict[str, Any]:
         how: dict[str, Any] = schema.get("serialization") or {}
@@ -66,7 +67,7 @@ class _Outputs(_Inputs):
         return super().generate_inner(schema)
 
     def field_is_required(self, field: _Field, total: bool) -> bool:
-        """A field with a default is in every value all the same."""
+        """Says whether a field is required: one with a default is in every value all the same."""
         if field["type"] == "typed-dict-field":
             return super().field_is_required(field, total)
         return field.get("serialization_exclude_if") is None

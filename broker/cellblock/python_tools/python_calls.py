@@ -20,15 +20,16 @@ from cellblock.python_tools.tool_threads import AllBusy, StillRunning, ToolThrea
 logger = logging.getLogger("cellblock.upstream")
 
 CANCEL_BOUND_SECONDS: Final = 1.0
-"""From cancelling an async tool to giving up on it; a call's own cancellation is waited for twice as long."""
+"""Bounds the wait from cancelling an async tool to giving up on it; a call's own cancellation is waited for twice as
+long."""
 
 LONG_STEP_SECONDS: Final = 0.5
 """An async tool that holds the event loop for longer is named in the log: everything else stood still meanwhile."""
 
 
 MAX_VALUES: Final = 100_000
-"""In an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and bytes in texts
-next to nothing."""
+"""Bounds the values in an input of a Python tool that is over what is decoded on the loop; so many take some 5 ms, and
+bytes in texts next to nothing."""
 
 
 class PythonCalls:
@@ -144,7 +145,8 @@ class PythonCalls:
 
 
 def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
-    """A large input, where it is few values: a function in this process can only have it decoded in this process."""
+    """Decodes a large input, where it is few values: a function in this process can only have it decoded in this
+    process."""
     values = arguments.raw.count(b",") + containers_in(arguments.raw)
     if values > MAX_VALUES:
         raise ToolCallError(
@@ -157,7 +159,7 @@ def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
 
 
 def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
-    """All of a call that may block: a type's own validators and serialisers too."""
+    """Makes all of a call that may block: a type's own validators and serialisers too."""
     try:
         value = tool.invocation(arguments)()
         return value if inspect.isawaitable(value) else tool.result.plain(value)
@@ -168,12 +170,12 @@ def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
 
 
 async def _plain(tool: PythonTool, value: Any) -> Any:
-    """What an async function gave, made plain: here, or, where it is large, beside the loop."""
+    """Makes plain what an async function gave: here, or, where it is large, beside the loop."""
     return tool.result.plain(value) if is_small(value) else await asyncio.to_thread(tool.result.plain, value)
 
 
 async def _awaited(tool: PythonTool, value: Any) -> Any:
-    """The rest of a call whose function is plain, but gave something to wait for."""
+    """Does the rest of a call whose function is plain, but gave something to wait for."""
     try:
         return await _plain(tool, await value)
     except (ScriptError, asyncio.CancelledError):

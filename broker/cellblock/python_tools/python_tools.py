@@ -1,4 +1,4 @@
-"""Python functions as tools: what is known about one from its registration on, and how its input is read."""
+"""A Python tool is a function with what is known about one from its registration on, and how its input is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cellblock.schemas.hints import corrective_hint
 
 @dataclass(frozen=True, slots=True)
 class PythonTool:
-    """One registered function.
+    """A Python tool is one registered function.
 
     Attributes:
         name: Its canonical name.
@@ -47,16 +47,16 @@ class PythonTool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the input; always the same object."""
+        """Gives the JSON Schema of the input; always the same object."""
         return self.input.schema
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of what a script gets, boxed where the value is no object; always the same object."""
+        """Gives the JSON Schema of what a script gets, boxed where the value is no object; always the same object."""
         return self.result.schema
 
     def invocation(self, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """The call that an input stands for, not yet made.
+        """Gives the call that an input stands for, not yet made.
 
         Raises:
             SchemaValidationError: The input does not fit the signature.
@@ -90,7 +90,8 @@ class PythonTool:
         )
 
     def _raw(self, arguments: dict[str, Any]) -> Callable[[], Any]:
-        """For a signature without a schema: positional-only parameters are given by name all the same."""
+        """Makes the call for a signature without a schema: positional-only parameters are given by name all the
+        same."""
         function, keywords = self.function, dict(arguments)
         try:
             signature = inspect.signature(function)
@@ -165,7 +166,7 @@ def _read(adapter: TypeAdapter[Any], arguments: object) -> Any:
 
 
 def _fits(adapter: TypeAdapter[Any], example: object) -> bool:
-    """Whether an example that fits the schema also fits the type, which may have checks of its own."""
+    """Says whether an example that fits the schema also fits the type, which may have checks of its own."""
     try:
         _read(adapter, example)
     except Exception:  # noqa: BLE001 - such a check may raise anything, and this is only about an example

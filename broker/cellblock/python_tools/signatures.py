@@ -1,4 +1,4 @@
-"""From a Python signature to JSON Schemas: what a tool takes and what it gives (Schema Inference specification).
+"""Turns a Python signature into JSON Schemas: what a tool takes and what it gives (Schema Inference specification).
 
 Everything here happens once, when a tool is registered.
 """
@@ -43,7 +43,7 @@ class NoSchema(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InputForm:
-    """How a tool's input is described and read.
+    """Says how a tool's input is described and read.
 
     Attributes:
         schema: The JSON Schema that is declared.
@@ -58,7 +58,7 @@ class InputForm:
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """How a tool's value is described and made plain.
+    """Says how a tool's value is described and made plain.
 
     Attributes:
         schema: The JSON Schema that is declared, boxed where the value is no object; None for none.
@@ -77,7 +77,7 @@ def read_input(
     explicit: Mapping[str, Any] | None = None,
     flatten: bool = False,
 ) -> InputForm:
-    """The input of a function.
+    """Reads the input of a function.
 
     Args:
         function: Anything that can be called.
@@ -115,7 +115,7 @@ def read_input(
 
 
 def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None = None) -> OutputForm:
-    """The output of a function; the arguments are those of `read_input`.
+    """Reads the output of a function; the arguments are those of `read_input`.
 
     Raises:
         ConfigError: `explicit` is no JSON Schema, or a type needs a package that is not installed.
@@ -224,7 +224,7 @@ def _missing_package(label: str, error: ImportError) -> ConfigError:
 
 
 def _says_something(schema: dict[str, Any]) -> bool:
-    """Whether a schema says more than a description."""
+    """Says whether a schema says more than a description."""
     return any(key not in ("description", "$defs") for key in schema)
 
 
@@ -240,5 +240,5 @@ def _checked(schema: Mapping[str, Any], label: str, which: str) -> dict[str, Any
 
 
 def _first_line(error: BaseException) -> str:
-    """Of pydantic's long explanations the first sentence."""
+    """Gives the first sentence of pydantic's long explanations."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

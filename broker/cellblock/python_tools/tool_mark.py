@@ -1,4 +1,4 @@
-"""`@tool()`: marks a function as a tool. Nothing heavy is imported: the module that is marked pays nothing."""
+"""Marks functions as tools by `@tool()`. Nothing heavy is imported: the module that is marked pays nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class ToolMark:
-    """What `@tool()` was given; the fields are its arguments."""
+    """Holds what `@tool()` was given; the fields are its arguments."""
 
     name: str | None = None
     description: str | None = None
@@ -98,14 +98,14 @@ def tool(
 
 
 def mark_of(function: object) -> ToolMark | None:
-    """What `@tool()` has put on the function, or None."""
+    """Gives what `@tool()` has put on the function, or None."""
     # Some objects have every attribute that is asked for, mocks and lazy modules among them.
     mark = getattr(function, MARK, None)
     return mark if isinstance(mark, ToolMark) else None
 
 
 def _namespace(function: object, depth: int) -> Mapping[str, Any] | None:
-    """The names around a nested function that its text annotations say, and those of the types that they name."""
+    """Gives the names around a nested function that its text annotations say, and those of the types that they name."""
     if "<locals>" not in getattr(function, "__qualname__", ""):
         return None
     names = sys._getframe(depth).f_locals  # pyright: ignore[reportPrivateUsage]

@@ -1,4 +1,4 @@
-"""Python tools by module path, as the configuration names them: `my_team.tools`, `my_team.more:issues`."""
+"""Loads Python tools by module path, as the configuration names them: `my_team.tools`, `my_team.more:issues`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SETTING: Final = "cellblock.tools"
 
 
 def load_tools(paths: Sequence[str], given: Sequence[Function] = ()) -> list[Function]:
-    """The functions that the paths name, after those that were given; each once.
+    """Gives the functions that the paths name, after those that were given; each once.
 
     A path is a module, which stands for its `@tool()` functions, or `module:name`, which stands for what has that
     name in it: a function, marked or not, a method of an object (`module:thing.method`), or a list of functions.

@@ -1,4 +1,4 @@
-"""What a Python tool returned, as what a script gets: plain JSON data that fits the tool's output schema."""
+"""Turns what a Python tool returned into what a script gets: plain JSON data that fits the tool's output schema."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Block = (
 
 
 class ResultForm:
-    """How the value of one tool is normalised and checked; made once, at registration.
+    """Normalises and checks the value of one tool; made once, at registration.
 
     Args:
         schema: The declared output schema, boxed where the value is no object; None for none.
@@ -48,7 +48,7 @@ class ResultForm:
         )
 
     def plain(self, value: Any) -> Any:
-        """JSON data for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
+        """Gives JSON data for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
 
         dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
         is no object is boxed.
@@ -112,7 +112,8 @@ class ResultForm:
 
 
 def _dumped_in_steps(value: Any, depth: int) -> Any:
-    """As pydantic dumps what has no annotation, but in steps of Python, between which other threads have their turn."""
+    """Dumps a value as pydantic dumps what has no annotation, but in steps of Python, between which other threads have
+    their turn."""
     kind = cast("Any", type(value))
     if depth < STEPS_DEEP:
         if kind in (list, tuple):
@@ -147,7 +148,7 @@ def _dumped_in_slices(adapter: TypeAdapter[Any], value: list[Any]) -> list[Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON data with null for NaN and infinities; pydantic has capped its depth."""
+    """Gives JSON data with null for NaN and infinities; pydantic has capped its depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if is_object(value):
@@ -158,7 +159,7 @@ def _finite(value: Any) -> Any:
 
 
 def _as_content(value: Any) -> types.CallToolResult | None:
-    """MCP content that a tool made itself; the rules of section 5.3.2 then say what a script gets."""
+    """Gives MCP content that a tool made itself; the rules of section 5.3.2 then say what a script gets."""
     if isinstance(value, _Block):
         return types.CallToolResult(content=[value])
     if isinstance(value, list | tuple) and value:

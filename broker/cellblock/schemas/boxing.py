@@ -1,4 +1,4 @@
-"""Boxing: what a tool returns that is no object travels as the one property of an object.
+"""Boxes values: what a tool returns that is no object travels as the one property of an object.
 
 MCP's structured content has to be an object. A schema that was boxed says so with the extension `x-dedalus-box`,
 which names the property, so that whoever reads it can take the value out again (`unbox`).
@@ -30,12 +30,12 @@ _MAX_REFERENCES: Final = 20
 
 
 def describes_object(schema: Mapping[str, Any] | bool) -> bool:
-    """Whether every value that fits the schema is an object, as far as its root says."""
+    """Says whether every value that fits the schema is an object, as far as its root says."""
     return _is_object(schema, schema, _MAX_REFERENCES)
 
 
 def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
-    """The schema of the boxed value; the schema itself (a copy) when it describes an object already.
+    """Gives the schema of the boxed value; the schema itself (a copy) when it describes an object already.
 
     Definitions move to the new root, where references look for them.
     """
@@ -56,7 +56,7 @@ def box_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
 
 
 def marked_field(schema: object) -> str | None:
-    """The property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
+    """Gives the property that a schema's own `x-dedalus-box` names, or None where there is no such mark."""
     if not is_object(schema):
         return None
     mark, properties = schema.get(BOX_KEY), schema.get("properties")
@@ -65,7 +65,7 @@ def marked_field(schema: object) -> str | None:
 
 
 def boxed_field(schema: object) -> str | None:
-    """The property that holds the value of a boxed schema, or None for a schema that is not boxed.
+    """Gives the property that holds the value of a boxed schema, or None for a schema that is not boxed.
 
     Three conventions are known: `x-dedalus-box`, FastMCP's `x-fastmcp-wrap-result`, and that of the MCP SDK for
     Python, an object titled `…Output` whose only property is a required `result`.
@@ -84,7 +84,8 @@ def boxed_field(schema: object) -> str | None:
 
 
 def always_boxed_field(schema: object) -> str | None:
-    """The same where every value that fits is a box and nothing else, so that what is in it can stand for it."""
+    """Gives the field of a box where every value that fits is a box and nothing else, so that what is in it can stand
+    for it."""
     field = boxed_field(schema)
     if field is None or not is_object(schema):
         return None
@@ -93,19 +94,19 @@ def always_boxed_field(schema: object) -> str | None:
 
 
 def box(schema: object, value: Any) -> Any:
-    """The value in the box that its schema marks, or the value itself."""
+    """Puts the value in the box that its schema marks, or the value itself."""
     field = marked_field(schema)
     return value if field is None else {field: value}
 
 
 def unbox(schema: object, value: Any) -> Any:
-    """The value out of the box that its schema describes; anything else comes back as it is. Never raises."""
+    """Takes the value out of the box that its schema describes; anything else comes back as it is. Never raises."""
     field = boxed_field(schema)
     return value[field] if is_object(value) and field in value else value
 
 
 def unbox_schema(schema: Mapping[str, Any]) -> dict[str, Any] | bool:
-    """The schema of what `unbox` gives, for declarations; definitions move with it."""
+    """Gives the schema of what `unbox` gives, for declarations; definitions move with it."""
     field = boxed_field(schema)
     if field is None:
         return dict(schema)

@@ -1,4 +1,4 @@
-"""The validators and examples of the schemas used last, each made once and only when needed."""
+"""Keeps the validators and examples of the schemas used last, each made once and only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cellblock.schemas.validation import InputValidator
 
 
 class CheckedSchema:
-    """One schema with its validator and its example."""
+    """Holds one schema with its validator and its example."""
 
     def __init__(self, schema: Mapping[str, Any] | bool | None, label: str) -> None:
         self.schema = schema
@@ -20,7 +20,7 @@ class CheckedSchema:
 
     @cached_property
     def example(self) -> Any | None:
-        """A minimal payload that fits the schema, or None."""
+        """Gives a minimal payload that fits the schema, or None."""
         return minimal_example(self.schema, self.validator)
 
 
@@ -41,7 +41,7 @@ class ValidatorCache:
         return len(self._entries)
 
     def get(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> CheckedSchema:
-        """What belongs to this very schema object; `label` names it in the log."""
+        """Gives what belongs to this very schema object; `label` names it in the log."""
         # An entry holds its schema: a freed object's id would be given to another.
         key = id(schema)
         entry = self._entries.get(key)

@@ -1,4 +1,4 @@
-"""How much work it is, at most, to check a value against a schema: known before the checking starts.
+"""Bounds how much work it is to check a value against a schema, before the checking starts.
 
 The checker is native code that cannot be stopped and runs on the event loop, and both the schema (from an
 upstream server) and the value (from a script) may be made to exhaust it: references that double at each of 24
@@ -46,7 +46,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Cost of one value: keyword steps; steps for each 30 characters of its texts; `uniqueItems` keywords."""
+    """Holds the cost of one value: keyword steps; steps for each 30 characters of its texts; `uniqueItems` keywords."""
 
     steps: int
     text: int
@@ -54,7 +54,7 @@ class Work:
 
 
 class SchemaCost:
-    """The cost table of one schema.
+    """Tabulates the costs of one schema.
 
     Args:
         root: The schema object.
@@ -73,7 +73,7 @@ class SchemaCost:
         self.unusable: set[str] = set()
         """Patterns that cannot be matched in bounded time."""
         self.has_alternatives = False
-        """Whether there is an `anyOf` or `oneOf`."""
+        """Says whether there is an `anyOf` or `oneOf`."""
         self._patterns: set[str] = set()
         self._embeds = False
         _count(root)
@@ -88,11 +88,11 @@ class SchemaCost:
         self.at(0)
 
     def is_schema(self, part: dict[str, Any]) -> bool:
-        """Whether this very object of the schema stands where a schema stands."""
+        """Says whether this very object of the schema stands where a schema stands."""
         return id(part) in self._index
 
     def at(self, depth: int) -> Work:
-        """The cost for each value that lies `depth` levels under the root value.
+        """Gives the cost for each value that lies `depth` levels under the root value.
 
         Raises:
             NotCheckable: The table would take too long to make.
@@ -200,7 +200,7 @@ class SchemaCost:
     # ---- costs -----------------------------------------------------------------------------------------
 
     def _own(self, schema: dict[str, Any]) -> tuple[int, int, int]:
-        """The cost of a schema object's own keywords."""
+        """Gives the cost of a schema object's own keywords."""
         steps, text = 1, 0
         for keyword, value in schema.items():
             steps += 1
@@ -228,7 +228,7 @@ class SchemaCost:
         return 0 if pattern in self.unusable else patterns.states(pattern) * _STATE_STEPS
 
     def _sorted(self) -> list[int]:
-        """The schema objects, each after those that it applies in place."""
+        """Gives the schema objects, each after those that it applies in place."""
         waiting = [0] * len(self._nodes)
         users: list[list[int]] = [[] for _ in self._nodes]
         for index, node in enumerate(self._nodes):

@@ -1,4 +1,4 @@
-"""Short English for values and for what a schema asks of them; hostile and huge data stays short."""
+"""Describes values in short English and for what a schema asks of them; hostile and huge data stays short."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _CHOICES: Final = 12
 
 
 def received(value: Any) -> str:
-    """Type as JavaScript names it, and abbreviated value: `string "abc"`, `object with the properties a, b`."""
+    """Describes a value by its type as JavaScript names it, and abbreviated: `string "abc"`, `object with the
+    properties a, b`."""
     if is_object(value):
         if not value:
             return "empty object"
@@ -36,7 +37,7 @@ def received(value: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """A JSON value as JSON text, abbreviated."""
+    """Gives a JSON value as JSON text, abbreviated."""
     if isinstance(value, str):
         return json.dumps(shorten(value, _TEXT), ensure_ascii=False)
     if isinstance(value, dict | list):
@@ -47,7 +48,7 @@ def literal(value: Any) -> str:
 
 
 def either(choices: Iterable[str]) -> str:
-    """`a`, `a or b`, `a, b or c`; each once, in order, cut where there are many."""
+    """Joins choices as `a`, `a or b`, `a, b or c`; each once, in order, cut where there are many."""
     seen = list(dict.fromkeys(islice(choices, 1000)))
     if len(seen) > _CHOICES:
         return ", ".join(seen[:_CHOICES]) + f" or {len(seen) - _CHOICES} more"
@@ -55,7 +56,8 @@ def either(choices: Iterable[str]) -> str:
 
 
 def expected_of(schema: Any) -> str:
-    """What a schema asks for, by its `const`, `enum`, or `type` and `format`; else the root of its alternatives."""
+    """Gives what a schema asks for, by its `const`, `enum`, or `type` and `format`; else the root of its
+    alternatives."""
     if not is_object(schema):
         return "nothing" if schema is False else "any value"
     if "const" in schema:
@@ -82,7 +84,7 @@ def expected_of(schema: Any) -> str:
 
 
 def one_of(options: list[Any]) -> str:
-    """`one of "a", "b"`, or the only one there is."""
+    """Writes choices as `one of "a", "b"`, or the only one there is."""
     texts = [literal(option) for option in options[:1000]]
     return texts[0] if len(texts) == 1 else f"one of {either(texts)}"
 

@@ -1,4 +1,4 @@
-"""Minimal example payloads for tool inputs: the schema's own examples first, else made up.
+"""Makes minimal example payloads for tool inputs: the schema's own examples first, else made up.
 
 Code Mode specification, section 7.2: an error should show one. An example is only given if it fits its schema.
 """
@@ -66,7 +66,7 @@ _HEX: Final = "0123456789abcdef0123456789abcdef01234567"
 def minimal_example(
     schema: Mapping[str, Any] | bool | None, validator: InputValidator | None = None
 ) -> Any | None:
-    """A small payload that fits a schema, or None where none was found.
+    """Finds a small payload that fits a schema, or None where none was found.
 
     `examples` of the schema come first, whole or put together from those of its required properties, along with
     `default`, `const` and `enum`; then values are made up. What is returned always passes `validator`.
@@ -91,7 +91,7 @@ def minimal_example(
 
 
 class _Impossible(Exception):
-    """This attempt leads nowhere."""
+    """This attempt at an example leads nowhere."""
 
 
 def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
@@ -104,7 +104,7 @@ def _candidates(schema: dict[str, Any]) -> Iterator[Any]:
 
 
 class _Maker:
-    """One attempt.
+    """Makes one attempt at an example.
 
     Args:
         root: The schema that references point into.
@@ -119,7 +119,7 @@ class _Maker:
         self._left = MAX_WORK
 
     def make(self, schema: Any, depth: int = 0, variant: int = 0) -> Any:
-        """A value for a schema; different ones for different variants, where that is easy."""
+        """Makes a value for a schema; different ones for different variants, where that is easy."""
         self._spend(1)
         if depth > MAX_DEPTH or schema is False:
             raise _Impossible
@@ -154,7 +154,7 @@ class _Maker:
     # ---- putting a schema together -----------------------------------------------------------------------
 
     def _merged(self, schema: Any, depth: int) -> dict[str, Any]:
-        """One flat schema object: references followed, `allOf` joined, an alternative chosen."""
+        """Makes one flat schema object: references followed, `allOf` joined, an alternative chosen."""
         if not is_object(schema):
             return {}
         reference = schema.get("$ref")

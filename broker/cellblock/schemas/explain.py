@@ -1,4 +1,4 @@
-"""From the checker's errors to the one violation that helps most (Code Mode specification, section 7.2)."""
+"""Finds the one violation among the checker's errors that helps most (Code Mode specification, section 7.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONSIDERED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a value does not fit a schema.
+    """A violation says why a value does not fit a schema.
 
     Attributes:
         path: JSON Pointer to the failing property; of a missing or an unexpected one, its own pointer. The
@@ -47,13 +47,13 @@ class Violation:
 
     @property
     def said(self) -> str:
-        """The place, where it is not the whole, and the sentence."""
+        """Joins the place, where it is not the whole, and the sentence."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A violation in the making; `at` is the path of the value that was judged, `path` of what is to blame."""
+    """Holds a violation in the making; `at` is the path of the value that was judged, `path` of what is to blame."""
 
     at: tuple[str | int, ...]
     path: tuple[str | int, ...]
@@ -72,7 +72,7 @@ UNCLEAR: Final = Violation(
     received="a value too large to say where it differs",
     keyword="",
 )
-"""What is said where finding the place would take too long."""
+"""Is said where finding the place would take too long."""
 
 _RANK: Final = {
     "additionalProperties": 0,
@@ -107,7 +107,7 @@ _UNITS: Final = {
     "Items": ("item", "items"),
     "Properties": ("property", "properties"),
 }
-"""What the keywords that end in a word count."""
+"""Maps the end of a keyword to what it counts."""
 _ROOT_MISMATCH: Final = (
     ValidationErrorKind.Type,
     ValidationErrorKind.Constant,
@@ -122,7 +122,7 @@ def explain(
     value: Any,
     trusted: Callable[[tuple[str | int, ...], str], bool] = lambda path, keyword: True,
 ) -> Violation | None:
-    """The most helpful violation among `errors`, or None where there is none to trust.
+    """Finds the most helpful violation among `errors`, or None where there is none to trust.
 
     Args:
         errors: What the checker found wrong.
@@ -164,7 +164,7 @@ def _leaf(error: ValidationError, schema: Any, value: Any) -> _Found:
 
 
 def _best_branch(branches: list[list[ValidationError]], depth: int, schema: Any, value: Any) -> _Found | None:
-    """The violation of the branch that was most likely meant; where none was, of all of them together."""
+    """Gives the violation of the branch that was most likely meant; where none was, of all of them together."""
     rated: list[tuple[tuple[int, int], list[_Found]]] = []
     for errors in branches[:_CONSIDERED]:
         considered = errors[:_CONSIDERED]
@@ -193,7 +193,7 @@ def _best_branch(branches: list[list[ValidationError]], depth: int, schema: Any,
 
 
 def _mismatch(error: ValidationError, depth: int) -> int:
-    """How surely an error in a branch says that the branch was not meant: 2 surely, 1 probably, 0 not at all."""
+    """Says how surely an error in a branch says that the branch was not meant: 2 surely, 1 probably, 0 not at all."""
     below = len(error.instance_path) - depth
     if below == 0 and isinstance(error.kind, _ROOT_MISMATCH):
         return 2  # Another kind of value altogether.
@@ -255,7 +255,7 @@ def _describe(error: ValidationError, schema: Any, value: Any) -> _Found:
 
 
 def _limit(kind: ValidationErrorKind) -> str | None:
-    """What a keyword asks for, in words."""
+    """Gives what a keyword asks for, in words."""
     match kind:
         case ValidationErrorKind.Type(types=types):
             return describe.either(sorted(types, key=lambda name: name == "null"))
@@ -292,7 +292,7 @@ def _limit(kind: ValidationErrorKind) -> str | None:
 
 
 def _known(schema: Any) -> dict[str, Any]:
-    """The properties that a schema object names, itself or in its `allOf`."""
+    """Gives the properties that a schema object names, itself or in its `allOf`."""
     known: dict[str, Any] = {}
     if is_object(schema):
         parts: list[Any] = [schema, *(schema.get("allOf") or [])]

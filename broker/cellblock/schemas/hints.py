@@ -1,4 +1,4 @@
-"""The one corrective action for a violation (Code Mode specification, section 7.3)."""
+"""Finds the one corrective action for a violation (Code Mode specification, section 7.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NearMisses = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 def corrective_hint(violation: Violation, near: NearMisses) -> str:
-    """One sentence that says what to change; names the near miss where there is one.
+    """Gives one sentence that says what to change; names the near miss where there is one.
 
     Args:
         violation: What is wrong.

@@ -1,4 +1,4 @@
-"""Where JSON Schema keeps subschemas, and which draft a schema is written in.
+"""Knows where JSON Schema keeps subschemas, and which draft a schema is written in.
 
 "In place" keywords apply their subschemas to the value itself, the others to its properties or items.
 The tables are the union of drafts 4 to 2020-12: a keyword that a draft does not know is no keyword there, and
@@ -24,20 +24,20 @@ BELOW_LIST: Final = frozenset({"prefixItems", "items"})
 
 
 class Place(Enum):
-    """To what a subschema applies."""
+    """A place says to what a subschema applies."""
 
     IN_PLACE = 1
-    """The value itself."""
+    """Applies to the value itself."""
     ONE_BELOW = 2
-    """One property or item: two subschemas of this kind in one keyword never meet on the same value."""
+    """Applies to one property or item: two subschemas of this kind in one keyword never meet on the same value."""
     ALL_BELOW = 3
-    """Any property or item."""
+    """Applies to any property or item."""
     NOWHERE = 4
-    """Nothing, until a `$ref` names it."""
+    """Applies to nothing, until a `$ref` names it."""
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Place, dict[str, Any]]]:
-    """The object subschemas of a schema object: (keyword, place, subschema). Malformed parts are left out."""
+    """Yields the object subschemas of a schema object: (keyword, place, subschema). Malformed parts are left out."""
     for keyword, value in schema.items():
         parts: list[Any] = []
         place = Place.IN_PLACE
@@ -68,7 +68,7 @@ MAPS: Final = {
 
 
 class Draft(Enum):
-    """A draft of JSON Schema, by the part of its `$schema` address that tells it."""
+    """Names a draft of JSON Schema, by the part of its `$schema` address that tells it."""
 
     DRAFT_4 = "draft-04"
     DRAFT_6 = "draft-06"
@@ -78,7 +78,7 @@ class Draft(Enum):
 
 
 def draft_of(schema: dict[str, Any]) -> Draft | None:
-    """The draft that `$schema` names; 2020-12, as MCP has it, where there is none; None if it is no known one.
+    """Gives the draft that `$schema` names; 2020-12, as MCP has it, where there is none; None if it is no known one.
 
     A schema that names none may be of an older draft all the same: one that is not valid in 2020-12.
 
@@ -94,7 +94,7 @@ def draft_of(schema: dict[str, Any]) -> Draft | None:
 
 
 def pointer_of(parts: list[str | int]) -> str:
-    """The JSON Pointer (RFC 6901) of a path; the root is the empty text."""
+    """Gives the JSON Pointer (RFC 6901) of a path; the root is the empty text."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 

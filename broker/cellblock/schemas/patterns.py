@@ -1,4 +1,4 @@
-"""Which regular expressions of a schema can be matched in bounded time, and what matching them costs.
+"""Tells which regular expressions of a schema can be matched in bounded time, and what matching them costs.
 
 Schemas come from upstream servers, so a `pattern` is hostile until shown otherwise. The automaton engine
 matches in time proportional to text x states and knows no lookaround or back-reference; a pattern that it
@@ -29,7 +29,7 @@ _UNICODE: Final = 300
 
 
 def states(pattern: str) -> int:
-    """About how many automaton states a pattern needs; repeats with counts multiply."""
+    """Estimates how many automaton states a pattern needs; repeats with counts multiply."""
     groups: list[int] = [0]
     last = 0
     for token in _TOKEN.findall(pattern):
@@ -52,12 +52,12 @@ def states(pattern: str) -> int:
 
 
 def is_usable(pattern: str) -> bool:
-    """Whether a pattern can be matched in bounded time."""
+    """Says whether a pattern can be matched in bounded time."""
     return _checker(pattern) is not None
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a usable pattern is found in a text; False for one that is not usable."""
+    """Says whether a usable pattern is found in a text; False for one that is not usable."""
     checker = _checker(pattern)
     return checker is not None and checker.is_valid(text)
 

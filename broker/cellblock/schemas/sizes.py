@@ -1,4 +1,4 @@
-"""How large a JSON value is, depth by depth, and abridged copies of large ones."""
+"""Measures how large a JSON value is, depth by depth, and abridges large ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotCheckable(Exception):
 
 
 class Level(NamedTuple):
-    """What lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
+    """Counts what lies at one depth of a value: values, characters of texts and keys, sum of squared array lengths."""
 
     values: int
     chars: int
@@ -57,7 +57,8 @@ def measured(value: Any, max_values: int = MAX_VALUES) -> list[Level]:
 
 
 def abridged(value: Any, path: tuple[str | int, ...], cut: set[tuple[str | int, ...]]) -> Any:
-    """A copy with long texts and arrays cut off; notes where. Recursion ends with the input's capped depth."""
+    """Copies a value with long texts and arrays cut off, and notes where. Recursion ends with the input's capped
+    depth."""
     if isinstance(value, str):
         if len(value) > KEPT_CHARS:
             cut.add(path)

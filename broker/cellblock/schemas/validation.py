@@ -60,14 +60,14 @@ _CHECKERS: Final = {
 }
 
 _UNSTATED: Final = (Draft.DRAFT_7, Draft.DRAFT_4)
-"""What a schema without `$schema` may be that is none of 2020-12: with arrays as `items`, or a boolean
+"""Lists the drafts of a schema without `$schema` that is none of 2020-12: with arrays as `items`, or a boolean
 `exclusiveMinimum`. Rules that must hold are read as 2020-12 alone."""
 
 _T = TypeVar("_T")
 
 
 class Allowance:
-    """The work that the checks of one value against several schemas may take together, which is that of one check.
+    """Bounds the work that the checks of one value against several schemas take together to that of one check.
 
     Args:
         value: As for `InputValidator.check`; sized once, at the first check.
@@ -79,7 +79,7 @@ class Allowance:
         self._steps = MAX_STEPS
 
     def levels(self) -> list[Level]:
-        """The sizes of the value. Raises NotCheckable as `measured`."""
+        """Gives the sizes of the value. Raises NotCheckable as `measured`."""
         if self._levels is None:
             self._levels = measured(self._value)
         return self._levels
@@ -128,7 +128,7 @@ class InputValidator:
 
     @property
     def is_checking(self) -> bool:
-        """Whether values are checked at all; False for a schema that cannot be."""
+        """Says whether values are checked at all; False for a schema that cannot be."""
         self._compile()
         return self._full is not None
 
@@ -144,7 +144,7 @@ class InputValidator:
             return self._unchecked(error)
 
     def judge(self, value: Any) -> Violation | None:
-        """As `check`, where nothing may pass only because it is too much work.
+        """Judges plain JSON data as `check`, but nothing passes only because it is too much work.
 
         Raises:
             NotCheckable: It is, wholly or for one keyword. A schema that can never be checked raises nothing.

@@ -1,4 +1,4 @@
-"""TypeScript declarations of tools, from their JSON Schemas (Code Mode specification, 4.4, 6.2, 6.3).
+"""Declares tools in TypeScript, from their JSON Schemas (Code Mode specification, 4.4, 6.2, 6.3).
 
 The rule of the house: a declared type is never narrower than its schema, so whatever a tool accepts
 compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.

@@ -1,4 +1,4 @@
-"""Which schemas apply together to one value: `$ref`, allOf, anyOf, oneOf, if and dependents, multiplied out.
+"""Finds which schemas apply together to one value: `$ref`, allOf, anyOf, oneOf, if and dependents, multiplied out.
 
 The result is a list of alternatives, each a plain conjunction of `Rules`. A value that the schemas
 allow satisfies at least one of them.
@@ -39,11 +39,11 @@ class Alternatives:
         self._parsed: dict[tuple[object, ...], tuple[Location, _Parsed]] = {}
 
     def of(self, locations: Sequence[Location]) -> list[Alternative]:
-        """The alternatives of the conjunction of `locations`; none when no value fits."""
+        """Gives the alternatives of the conjunction of `locations`; none when no value fits."""
         return self._expand(list(locations), set(), 0)
 
     def target(self, reference: str, here: Location) -> Location | None:
-        """Where a `$ref` leads; a warning when that is nowhere in this document."""
+        """Finds where a `$ref` leads; a warning when that is nowhere in this document."""
         found = self._document.resolve(reference, here)
         if found is None:
             shown = reference[:120]

@@ -1,4 +1,4 @@
-"""Array rules that apply together, merged position by position into one array or tuple shape."""
+"""Merges array rules that apply together position by position into one array or tuple shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cellblock.catalog.typescript.shapes import NEVER, UNKNOWN, Array, Never, Sh
 
 
 def array_shape(groups: list[ArrayRules], compile_: Callable[[list[Location]], Shape]) -> Shape:
-    """The arrays that all groups allow; `Never` when there are none."""
+    """Gives the arrays that all groups allow; `Never` when there are none."""
     minimum = max(group.minimum for group in groups)
     limits = [group.maximum for group in groups if group.maximum is not None]
     maximum = min(limits) if limits else None

@@ -1,4 +1,4 @@
-"""What one compilation has spent, and what it has to tell the reader."""
+"""A budget counts what one compilation has spent, and collects what it has to tell the reader."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Budget:
         self._nodes = 0
 
     def spend(self) -> bool:
-        """Count one location; False once there are too many."""
+        """Counts one location; False once there are too many."""
         self._nodes += 1
         return self._nodes <= MAX_NODES
 
     def warn(self, message: str, at: Location | None = None) -> None:
-        """Keep one plain sentence, once; it is safe for a comment from here on."""
+        """Keeps one plain sentence, once; it is safe for a comment from here on."""
         place = "/" + "/".join(at.pointer) if at is not None and at.pointer else "the root"
         if len(place) > _MAX_PLACE:
             place = "…" + place[-_MAX_PLACE:]
@@ -40,6 +40,6 @@ class Budget:
             self._unplaced.append(sentence)
 
     def take_unplaced(self) -> list[str]:
-        """The warnings that no doc comment carries yet; they count as placed afterwards."""
+        """Gives the warnings that no doc comment carries yet; they count as placed afterwards."""
         taken, self._unplaced = self._unplaced, []
         return taken

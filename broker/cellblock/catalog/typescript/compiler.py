@@ -1,4 +1,4 @@
-"""From schema locations to shapes: one definition for each distinct conjunction of locations.
+"""Compiles schema locations to shapes: one definition for each distinct conjunction of locations.
 
 Soundness rule: every JSON value that the schema allows belongs to the shape. Where that cannot be had
 exactly the shape is wider.
@@ -63,7 +63,7 @@ class Compiler:
         self._depth = 0
 
     def compile(self, locations: Sequence[Location]) -> Shape:
-        """The shape of the values that all `locations` allow."""
+        """Gives the shape of the values that all `locations` allow."""
         outer, self._same_value = self._same_value, set()
         try:
             return self._compile(locations)
@@ -115,13 +115,13 @@ class Compiler:
         return _by_reference(shape, key)
 
     def resolved(self, shape: Shape) -> Shape:
-        """The shape itself where a `Ref` to a finished definition stands; else the argument."""
+        """Gives the shape itself where a `Ref` to a finished definition stands; else the argument."""
         while isinstance(shape, Ref) and shape.key in self.definitions:
             shape = self.definitions[shape.key].shape
         return shape
 
     def _unwrapped(self, location: Location) -> Location:
-        """The location behind a bare `$ref` or a one-member allOf: equal meanings share a definition."""
+        """Gives the location behind a bare `$ref` or a one-member allOf: equal meanings share a definition."""
         for _ in range(_MAX_HOPS):
             schema = as_object(location.value)
             if schema is None:
@@ -140,7 +140,7 @@ class Compiler:
         return location
 
     def _plain_union(self, locations: list[Location]) -> list[Location] | None:
-        """The branches of a schema that is one anyOf or oneOf and no more: each keeps its definition."""
+        """Gives the branches of a schema that is one anyOf or oneOf and no more: each keeps its definition."""
         schema = as_object(locations[0].value)
         if len(locations) > 1 or schema is None:
             return None

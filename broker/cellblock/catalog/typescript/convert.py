@@ -1,4 +1,4 @@
-"""One JSON Schema to one TypeScript type, with every budget and fallback in place."""
+"""Turns one JSON Schema into one TypeScript type, with every budget and fallback in place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cellblock.catalog.typescript.shapes import (
 
 @dataclass(frozen=True, slots=True)
 class TypeText:
-    """A TypeScript type for a JSON Schema (Code Mode specification, section 6.2).
+    """Holds a TypeScript type for a JSON Schema (Code Mode specification, section 6.2).
 
     `text` is a type expression. `aliases` are `type NAME = …;` declarations that have to stand in its scope:
     recursive and repeated definitions. `warnings` are plain sentences about what is wider than the schema,
@@ -44,8 +44,8 @@ class TypeText:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The shape of a JSON Schema, before it is text. `definitions` is what its `Ref`s mean; `notes` and `accepts_empty`
-    are as in `TypeText`."""
+    """Holds the shape of a JSON Schema, before it is text. `definitions` is what its `Ref`s mean; `notes` and
+    `accepts_empty` are as in `TypeText`."""
 
     shape: Shape
     definitions: Definitions
@@ -54,7 +54,7 @@ class Compiled:
     accepts_empty: bool
 
     def as_text(self, text: str, aliases: Sequence[str] = ()) -> TypeText:
-        """What is known of the type, with its text."""
+        """Adds the text to what is known of the type."""
         return TypeText(
             text=text,
             aliases=tuple(aliases),
@@ -66,7 +66,7 @@ class Compiled:
 
 
 def compiled(schema: JsonSchema, *, draft: Draft | None = None, argument: bool = False) -> Compiled:
-    """The shape of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
+    """Gives the shape of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
 
     `draft` states the rules of a schema without `$schema`. `argument` reads the root as a tool's input: of the kinds of
     values that a schema without `type` allows, only objects can be sent when it describes an object.
@@ -99,7 +99,7 @@ def schema_to_type(
     argument: bool = False,
     taken: set[str] | None = None,
 ) -> TypeText:
-    """The type of a JSON Schema as the compiler is given it.
+    """Gives the type of a JSON Schema as the compiler is given it.
 
     `indent` is the number of blanks in front of every line but the first of `text`. `name` is an ASCII
     identifier that names of aliases begin with. `draft` and `argument` are as in `compiled`. `taken` holds type names
@@ -115,7 +115,7 @@ def schema_to_type(
 
 
 def too_long(made: Compiled) -> str:
-    """The type in place of one that would be too long, with a warning."""
+    """Gives the type in place of one that would be too long, with a warning."""
     made.budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
     return "unknown"
 

@@ -1,4 +1,4 @@
-"""Doc comments of properties, from the annotations and constraints that a type cannot say."""
+"""Writes doc comments of properties, from the annotations and constraints that a type cannot say."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Docs:
         self._left = MAX_DOC_CHARS_PER_TOOL
 
     def of_property(self, key: str, locations: Sequence[Location]) -> tuple[list[str], list[str]]:
-        """Lines safe for a comment about the value at `locations`: its description, and the facts that its type does
-        not say; empty when the budget is spent."""
+        """Gives lines safe for a comment about the value at `locations`: its description, and the facts that its type
+        does not say; empty when the budget is spent."""
         sources = self._sources(locations) if self._left > 0 else []
         if not sources:
             return [], []
@@ -56,12 +56,12 @@ class Docs:
         return prose, facts
 
     def of_root(self, location: Location) -> tuple[str, ...]:
-        """The constraints of a whole schema as lines safe for a comment, without its description."""
+        """Gives the constraints of a whole schema as lines safe for a comment, without its description."""
         sources = self._sources([location])
         return tuple(_facts(sources)) if sources else ()
 
     def _sources(self, locations: Sequence[Location]) -> list[dict[str, Any]]:
-        """The schemas that describe one value: as written, then behind `$ref`, allOf and a nullable union."""
+        """Gives the schemas that describe one value: as written, then behind `$ref`, allOf and a nullable union."""
         found: list[dict[str, Any]] = []
         waiting = list(locations)
         seen: set[tuple[object, ...]] = set()

@@ -1,4 +1,4 @@
-"""One schema document: where every `$ref` in it leads, and which draft's rules it goes by.
+"""A document knows where every `$ref` in one schema leads, and which draft's rules it goes by.
 
 Only this document is ever looked at: a reference that leaves it stays unresolved, and nothing is fetched.
 """
@@ -44,7 +44,7 @@ _LEGACY_KEYWORDS = ("definitions", "additionalItems", "dependencies")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """A place in a document that holds a schema (or, in a malformed document, anything else)."""
+    """A location is a place in a document that holds a schema (or, in a malformed document, anything else)."""
 
     value: object
     base: str
@@ -52,7 +52,7 @@ class Location:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for locations that mean the same schema; holds while the document is alive."""
+        """Is equal for locations that mean the same schema; holds while the document is alive."""
         return (self.value,) if isinstance(self.value, bool) else (id(self.value), self.base)
 
 
@@ -61,12 +61,12 @@ FALSE = Location(False, "", ())
 
 
 def as_object(value: object) -> dict[str, Any] | None:
-    """The value as a JSON object, or None when it is anything else."""
+    """Gives the value as a JSON object, or None when it is anything else."""
     return value if is_object(value) else None
 
 
 def as_list(value: object) -> list[Any]:
-    """The value as a JSON array; empty when it is anything else."""
+    """Gives the value as a JSON array; empty when it is anything else."""
     return value if is_array(value) else []
 
 
@@ -80,7 +80,7 @@ def _join(base: str, reference: str) -> str:
 
 
 class Document:
-    """The `$id`s, anchors and draft of one root schema.
+    """Knows the `$id`s, anchors and draft of one root schema.
 
     `draft` names the rules of a document without `$schema`; MCP's own default is 2020-12. Left out, a
     document that uses only older keywords is read by the older rules, which never narrows a type: what
@@ -108,15 +108,15 @@ class Document:
 
     @property
     def refs_stand_alone(self) -> bool:
-        """Whether keywords beside a `$ref` are ignored, as draft-07 has it."""
+        """Says whether keywords beside a `$ref` are ignored, as draft-07 has it."""
         return self._legacy
 
     def child(self, parent: Location, value: object, *path: str) -> Location:
-        """The location of a value inside `parent`, with the base URI that holds there."""
+        """Gives the location of a value inside `parent`, with the base URI that holds there."""
         return self._located(value, parent.base, (*parent.pointer, *path))
 
     def resolve(self, reference: str, at: Location) -> Location | None:
-        """Where a `$ref` leads, or None when it leaves this document or leads nowhere."""
+        """Finds where a `$ref` leads, or None when it leaves this document or leads nowhere."""
         uri, _, fragment = reference.partition("#")
         target = _join(at.base, uri) if uri else at.base
         resource = self._resources.get(target.partition("#")[0])
@@ -138,7 +138,7 @@ class Document:
         return here
 
     def resolve_dynamic(self, reference: str, at: Location) -> Location | None:
-        """Where a `$dynamicRef` leads, when this document leaves it only one place to lead to."""
+        """Finds where a `$dynamicRef` leads, when this document leaves it only one place to lead to."""
         anchor = reference.partition("#")[2]
         return self.resolve(reference, at) if self._dynamic.get(unquote(anchor), 0) <= 1 else None
 

@@ -1,4 +1,4 @@
-"""What declarations say whatever the servers are: as a compiler is given it, and as agents read it."""
+"""Holds what declarations say whatever the servers are: as a compiler is given it, and as agents read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKEN: Final = frozenset([UNTYPED, RESULT, JSON_TEXT, META, "Promise", "Array", 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Declarations for the inside of a module.
+    """Holds declarations for the inside of a module.
 
     Attributes:
         meta_doc: A comment on `__meta__`.
@@ -94,12 +94,12 @@ type JsonText<T> = string;
 
 @lru_cache(maxsize=1)
 def fixed_declarations() -> str:
-    """The declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
+    """Gives the declarations of `@codemode/discovery` and `@codemode/errors` (sections 4 and 7)."""
     return resources.files("cellblock.catalog.typescript").joinpath("codemode.d.ts").read_text("utf-8")
 
 
 def declare_shared(*, reading: bool = True) -> str:
-    """What `declare_server(…, shared=True)` leaves out, as global types, declared once for all servers."""
+    """Declares what `declare_server(…, shared=True)` leaves out, as global types, declared once for all servers."""
     fixed = READ if reading else COMPILED
     text = f"{fixed.meta_doc}type {META} = {fixed.meta_type};\n{fixed.untyped}"
     lines = (line if reading else line.removeprefix("  ") for line in text.splitlines(keepends=True))

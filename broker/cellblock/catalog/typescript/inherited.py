@@ -1,4 +1,4 @@
-"""Which index signatures must say again what they hold for the keys that every object inherits.
+"""Finds which index signatures must say again what they hold for the keys that every object inherits.
 
 For a key such as `constructor`, TypeScript takes what `Object` declares before it takes an index signature. It then
 types a literal given there without the signature's help, so that `"a"` is only a `string` and `[1]` only an array; and
@@ -24,7 +24,7 @@ from cellblock.catalog.typescript.shapes import (
 
 
 class Inherited:
-    """What one schema's shapes need of the inherited keys.
+    """Knows what one schema's shapes need of the inherited keys.
 
     Args:
         definitions: What a `Ref` means.
@@ -51,7 +51,7 @@ class Inherited:
         self._declared, self._sensitive = declared, sensitive
 
     def keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
-        """The inherited keys that stand beside `index`, whose values are of `shape`."""
+        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
         if not index.inherited or isinstance(shape, Never):
             return ()
         # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
@@ -60,12 +60,12 @@ class Inherited:
         return index.inherited if needed else ()
 
     def _needs_help(self, shape: Shape) -> bool:
-        """Whether a literal of this shape is typed by what is expected of it: literal types and tuples are."""
+        """Says whether a literal of this shape is typed by what is expected of it: literal types and tuples are."""
         return _is_sensitive(shape) or (isinstance(shape, Ref) and shape.key in self._sensitive)
 
 
 def parts_of(shape: Shape) -> Iterable[Shape]:
-    """The shapes directly inside one; what a `Ref` means is not inside it."""
+    """Gives the shapes directly inside one; what a `Ref` means is not inside it."""
     if isinstance(shape, Union):
         return shape.members
     if isinstance(shape, Array):
@@ -79,7 +79,7 @@ def parts_of(shape: Shape) -> Iterable[Shape]:
 
 
 def inline(root: Shape) -> Iterable[Shape]:
-    """The shape and all inside it; what a `Ref` means is not inside it."""
+    """Gives the shape and all inside it; what a `Ref` means is not inside it."""
     stack = [root]
     while stack:
         shape = stack.pop()

@@ -1,4 +1,4 @@
-"""The keywords of one schema object; what is malformed counts as absent, so that it never narrows."""
+"""Reads the keywords of one schema object; what is malformed counts as absent, so that it never narrows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_EXCLUSIVE = 6
 
 @dataclass(slots=True)
 class ObjectRules:
-    """What one schema says about objects; `additional` covers what neither map names."""
+    """Holds what one schema says about objects; `additional` covers what neither map names."""
 
     properties: dict[str, Location]
     patterns: list[tuple[str, Location]]
@@ -29,7 +29,7 @@ class ObjectRules:
 
 @dataclass(slots=True)
 class ArrayRules:
-    """What one schema says about arrays; `rest` covers the positions behind `prefix`."""
+    """Holds what one schema says about arrays; `rest` covers the positions behind `prefix`."""
 
     prefix: list[Location]
     rest: Location | None
@@ -39,7 +39,7 @@ class ArrayRules:
 
 @dataclass(slots=True)
 class Rules:
-    """What one schema object says about its value, apart from schemas that apply to the same value."""
+    """Holds what one schema object says about its value, apart from schemas that apply to the same value."""
 
     kinds: frozenset[str] | None = None
     integers_only: bool = False
@@ -53,7 +53,7 @@ Branch = list["Location | Rules"]
 
 
 def kind_of(value: object) -> str:
-    """The JSON kind of a Python value."""
+    """Gives the JSON kind of a Python value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -66,7 +66,7 @@ def kind_of(value: object) -> str:
 
 
 def canonical(value: Any, depth: int = 0) -> tuple[Any, ...]:
-    """A hashable stand-in under which equal JSON values are equal (1 and 1.0 are; 1 and true are not)."""
+    """Gives a hashable stand-in under which equal JSON values are equal (1 and 1.0 are; 1 and true are not)."""
     kind = kind_of(value)
     if depth > _MAX_CANONICAL_DEPTH:
         return (kind, id(value))
@@ -78,25 +78,25 @@ def canonical(value: Any, depth: int = 0) -> tuple[Any, ...]:
 
 
 def count(value: object) -> int | None:
-    """A non-negative whole number of a size that can matter, or None."""
+    """Gives a non-negative whole number of a size that can matter, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
     return math.ceil(value)
 
 
 def is_schema(value: object) -> bool:
-    """Whether a JSON value can be a schema: an object or a boolean."""
+    """Says whether a JSON value can be a schema: an object or a boolean."""
     return isinstance(value, dict | bool)
 
 
 def strings(value: object) -> list[str]:
-    """The strings of a JSON array of strings; empty when it is anything else."""
+    """Gives the strings of a JSON array of strings; empty when it is anything else."""
     items = as_list(value)
     return [item for item in items if isinstance(item, str)]
 
 
 def read_rules(document: Document, here: Location, schema: dict[str, Any]) -> Rules:
-    """The rules of one schema object. In-place applicators are `read_choices`' and the caller's business."""
+    """Gives the rules of one schema object. In-place applicators are `read_choices`' and the caller's business."""
     rules = Rules(objects=_object_rules(document, here, schema), arrays=_array_rules(document, here, schema))
     _read_type(rules, schema.get("type"))
     if "const" in schema:
@@ -177,7 +177,7 @@ def _array_rules(document: Document, here: Location, schema: dict[str, Any]) -> 
 
 
 def read_choices(document: Document, here: Location, schema: dict[str, Any]) -> list[list[Branch]]:
-    """The keywords of which at least one branch must hold: each inner list is one keyword's branches."""
+    """Gives the keywords of which at least one branch must hold: each inner list is one keyword's branches."""
     choices: list[list[Branch]] = []
     for word in ("anyOf", "oneOf"):
         branches = as_list(schema.get(word))
@@ -217,7 +217,7 @@ def _literals_only(schema: object) -> bool:
 
 
 def exclusions(branches: list[Any]) -> dict[int, dict[str, Any] | bool]:
-    """For the branches of a oneOf: what each, by position, forbids all others, where that is short to say."""
+    """Says what each branch of a oneOf, by position, forbids all others, where that is short to say."""
     found: dict[int, dict[str, Any] | bool] = {}
     for at, branch in enumerate(branches if len(branches) <= _MAX_EXCLUSIVE else ()):
         opposite = negated(branch)

@@ -1,4 +1,4 @@
-"""The budgets of the declaration generator: what one hostile tool may cost at most.
+"""Bounds the declaration generator: what one hostile tool may cost at most.
 
 Past a budget the declaration gets wider (`unknown` and a warning), never narrower.
 """

@@ -1,4 +1,4 @@
-"""`const` and `enum` values as shapes: a literal object is a closed object of literals, an array a tuple."""
+"""Makes shapes of `const` and `enum` values: a literal object is a closed object of literals, an array a tuple."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_EXACT = 2**53
 
 
 def widened(value: object) -> Shape:
-    """The kind of a JSON value alone."""
+    """Gives the kind of a JSON value alone."""
     kind = kind_of(value)
     if kind == "object":
         return OPEN_OBJECT
@@ -32,7 +32,7 @@ def widened(value: object) -> Shape:
 
 
 def literal_shape(value: object, budget: Budget, where: Location) -> Shape:
-    """The shape of exactly one JSON value, or of its kind (with a warning) when that is too large."""
+    """Gives the shape of exactly one JSON value, or of its kind (with a warning) when that is too large."""
     left = [MAX_LITERAL_NODES]
     shape = _shape(value, left, 0)
     if left[0] < 0:

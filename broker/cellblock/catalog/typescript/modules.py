@@ -1,4 +1,4 @@
-"""`declare module` texts: one for each server, and all of a catalog together.
+"""Writes `declare module` texts: one for each server, and all of a catalog together.
 
 There are two kinds of them, from one renderer: what agents read is short, and what a compiler is given allows all that
 the schemas allow (see `types`). Every server's module stands on its own, so that one server's declarations can be shown
@@ -38,7 +38,7 @@ from cellblock.catalog.typescript.types import CompiledTypes, Later, ReadTypes, 
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
-    """The declarations of every module a script can import (section 4.4).
+    """Gives the declarations of every module a script can import (section 4.4).
 
     Args:
         catalog: The servers.
@@ -67,7 +67,7 @@ def declare_server(
     typed: Collection[str] | None = None,
     reading: bool = True,
 ) -> str:
-    """`declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
+    """Writes `declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
 
     The text compiles by itself under `strict`; with `shared`, which is shorter, together with `declare_shared()`.
     A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
@@ -99,7 +99,7 @@ def declare_within(
     outputs: OutputLookup = stated_output,
     first: Collection[str] = (),
 ) -> tuple[str, list[str]]:
-    """As many functions of a server as there is room for, for agents to read, and the names of the others.
+    """Declares as many functions of a server as there is room for, for agents to read, and names the others.
 
     Args:
         server: The server.
@@ -113,7 +113,7 @@ def declare_within(
 
 
 class ServerText:
-    """The declarations of one server: every function is rendered once.
+    """Holds the declarations of one server: every function is rendered once.
 
     Args:
         server: The server.
@@ -162,11 +162,11 @@ class ServerText:
         self._functions = [text() for text in planned]
 
     def whole(self, *, shared: bool) -> str:
-        """The module with all functions, as `declare_server` gives it."""
+        """Gives the module with all functions, as `declare_server` gives it."""
         return self._first(len(self._functions), shared=shared)
 
     def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
-        """As many functions as there is room for, and the names of the others, as `declare_within` gives them."""
+        """Gives as many functions as there is room for, and the names of the others, as `declare_within` gives them."""
         # One that is left out may have brought a type that a later one needs: so the first ones it is.
         low, high = 0, len(self._functions)
         while low < high:
@@ -178,7 +178,7 @@ class ServerText:
         ]
 
     def _first(self, count: int, *, shared: bool) -> str:
-        """The module with its first functions."""
+        """Gives the module with its first functions."""
         server, common, fixed = self._server, self._common, self._fixed
         meta = META if shared else fixed.meta_type
         head = f"{'' if shared else fixed.meta_doc}{self._export}const __meta__: {meta};\n"
@@ -252,7 +252,7 @@ def _function(tool: ToolEntry, number: int, signature: str, export: str) -> str:
 
 
 def _output(output: ToolOutput, name: str, types: Types) -> Later:
-    """The union of all that a script can get."""
+    """Gives the union of all that a script can get."""
     plain = None if output.schema is None else types.add(output.schema, name)
     document = None if output.document is None else types.add(output.document, f"{name}Json")
 

@@ -1,4 +1,4 @@
-"""The exact opposite of a schema, for the few forms that have one a type can say."""
+"""Makes the exact opposite of a schema, for the few forms that have one a type can say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_DEPTH = 8
 
 
 def negated(schema: object, depth: int = 0) -> dict[str, Any] | bool | None:
-    """A schema for exactly the values that `schema` refuses, or None when there is no simple one.
+    """Gives a schema for exactly the values that `schema` refuses, or None when there is no simple one.
 
     An opposite that allowed too little would make a type narrower than its schema, so nothing is guessed.
     """

@@ -1,4 +1,4 @@
-"""Object rules that apply together, merged key by key into one object shape."""
+"""Merges object rules that apply together key by key into one object shape."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cellblock.catalog.typescript.shapes import (
 
 
 class ObjectCompiler(Protocol):
-    """What the merging of object rules needs of a compiler."""
+    """Compiles the parts of object rules that are merged."""
 
     budget: Budget
     docs: Docs
@@ -37,12 +37,12 @@ class ObjectCompiler(Protocol):
         ...
 
     def resolved(self, shape: Shape) -> Shape:
-        """What a `Ref` means, where that is known already."""
+        """Gives what a `Ref` means, where that is known already."""
         ...
 
 
 def object_shape(groups: list[ObjectRules], compiler: ObjectCompiler) -> Shape:
-    """The objects that all groups allow; `Never` when there are none."""
+    """Gives the objects that all groups allow; `Never` when there are none."""
     return _Merge(groups, compiler).shape()
 
 
@@ -156,7 +156,7 @@ class _Merge:
         return [*indexes, Index(None, whole, also, unsaid)]
 
     def _other_keys(self) -> Shape:
-        """What a key may hold that no group names, by property or by pattern."""
+        """Gives what a key may hold that no group names, by property or by pattern."""
         if self._allowed is not None:
             return NEVER
         locations: list[Location] = []
@@ -168,7 +168,7 @@ class _Merge:
         return self._compiler.compile(locations)
 
     def _of_pattern(self, pattern: KeyPattern | None, location: Location, group_at: int) -> Shape:
-        """What a key may hold that matches the pattern at `location`."""
+        """Gives what a key may hold that matches the pattern at `location`."""
         locations = [location]
         for at, (group, patterns) in enumerate(zip(self._groups, self._patterns, strict=True)):
             for other, also in patterns:

@@ -1,4 +1,4 @@
-"""Regular expressions of `patternProperties` that a template literal type can say.
+"""Reads regular expressions of `patternProperties` that a template literal type can say.
 
 Upstream patterns are hostile: they are read by a small linear reader here and never given to a regex engine.
 """
@@ -23,7 +23,7 @@ _GAP = "\ue000"
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """A pattern made of literal text, `.*` and `.+`, anchored or not.
+    """A key pattern is made of literal text, `.*` and `.+`, anchored or not.
 
     `parts` are the literal texts between the gaps; `some[i]` says the gap behind `parts[i]` is not empty.
     Gaps beyond the written pattern (a missing anchor) match line breaks; a written `.` does not.
@@ -35,36 +35,36 @@ class KeyPattern:
 
     @property
     def exact_key(self) -> str | None:
-        """The only key that matches, where there is only one."""
+        """Gives the only key that matches, where there is only one."""
         return self.parts[0] if len(self.parts) == 1 else None
 
     @property
     def template(self) -> str:
-        """The template literal type, without a leading gap test: `` `x-${string}` ``."""
+        """Gives the template literal type, without a leading gap test: `` `x-${string}` ``."""
         return "`" + "${string}".join(template_part(part) for part in self.parts) + "`"
 
     @property
     def is_exact(self) -> bool:
-        """Whether the template matches exactly the keys that the pattern matches."""
+        """Says whether the template matches exactly the keys that the pattern matches."""
         return not self.dots and not any(self.some)
 
     @property
     def matches_every_key(self) -> bool:
-        """Whether no key at all fails the pattern."""
+        """Says whether no key at all fails the pattern."""
         return self.is_exact and not any(self.parts)
 
     def certain_for(self, other: KeyPattern | None) -> bool:
-        """Whether every key that `other` matches matches this pattern too; None is one nobody could read."""
+        """Says whether every key that `other` matches matches this pattern too; None is one nobody could read."""
         if other is None or not self.is_exact or self.exact_key is not None:
             return self.matches_every_key
         return self.template_covers(_GAP.join(other.parts))
 
     def within_template(self, template: KeyPattern) -> bool:
-        """Whether the keys of this pattern's template all are keys of the other's."""
+        """Says whether the keys of this pattern's template all are keys of the other's."""
         return template.template_covers(_GAP.join(self.parts))
 
     def matches(self, key: str) -> bool | None:
-        """Whether the key matches; None where this reader cannot tell."""
+        """Says whether the key matches; None where this reader cannot tell."""
         if self.exact_key is not None:
             return key == self.exact_key
         if not self.is_exact and (any(self.some) or _LINE_BREAK.search(key)):
@@ -72,7 +72,7 @@ class KeyPattern:
         return self.template_covers(key)
 
     def template_covers(self, key: str) -> bool:
-        """Whether the key fits the template, which a key of a pattern with dots may do without matching."""
+        """Says whether the key fits the template, which a key of a pattern with dots may do without matching."""
         head, *middle, tail = self.parts
         if len(key) < len(head) + len(tail) or not key.startswith(head) or not key.endswith(tail):
             return False
@@ -87,7 +87,7 @@ class KeyPattern:
 
 @lru_cache(maxsize=512)
 def read_pattern(pattern: str) -> KeyPattern | None:
-    """The pattern as literal text and gaps, or None when it says more than that."""
+    """Gives the pattern as literal text and gaps, or None when it says more than that."""
     if len(pattern) > _MAX_PATTERN:
         return None
     open_start = not pattern.startswith("^")

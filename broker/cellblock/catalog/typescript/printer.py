@@ -1,4 +1,4 @@
-"""From shapes to TypeScript text. The same shapes always give the same bytes."""
+"""Prints shapes as TypeScript text. The same shapes always give the same bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _INLINE = 60
 
 
 class TooLong(Exception):
-    """The text of one type is over `MAX_TEXT`."""
+    """The text of one type would be over `MAX_TEXT` characters."""
 
 
 class Printer:
@@ -73,7 +73,7 @@ class Printer:
         self._nesting = 0
 
     def print(self, shape: Shape) -> tuple[str, list[str]]:
-        """The type expression, and the alias declarations it needs, in order of first use.
+        """Gives the type expression, and the alias declarations it needs, in order of first use.
 
         Raises:
             TooLong: the text would be over `MAX_TEXT` characters.
@@ -83,7 +83,7 @@ class Printer:
         return self.print_counted(shape)
 
     def print_counted(self, shape: Shape) -> tuple[str, list[str]]:
-        """The same of one of several shapes, which have all been counted; with the aliases that none before needed.
+        """Prints one of several shapes, which have all been counted, with the aliases that none before needed.
 
         Raises:
             TooLong: the text would be over `MAX_TEXT` characters.
@@ -115,7 +115,7 @@ class Printer:
         return text
 
     def count(self, root: Shape) -> None:
-        """Count the uses of each definition and mark one on every cycle, without recursion of its own."""
+        """Counts the uses of each definition and marks one on every cycle, without recursion of its own."""
         path: set[tuple[object, ...]] = set()
         stack: list[Shape | tuple[object, ...]] = [root]
         while stack:
@@ -244,7 +244,7 @@ class Printer:
         return _joined([text, *_inherited([one])])
 
     def _beside(self, index: Index) -> str:
-        """What the index signature holds for inherited keys, as a further member of an intersection."""
+        """Prints what the index signature holds for inherited keys, as a further member of an intersection."""
         shape = _values_of(index)
         keys = self._inherited.keys(index, shape)
         if not keys:
@@ -257,14 +257,14 @@ class Printer:
         return f" & {{ [K in {names}]?: {_joined([text, 'Object[K]'])} }}"
 
     def _named(self, index: Index, shape: Shape) -> str:
-        """The text of `shape`; a name for it where it is long, as it stands in the signature too."""
+        """Gives the text of `shape`; a name for it where it is long, as it stands in the signature too."""
         text = self._text(shape)
         if len(text) <= _INLINE:
             return text
         return self._alias(("values of", id(index)), "Value", text)
 
     def _alias(self, key: tuple[object, ...], hint: str, body: str) -> str:
-        """The name of a text that is not a definition of the schema's own."""
+        """Gives the name of a text that is not a definition of the schema's own."""
         if key not in self._names:
             self._names[key] = self._name(hint)
             self._bodies[key] = body
@@ -299,7 +299,7 @@ def _literal(value: str | float | bool) -> str:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """A union of type texts without repeats; long ones break between members."""
+    """Gives a union of type texts without repeats; long ones break between members."""
     members = [text for text in dict.fromkeys(texts) if text != "never"]
     if "unknown" in members:
         return "unknown"

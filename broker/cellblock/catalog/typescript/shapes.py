@@ -1,4 +1,4 @@
-"""The generator's own picture of a type, between JSON Schema and TypeScript text.
+"""Shapes are the generator's own picture of types, between JSON Schema and TypeScript text.
 
 Shapes hold no schema and no text of an upstream, apart from literals, keys and finished doc lines.
 """
@@ -11,38 +11,39 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Any JSON value."""
+    """Stands for any JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """No value at all."""
+    """Stands for no value at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A kind of value named by one TypeScript word: `string`, `number`, `boolean` or `null`."""
+    """Stands for a kind of value named by one TypeScript word: `string`, `number`, `boolean` or `null`."""
 
     word: str
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """One string, number or boolean."""
+    """Stands for one string, number or boolean."""
 
     value: str | float | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """A value of at least one of the members."""
+    """Stands for a value of at least one of the members."""
 
     members: tuple[Shape, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """`prefix` types the first positions, of which the first `required` must be there; `rest` the others."""
+    """Stands for an array: `prefix` types the first positions, of which the first `required` must be there; `rest` the
+    others."""
 
     prefix: tuple[Shape, ...] = ()
     required: int = 0
@@ -51,8 +52,8 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key of an object. `doc` is safe for a comment already; its first `prose` lines are a description, the others
-    say one fact each."""
+    """Describes one key of an object. `doc` is safe for a comment already; its first `prose` lines are a description,
+    the others say one fact each."""
 
     key: str
     shape: Shape
@@ -75,7 +76,7 @@ INHERITED = (
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index signature: for every key (`template` is None), or for keys of a template literal type.
+    """Stands for an index signature: for every key (`template` is None), or for keys of a template literal type.
 
     `also` holds the properties that the signature covers: TypeScript wants their types inside it. `inherited` holds
     the keys of `INHERITED` that only the signature covers.
@@ -89,7 +90,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object; without an `Index` it is closed."""
+    """Stands for an object; without an `Index` it is closed."""
 
     properties: tuple[Property, ...] = ()
     indexes: tuple[Index, ...] = ()
@@ -97,7 +98,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A shape that `Definitions` holds under `key`: shared or recursive."""
+    """Refers to a shape that `Definitions` holds under `key`: shared or recursive."""
 
     key: tuple[object, ...]
 
@@ -112,7 +113,7 @@ ANY_ARRAY = Array(rest=UNKNOWN)
 
 @dataclass(slots=True)
 class Definition:
-    """A compiled schema location; `name_hint` is ASCII or empty."""
+    """Holds a compiled schema location; `name_hint` is ASCII or empty."""
 
     shape: Shape
     name_hint: str
@@ -122,7 +123,7 @@ Definitions: TypeAlias = dict[tuple[object, ...], Definition]
 
 
 def union(members: list[Shape]) -> Shape:
-    """The union of shapes, flat, without duplicates of scalars and without literals a keyword covers."""
+    """Gives the union of shapes, flat, without duplicates of scalars and without literals a keyword covers."""
     flat: list[Shape] = []
     for member in members:
         flat.extend(member.members if isinstance(member, Union) else (member,))
@@ -149,7 +150,7 @@ def union(members: list[Shape]) -> Shape:
 
 
 def word_of(value: str | float | bool) -> str:
-    """The TypeScript keyword of a literal's kind."""
+    """Gives the TypeScript keyword of a literal's kind."""
     if isinstance(value, bool):
         return "boolean"
     return "string" if isinstance(value, str) else "number"

@@ -1,4 +1,4 @@
-"""Hostile text made safe for the places of generated TypeScript: comments, strings, keys, names.
+"""Makes hostile text safe for the places of generated TypeScript: comments, strings, keys, names.
 
 Nothing that an upstream server wrote reaches the generated text except through here
 (Code Mode specification, section 11: server responses are untrusted input).
@@ -38,22 +38,22 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def string_literal(value: str) -> str:
-    """A double-quoted TypeScript string literal for any text, lone surrogates included; always one line."""
+    """Gives a double-quoted TypeScript string literal for any text, lone surrogates included; always one line."""
     return f'"{_NEEDS_ESCAPE.sub(_escape, value)}"'
 
 
 def template_part(value: str) -> str:
-    """Literal text for the inside of a template literal type."""
+    """Gives literal text for the inside of a template literal type."""
     return _NEEDS_ESCAPE.sub(_escape, value).replace('\\"', '"').replace("`", "\\`").replace("${", "\\${")
 
 
 def property_key(name: str) -> str:
-    """A property key as it stands in a type literal: bare where that is legal, else quoted."""
+    """Gives a property key as it stands in a type literal: bare where that is legal, else quoted."""
     return name if IDENTIFIER.match(name) else string_literal(name)
 
 
 def comment_lines(value: str, budget: int) -> list[str]:
-    """The lines of any text, safe inside a block comment and at most about `budget` characters long.
+    """Gives the lines of any text, safe inside a block comment and at most about `budget` characters long.
 
     `*/` cannot close the comment, no character can break a line or reorder the text, and a word
     with `@` in front cannot pose as a JSDoc tag or a compiler directive.
@@ -75,7 +75,7 @@ def comment_lines(value: str, budget: int) -> list[str]:
 
 
 def one_line(value: str, budget: int) -> str:
-    """Any text as one line that is safe inside a block comment or after `//`."""
+    """Writes any text as one line that is safe inside a block comment or after `//`."""
     return " ".join(comment_lines(value, budget))
 
 
@@ -94,7 +94,7 @@ def letters(text: str) -> str:
 
 
 def doc_comment(lines: Iterable[str], indent: str = "") -> str:
-    """A block comment of lines made by `comment_lines` or `one_line`, and a line break; or nothing."""
+    """Gives a block comment of lines made by `comment_lines` or `one_line`, and a line break; or nothing."""
     body = list(lines)
     if not body:
         return ""
@@ -106,7 +106,7 @@ def doc_comment(lines: Iterable[str], indent: str = "") -> str:
 
 
 def short_comment(prose: Iterable[str], facts: Iterable[str], indent: str = "") -> str:
-    """The same in as few characters as can be: facts share a line, and lines begin with nothing."""
+    """Writes a block comment in as few characters as can be: facts share a line, and lines begin with nothing."""
     body = [line for line in prose if line]
     told = " ".join(facts)
     if told:
@@ -117,7 +117,7 @@ def short_comment(prose: Iterable[str], facts: Iterable[str], indent: str = "") 
 
 
 def pascal_case(value: str, budget: int = 48) -> str:
-    """An ASCII type name made from any text: `create_task` becomes `CreateTask`; may be empty."""
+    """Gives an ASCII type name made from any text: `create_task` becomes `CreateTask`; may be empty."""
     words = re.findall(r"[A-Za-z0-9]+", value[: budget * 4])
     name = "".join(word[0].upper() + word[1:] for word in words)[:budget]
     return f"_{name}" if name[:1].isdigit() else name

@@ -1,4 +1,4 @@
-"""The doc comment of a tool's function: what it does, and facts that its types do not say (section 6.3)."""
+"""Writes the doc comment of a tool's function: what it does, and facts that its types do not say (section 6.3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tool_doc(
     reading: bool,
     told: Collection[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Lines safe for a comment: the tool's description, and facts.
+    """Gives lines safe for a comment: the tool's description, and facts.
 
     Args:
         tool: The tool.
@@ -67,8 +67,8 @@ def tool_doc(
 
 
 def annotations_of(tool: ToolEntry) -> list[str]:
-    """A tool's annotations as agents read them: `readOnlyHint`, `!openWorldHint`, `key: value`; no title that only says
-    the tool's name again."""
+    """Gives a tool's annotations as agents read them: `readOnlyHint`, `!openWorldHint`, `key: value`; no title that
+    only says the tool's name again."""
     found: list[str] = []
     for key, value in _annotations(tool.annotations):
         if key == "title" and letters(value) in letters(tool.tool_name):
@@ -78,7 +78,7 @@ def annotations_of(tool: ToolEntry) -> list[str]:
 
 
 def common_annotations(tools: Iterable[ToolEntry]) -> list[str]:
-    """What to say once for several tools: of the annotations that all of them have, the more common ones. A tool with
+    """Gives what to say once for several tools: of the annotations that all have, the more common ones. A tool with
     another one has to say so itself."""
     each = [annotations_of(tool) for tool in tools]
     keys = [{one.removeprefix("!") for one in own} for own in each]
@@ -97,7 +97,7 @@ def _wins(annotation: str, counted: Counter[str]) -> bool:
 
 
 def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Keys and values, both safe for a comment."""
+    """Gives keys and values, both safe for a comment."""
     return [
         (one_line(str(key), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE))
         for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]

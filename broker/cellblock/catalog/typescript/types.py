@@ -1,4 +1,4 @@
-"""The types of one text of declarations, of either kind: for a compiler, or for agents to read.
+"""Makes the types of one text of declarations, of either kind: for a compiler, or for agents to read.
 
 For a compiler each schema's type allows all that the schema allows, further keys above all. What agents read leaves out
 the index signatures that say only that, and declares once what several tools share. An index signature that allows any
@@ -45,7 +45,7 @@ _OBJECT: Final = Keyword("object")
 
 
 class CompiledTypes:
-    """The types of a text that a compiler is given: each schema's stand by themselves."""
+    """Makes the types of a text that a compiler is given: each schema's stand by themselves."""
 
     reading = False
     indent = 2
@@ -68,7 +68,8 @@ class CompiledTypes:
 
 
 class ReadTypes:
-    """The types of a text that agents read: all are added, then printed, when it is known which parts are shared."""
+    """Makes the types of a text that agents read: all are added, then printed, when it is known which parts are
+    shared."""
 
     reading = True
     indent = 0
@@ -163,7 +164,7 @@ class _Rewriting:
         return known
 
     def _target(self, key: Key) -> Shape:
-        """What a reference becomes: what it means, or a name where that holds the reference itself."""
+        """Gives what a reference becomes: what it means, or a name where that holds the reference itself."""
         if key in self._done:
             return self._done[key]
         named = Ref((self._number, key))

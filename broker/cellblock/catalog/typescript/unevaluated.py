@@ -1,4 +1,4 @@
-"""`unevaluatedProperties` and `unevaluatedItems`, as if every branch in reach had been taken.
+"""Reads `unevaluatedProperties` and `unevaluatedItems` as if every branch in reach had been taken.
 
 What a validator calls evaluated depends on the branches a value passes. The union over all of them is what
 the keyword leaves alone at most, so a type made from it is never too narrow.
@@ -24,7 +24,7 @@ class _Reach:
 
 
 def unevaluated_rules(document: Document, here: Location, schema: dict[str, Any]) -> Rules | None:
-    """What the two keywords of this schema object forbid or demand, or None when that is nothing."""
+    """Gives what the two keywords of this schema object forbid or demand, or None when that is nothing."""
     properties, items = schema.get("unevaluatedProperties"), schema.get("unevaluatedItems")
     if document.stated == "draft-07" or not (is_schema(properties) or is_schema(items)):
         return None

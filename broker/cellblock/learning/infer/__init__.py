@@ -1,4 +1,4 @@
-"""What values looked like: shapes of JSON values, merged over samples, and shown as JSON Schema 2020-12.
+"""Infers what values look like: shapes of JSON values, merged over samples, and shown as JSON Schema 2020-12.
 
 The rule of the house: every value that a shape was made from fits the schema made from the shape, and all that it was
 merged into. What is not kept (a name, a depth, the values past a budget) leaves the schema wider, never wrong. Only

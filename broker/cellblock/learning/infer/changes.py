@@ -1,4 +1,4 @@
-"""What is different between two versions of a shape, in plain sentences for a log and for `schemas diff`."""
+"""Says what is different between two versions of a shape, in plain sentences for a log and for `schemas diff`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_CHANGES: Final = 20
 
 
 def changes(before: Shape, after: Shape) -> list[str]:
-    """One sentence for each place that differs, by its path; `[]` when the shapes are equal."""
+    """Gives one sentence for each place that differs, by its path; `[]` when the shapes are equal."""
     found: list[str] = []
     _compare("", before, after, found)
     if not found and before != after:
@@ -21,7 +21,7 @@ def changes(before: Shape, after: Shape) -> list[str]:
 
 
 def kinds(shape: Shape) -> str:
-    """The kinds of values of a shape, as text."""
+    """Gives the kinds of values of a shape, as text."""
     names = [
         name
         for name, there in (

@@ -1,4 +1,4 @@
-"""Shapes as JSON data for the store: short keys, and nothing believed when it is read back."""
+"""Writes shapes as JSON data for the store: short keys, and nothing believed when it is read back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS: dict[object, Number] = {"i": "integer", "n": "number"}
 
 
 def encode_shape(shape: Shape) -> dict[str, Any]:
-    """The shape as plain JSON data."""
+    """Gives the shape as plain JSON data."""
     if shape.anything:
         return {"a": 1}
     data: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def _encode_fields(fields: Fields) -> dict[str, Any]:
 
 
 def decode_shape(data: object) -> Shape:
-    """The shape that `encode_shape` made this of.
+    """Gives the shape that `encode_shape` made this of.
 
     Raises:
         ValueError: It is no such data: the store was changed by something else.

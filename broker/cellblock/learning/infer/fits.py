@@ -1,4 +1,4 @@
-"""Whether a value adds anything to a shape, asked of a native validator: a fifth of what reading the value costs.
+"""Asks a native validator whether a value adds anything to a shape: a fifth of what reading the value costs.
 
 A tool's results look alike, so most looks end here. The schema made for it says exactly what `join` would leave as it
 is; it is not the one that is shown (`render.to_schema`), which is wider where tags or names turn out to be data.
@@ -38,11 +38,11 @@ _NO_NAME: Final[list[dict[str, Any]]] = [
 
 
 class _NotExact(Exception):
-    """A shape that no schema says exactly."""
+    """The shape is one that no schema says exactly."""
 
 
 class Fits:
-    """A shape's own test.
+    """Tests values against one shape.
 
     Args:
         shape: What is known; every value that passes leaves it as it is when it is joined to it.
@@ -56,7 +56,7 @@ class Fits:
             self._validator = None
 
     def __call__(self, value: Any) -> bool:
-        """Whether the value certainly adds nothing; False also when it is not known.
+        """Says whether the value certainly adds nothing; False also when it is not known.
 
         A float without a fraction passes where integers are known: JSON does not tell them apart.
         """

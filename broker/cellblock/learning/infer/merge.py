@@ -1,4 +1,4 @@
-"""Merging: `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
+"""Merges shapes: `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
 
 `bounded` keeps what is stored small; a shape that it had to cut depends on the order of the samples, and is still
 true of all of them.
@@ -27,7 +27,7 @@ _RANKS: dict[Number, int] = {"": 0, "integer": 1, "number": 2}
 
 
 def join(one: Shape, other: Shape) -> Shape:
-    """The least shape that is true of the values of both."""
+    """Gives the least shape that is true of the values of both."""
     if one is other or other is NOTHING:
         return one
     if one is NOTHING:
@@ -45,7 +45,7 @@ def join(one: Shape, other: Shape) -> Shape:
 
 
 def join_fields(one: Fields, other: Fields) -> Fields:
-    """The fields of objects of both kinds together."""
+    """Gives the fields of objects of both kinds together."""
     names = list(dict.fromkeys([*one.properties, *other.properties]))
     rest = join(one.other, other.other)
     if one.is_map or other.is_map or len(names) > MAX_NAMES:
@@ -59,7 +59,7 @@ def join_fields(one: Fields, other: Fields) -> Fields:
 
 
 def collapsed(objects: Objects) -> Fields:
-    """The fields of all variants as those of one kind of object."""
+    """Gives the fields of all variants as those of one kind of object."""
     first, *others = objects.variants.values()
     for fields in others:
         first = join_fields(first, fields)
@@ -67,7 +67,7 @@ def collapsed(objects: Objects) -> Fields:
 
 
 def bounded(shape: Shape, maximum: int = MAX_SHAPES) -> Shape:
-    """The shape with its deepest levels cut off where there are more than `maximum` shapes in it."""
+    """Gives the shape with its deepest levels cut off where there are more than `maximum` shapes in it."""
     seen, depth, level = 0, 0, [shape]
     while level:
         seen += len(level)

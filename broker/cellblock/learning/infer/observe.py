@@ -1,4 +1,4 @@
-"""From values to a shape: all values of one place are looked at together, column by column.
+"""Reads the shape of values: all values of one place are looked at together, column by column.
 
 A list of ten thousand objects with eight keys is read as eight columns, each by one call that runs in C; that is what
 keeps inference cheap.
@@ -49,7 +49,7 @@ _KNOWN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 
 
 def shape_of(values: Sequence[Any], *, max_values: int = MAX_VALUES) -> Shape:
-    """The shape of JSON values that were seen in one place; equal to the join of their shapes.
+    """Gives the shape of JSON values that were seen in one place; equal to the join of their shapes.
 
     Args:
         values: Plain JSON data as Python has it.
@@ -63,7 +63,7 @@ class _Reader:
         self._left = left
 
     def column(self, values: Sequence[Any], depth: int) -> Shape:
-        """The shape of all values of one place."""
+        """Gives the shape of all values of one place."""
         if not values:
             return NOTHING
         self._left -= len(values)
@@ -127,7 +127,7 @@ def _formats(strings: Sequence[str]) -> frozenset[str]:
 
 
 def _by_tag(rows: Sequence[dict[str, Any]]) -> tuple[str | None, dict[str, Sequence[dict[str, Any]]]]:
-    """Rows by the value of the one tag property that all have; in one group when there is no such property."""
+    """Gives rows by the value of the one tag property that all have; in one group when there is no such property."""
     together: dict[str, Sequence[dict[str, Any]]] = {"": rows}
     tag = _tag_of(rows[0])
     if tag is None:

@@ -1,4 +1,4 @@
-"""What is left of a shape when newer results no longer show all of it.
+"""Takes from a shape what newer results no longer show.
 
 `refreshed(old, recent)` lies between both: it is true of all that `recent` was made from, and `old` is true of it. What
 the newer results are silent about stays: the inside of arrays that were empty, what is beside null, maps, and the
@@ -12,7 +12,7 @@ from cellblock.learning.infer.shape import NOTHING, Fields, Objects, Property, S
 
 
 def refreshed(old: Shape, recent: Shape) -> Shape:
-    """A shape without what newer results do not show.
+    """Gives a shape without what newer results do not show.
 
     Args:
         old: True of all results.

@@ -1,4 +1,4 @@
-"""From a shape to JSON Schema 2020-12: closed objects, `Record`-like maps, unions told apart by a tag.
+"""Writes a shape as JSON Schema 2020-12: closed objects, `Record`-like maps, unions told apart by a tag.
 
 Objects are closed (`additionalProperties: false`): the schema says what was seen, so that a property that never was
 there is an error in a script that is checked against it.
@@ -23,7 +23,7 @@ _DATA: Final = re.compile(r"[0-9a-fA-F]{8,}|\d+")
 
 
 def to_schema(shape: Shape) -> dict[str, Any]:
-    """A JSON Schema that every value fits which the shape was made from.
+    """Gives a JSON Schema that every value fits which the shape was made from.
 
     `NOTHING`, as inside arrays that were always empty, gives the schema of everything.
     """
@@ -82,7 +82,7 @@ def _kinds(variants: Mapping[str, Fields]) -> list[tuple[list[str], Fields]]:
 
 
 def _apart(one: Fields, other: Fields) -> bool:
-    """Whether a key is always in one and never in the other, or holds another kind of value."""
+    """Says whether a key is always in one and never in the other, or holds another kind of value."""
     if one.is_map or other.is_map or one.other != NOTHING or other.other != NOTHING:
         return False
     for here, there in ((one, other), (other, one)):
@@ -134,7 +134,8 @@ def _open_object(rest: Shape) -> dict[str, Any]:
 
 
 def _is_map_like(fields: Fields) -> bool:
-    """Names that are data, over values of one kind: numbered ones, or very many of which none is always there."""
+    """Says whether names are data, over values of one kind: numbered ones, or very many of which none is always
+    there."""
     names = list(fields.properties)
     if len(names) < _MAP_NAMES:
         return False

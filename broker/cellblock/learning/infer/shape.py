@@ -1,4 +1,4 @@
-"""The data model of inference: a lattice of shapes, from `NOTHING` (no value seen) to `ANYTHING`."""
+"""Shapes are the data model of inference: a lattice of shapes, from `NOTHING` (no value seen) to `ANYTHING`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Number = Literal["", "integer", "number"]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key; `required` when every object had it."""
+    """Holds one key of objects; `required` when every object had it."""
 
     shape: Shape
     required: bool
@@ -56,7 +56,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What objects held: kept names, and under `other` all values whose names are not kept.
+    """Holds what objects held: kept names, and under `other` all values whose names are not kept.
 
     `is_map`: the names were too many to be fields; all values are under `other`.
     """
@@ -68,7 +68,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Objects split by the value of their property `tag`, or all under `""` when `tag` is None."""
+    """Holds objects split by the value of their property `tag`, or all under `""` when `tag` is None."""
 
     tag: str | None
     variants: Mapping[str, Fields]
@@ -76,7 +76,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What values looked like. Equal shapes say the same; the order of names and variants does not count.
+    """Holds what values looked like. Equal shapes say the same; the order of names and variants does not count.
 
     Attributes:
         anything: Nothing is known about some of the values: they can be anything.
@@ -94,7 +94,7 @@ class Shape:
     objects: Objects | None = field(default=None)
 
     def children(self) -> Iterator[Shape]:
-        """The shapes directly inside."""
+        """Gives the shapes directly inside."""
         if self.items is not None:
             yield self.items
         if self.objects is not None:
