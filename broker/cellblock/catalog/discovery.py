@@ -24,7 +24,7 @@ DEFAULT_SEARCH_LIMIT: Final = 10
 MAX_SEARCH_LIMIT: Final = 100
 
 KEPT_CATALOGS: Final = 8
-"""Catalogs whose search index and encoded definitions are kept."""
+"""Bounds the catalogs whose search index and encoded definitions are kept."""
 
 STEP_BYTES: Final = 64 * 1024
 """Bounds the bytes of definitions that are encoded at a time: a millisecond or two."""

@@ -22,7 +22,7 @@ NAMESPACE: Final = "mcp__"
 NO_OUTPUT_SCHEMA: Final = "No output schema defined by the upstream server."
 
 MAX_FOUND_CHARS: Final = 16_000
-"""Declarations in the answer to one search: about 5,000 tokens of a model's context."""
+"""Bounds the declarations in the answer to one search: about 5,000 tokens of a model's context."""
 
 MAX_REST_NAME_CHARS: Final = 100
 

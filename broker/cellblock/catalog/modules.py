@@ -31,7 +31,7 @@ ERROR_CLASSES: Final = (
     "SandboxLimitError",
 )
 _URLS_KEPT: Final = 256
-"""Server modules held; a server whose tools change leaves its old module behind."""
+"""Bounds the server modules held; a server whose tools change leaves its old module behind."""
 
 DISCOVERY_EXPORTS: Final = (
     "specVersion",

@@ -11,7 +11,7 @@ from cellblock.base.errors import ConfigError
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 LOCAL_SERVER: Final = "local"
-"""Configuration name of the server made of Python tools."""
+"""Holds the configuration name of the server made of Python tools."""
 
 _RESERVED = """
 break case class const continue debugger default delete do else export extends false finally for function
@@ -19,20 +19,20 @@ if import in instanceof new null return super switch this throw true try typeof 
 let static await
 """
 RESERVED_WORDS: Final = frozenset(_RESERVED.split())
-"""The words of section 6.1."""
+"""Holds the words of section 6.1."""
 
 FURTHER_RESERVED: Final = frozenset({"then"})
 """A module with an export `then` is a thenable: `await import(…)` would call the tool."""
 
 OWN_EXPORTS: Final = frozenset({"__meta__"})
-"""Exports that every server module has beside its tools."""
+"""Holds the exports that every server module has beside its tools."""
 
 _NOT_PATH = re.compile(r"[^a-z0-9-]")
 _DASHES = re.compile(r"-+")
 _NOT_IDENTIFIER = re.compile(r"[^A-Za-z0-9_$]")
 
 FALLBACK_PATH: Final = "server"
-"""Path of a server whose name has no character that may stay."""
+"""Holds the path of a server whose name has no character that may stay."""
 
 
 def module_path(name: str) -> str:

@@ -23,24 +23,24 @@ from cellblock.catalog.search_vocabulary import Vocabulary, meant_by
 from cellblock.catalog.search_words import word_groups
 
 DEFAULT_LIMIT = 20
-"""Results when the caller names no limit: more than an agent reads, few enough to print."""
+"""Sets the number of results when the caller names no limit: more than an agent reads, few enough to print."""
 MAX_LIMIT = 100
-"""Results at most, whatever the caller asks for (section 4.2.7: host-defined maximum)."""
+"""Bounds the results, whatever the caller asks for (section 4.2.7: host-defined maximum)."""
 
 FIELD_WEIGHTS = {"name": 6.0, "server": 2.0, "summary": 3.0, "details": 1.0, "properties": 1.5, "notes": 0.4}
-"""Weight of a word in each field. Figures within a factor of two of these rank the relevance set alike."""
+"""Sets the weight of a word in each field. Figures within a factor of two of these rank the relevance set alike."""
 LENGTH_SHARE = 0.6
-"""Part of a field's weight that is scaled by how long the field is, beside the average (BM25's `b`)."""
+"""Sets the part of a field's weight that is scaled by how long the field is, beside the average (BM25's `b`)."""
 SATURATION = 4.0
-"""Weight of a word in one tool at which it counts half of what it can count (BM25's `k1`)."""
+"""Sets the weight of a word in one tool at which it counts half of what it can count (BM25's `k1`)."""
 NAMED_SHARE = 0.5
 """Scales a stand-in's share where a tool is named with the word itself, which then says what is meant."""
 GUESS_SHARE = 0.5
 """Sets what a word counts that an unknown word of the query may be short for, or a misspelling of."""
 COVERAGE_SHARE = 0.7
-"""Part of a score that is scaled by the portion of the query that the tool matches."""
+"""Sets the part of a score that is scaled by the portion of the query that the tool matches."""
 SERVER_WEIGHT = 0.8
-"""Weight of how much a tool's server is about what is asked for: not every tool of it says so again."""
+"""Sets the weight of how much a tool's server is about what is asked for: not every tool of it says so again."""
 DEPRECATED_SHARE = 0.5
 """Scales the score of a tool that says that it is deprecated, so that what replaces it comes first."""
 EXACT_NAME_BONUS = 1_000.0
@@ -59,7 +59,7 @@ class SearchHit:
 
 
 STEP_TOOLS: Final = 32
-"""Tools that are read at a time: a few milliseconds."""
+"""Bounds the tools that are read at a time: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

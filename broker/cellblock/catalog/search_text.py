@@ -17,21 +17,21 @@ from cellblock.base.json import is_array, is_object
 from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
 
 MAX_QUERY_CHARS = 1_000
-"""Characters of a query that are read; the rest is ignored (an agent's query is one sentence)."""
+"""Bounds the characters of a query that are read; the rest is ignored (an agent's query is one sentence)."""
 MAX_QUERY_TERMS = 16
-"""Distinct words of a query that are searched for."""
+"""Bounds the distinct words of a query that are searched for."""
 MAX_TERM_CHARS = 48
-"""Characters kept of one term; longer runs are keys or base64, not words."""
+"""Bounds the characters kept of one term; longer runs are keys or base64, not words."""
 MAX_NAME_CHARS = 256
-"""Characters of a tool, server or property name that are indexed."""
+"""Bounds the characters of a tool, server or property name that are indexed."""
 MAX_TEXT_CHARS = 4_000
-"""Characters of one tool's description, and of all its property descriptions, that are indexed."""
+"""Bounds the characters of one tool's description, and of all its property descriptions, that are indexed."""
 MAX_PROPERTIES = 200
-"""Properties of one tool's input schema that are indexed, nested ones included."""
+"""Bounds the properties of one tool's input schema that are indexed, nested ones included."""
 MAX_SCHEMA_NODES = 1_000
-"""Schemas within one tool's input schema that are looked at."""
+"""Bounds the schemas within one tool's input schema that are looked at."""
 MAX_SCHEMA_DEPTH = 8
-"""Levels of nesting of an input schema that are indexed."""
+"""Bounds the levels of nesting of an input schema that are indexed."""
 
 _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(
@@ -48,7 +48,7 @@ than that the their them then there these they this those to too us very want wa
 which while who whom whose why will with would you your
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""English words that say nothing about which tool is meant; dropped from a query unless it has no others."""
+"""Holds the English words that say nothing about which tool is meant; dropped from a query unless it has no others."""
 
 
 class ToolText(NamedTuple):

@@ -13,12 +13,12 @@ MIN_TYPO_CHARS = 4
 MAX_TYPO_CHARS = 32
 """Longer words are not corrected, so that the quadratic comparison stays bounded."""
 MIN_SIMILARITY = 0.75
-"""Least `SequenceMatcher.ratio` of a correction: about one slip in four letters, two in eight."""
+"""Sets the least `SequenceMatcher.ratio` of a correction: about one slip in four letters, two in eight."""
 MAX_CORRECTIONS = 2
 MAX_COMPLETIONS = 4
 MIN_PREFIX_CHARS = 3
 _COMPARED = 8
-"""Words that share the most letter pairs with a misspelt one; only these are compared in full."""
+"""Bounds the words that share the most letter pairs with a misspelt one; only these are compared in full."""
 
 
 class Vocabulary:

@@ -19,7 +19,8 @@ FROM_TOOLS = 0.4
 AMONG_SPEECH = 0.3
 """Sets what a word that people use counts for another of its group: tools of another trade may be named with it."""
 AMBIGUITY = 0.3
-"""Power of the number of groups that a word is in, by which what counts for it is divided: `open` can mean much."""
+"""Sets the power of the number of groups that a word is in, by which what counts for it is divided: `open` can mean
+much."""
 MAX_PHRASE_WORDS = 3
 
 _FILE = Path(__file__).with_name("search_words.txt")

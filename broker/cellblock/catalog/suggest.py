@@ -11,16 +11,16 @@ from difflib import SequenceMatcher
 from itertools import islice
 
 MAX_COMPARED_CHARS = 64
-"""Characters of a name that are compared; difflib is quadratic, and both names may be hostile."""
+"""Bounds the characters of a name that are compared; difflib is quadratic, and both names may be hostile."""
 MAX_CANDIDATES = 5_000
-"""Candidates that are looked at; the rest is ignored."""
+"""Bounds the candidates that are looked at; the rest is ignored."""
 MIN_SIMILARITY = 0.6
-"""Least similarity of a suggestion, on difflib's scale of 0 to 1."""
+"""Sets the least similarity of a suggestion, on difflib's scale of 0 to 1."""
 CONTAINED_SIMILARITY = 0.8
-"""Similarity where one name, of 3 characters or more, is a part of the other that begins where a word does, or half of
-it."""
+"""Sets the similarity where one name, of 3 characters or more, is a part of the other that begins where a word does, or
+half of it."""
 REORDERED_DISCOUNT = 0.95
-"""Factor for names that have the same words in another order: below the same order, above a slip or two."""
+"""Sets the factor for names that have the same words in another order: below the same order, above a slip or two."""
 
 _COMPARED = 24
 _WORDS = re.compile(r"[A-Z]?[^\W_A-Z]+|[A-Z]+")

@@ -13,7 +13,7 @@ from typing import Final
 from cellblock.learning.infer import NOTHING, Shape, bounded, changes, join, refreshed
 
 PATIENCE: Final = 50
-"""Results after which what none of them shows has faded, where something new was among them."""
+"""Sets the number of results after which what none of them shows has faded, where something new was among them."""
 
 STEADY: Final = 4
 """Multiplies the patience where nothing is new: what is rare, such as a field for errors, may just not have been
@@ -28,7 +28,8 @@ MAX_WEIGHT: Final = 5.0
 """Bounds the weight of one result: at least ten are needed, however rarely a tool is used."""
 
 MAX_NEWS: Final = 8
-"""New things of which each begins the window anew; with more, as where names are data, it must end all the same."""
+"""Bounds the new things of which each begins the window anew; with more, as where names are data, it must end all the
+same."""
 
 
 @dataclass(frozen=True, slots=True)

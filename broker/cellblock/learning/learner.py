@@ -33,13 +33,13 @@ LINGER_SECONDS: Final = 0.1
 """Delays looking at a result: the run that it belongs to goes first, and what comes together is read together."""
 
 WRITE_EVERY_SECONDS: Final = 1.0
-"""Pause between two writes; what was seen in between is one write."""
+"""Sets the pause between two writes; what was seen in between is one write."""
 
 RETRY_MAX_SECONDS: Final = 60.0
-"""Longest pause between two tries of a store that cannot be written."""
+"""Sets the longest pause between two tries of a store that cannot be written."""
 
 MAX_FINGERPRINTS: Final = 4_096
-"""Tool definitions whose hash is held; those of all connected servers, as a rule."""
+"""Bounds the tool definitions whose hash is held; those of all connected servers, as a rule."""
 
 LOOK_EVERY_SECONDS: Final = 2.0
 """Separates two looks at whether another process has changed the store: what `cellblock schemas clear` forgets, and

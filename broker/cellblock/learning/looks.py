@@ -18,7 +18,7 @@ FITS_FROM_BYTES: Final = 2 * 1024
 fast."""
 
 MAX_FITS: Final = 256
-"""Tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
+"""Bounds the tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
 
 
 class LooksApart(Protocol):

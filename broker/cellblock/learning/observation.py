@@ -12,8 +12,8 @@ from cellblock.learning.fading import NOT_FADING, Fading, Forms
 from cellblock.learning.infer import NOTHING, Shape
 
 Kind = Literal["value", "json", "text", "result"]
-"""Names what a script got: structured content or a Python value; a text that is a JSON object or array; another text;
-the whole MCP result (Code Mode specification, section 5.3.2)."""
+"""Names what a script got: structured content or a Python value; a text that is a JSON object or array;
+another text; the whole MCP result (Code Mode specification, section 5.3.2)."""
 
 MAX_DISAGREEMENT_CHARS: Final = 300
 

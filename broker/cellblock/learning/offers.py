@@ -12,13 +12,14 @@ from cellblock.learning.observation import Kind
 from cellblock.learning.sample import UNREAD
 
 MAX_WAITING: Final = 256
-"""Results that may wait to be looked at; more are dropped."""
+"""Bounds the results that may wait to be looked at; more are dropped."""
 
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
-"""The same in bytes: the memory that learning may hold."""
+"""Bounds the bytes of the results that wait: the memory that learning may hold."""
 
 MAX_VALUE_BYTES: Final = 2 * 1024 * 1024
-"""Results that wait as they are besides their JSON, in bytes of the latter: they take about eight times as much."""
+"""Bounds the results that wait as they are besides their JSON, in bytes of the latter: they take about eight times as
+much."""
 
 
 @dataclass(frozen=True, slots=True)

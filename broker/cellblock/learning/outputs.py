@@ -23,7 +23,7 @@ from cellblock.learning.overlay import ToolOverlay, load_overlay, overlay_file
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 
 MAX_CHANGES: Final = 5
-"""Differences from older results that a note names."""
+"""Bounds the differences from older results that a note names."""
 
 
 class ToolRefiner:

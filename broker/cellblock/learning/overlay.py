@@ -23,10 +23,10 @@ from cellblock.config.file.positions import find_positions
 EFFECTS: Final = ("read", "write", "destructive")
 KEYS: Final = ("class", "output", "json_text", "examples")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""Largest overlay file; a mistake such as a log in its place is told at once."""
+"""Sets the largest overlay file; a mistake such as a log in its place is told at once."""
 
 MAX_SHOWN_CHARS: Final = 4_000
-"""Characters of one schema in the comments of a new overlay file."""
+"""Bounds the characters of one schema in the comments of a new overlay file."""
 
 _QUOTES: Final = re.compile(r"""[^=]*=\s*(\'\'\'|\"\"\"|'|")""")
 _UNSAFE_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")

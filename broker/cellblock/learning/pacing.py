@@ -17,10 +17,11 @@ GOLDEN_RATIO: Final = 0.618034
 met."""
 
 BUSY_SHARE: Final = 0.01
-"""Most of the processor's time that looking takes while runs are at work, and no one waits for what is learnt."""
+"""Bounds the share of the processor's time that looking takes while runs are at work, and no one waits for what is
+learnt."""
 
 MAX_PAUSE_SECONDS: Final = 5.0
-"""Longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
+"""Sets the longest pause for that: a look during which Python happened to collect its garbage can take 60 ms."""
 
 TURN_SECONDS: Final = 0.1
 """Separates two looks at whether runs are still at work."""

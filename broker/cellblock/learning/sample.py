@@ -16,13 +16,14 @@ from cellblock.learning.observation import MAX_DISAGREEMENT_CHARS, GivenCheck, K
 from cellblock.schemas.validation import InputValidator
 
 MAX_SAMPLE_BYTES: Final = 4 * 1024 * 1024
-"""Largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
+"""Sets the largest result that is looked at: parsing it takes about 20 ms of the learner's thread."""
 
 MAX_DOCUMENT_DEPTH: Final = 512
-"""Deepest JSON in a text that is parsed, for scripts and for what is learnt; Python's parser takes some 900 levels."""
+"""Sets the deepest JSON in a text that is parsed, for scripts and for what is learnt; Python's parser takes some 900
+levels."""
 
 MAX_KEPT_CHARS: Final = 2_000
-"""Characters of a sample that is kept, where that is asked for: it is shown to agents."""
+"""Bounds the characters of a sample that is kept, where that is asked for: it is shown to agents."""
 
 # To the end of the text where none ends it: else each quote in it would be tried as a beginning.
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)

@@ -31,16 +31,17 @@ BUSY_PAUSE_SECONDS: Final = 0.01
 """Separates two tries where SQLite does not wait by itself."""
 
 BUSY_BOUND_SECONDS: Final = 5.0
-"""Longest wait for another broker's write; one takes milliseconds. A write that waits longer is given up."""
+"""Sets the longest wait for another broker's write; one takes milliseconds. A write that waits longer is given up."""
 
 MAX_TOOLS: Final = 10_000
-"""Tools remembered; the ones not seen for longest go first. About 2 KiB each."""
+"""Bounds the tools remembered; the ones not seen for longest go first. About 2 KiB each."""
 
 MAX_DEFINITIONS: Final = 4
-"""Definitions remembered of one tool: projects that name their servers alike, and a server before its update."""
+"""Bounds the definitions remembered of one tool: projects that name their servers alike, and a server before its
+update."""
 
 MAX_VERSIONS: Final = 10
-"""Older shapes kept of one tool, for `cellblock schemas diff`."""
+"""Bounds the older shapes kept of one tool, for `cellblock schemas diff`."""
 
 _MIGRATIONS: Final[Sequence[str]] = (
     """
@@ -66,7 +67,7 @@ _MIGRATIONS: Final[Sequence[str]] = (
     ) WITHOUT ROWID;
     """,
 )
-"""Statements that lead from each version of the file to the next; released ones never change."""
+"""Holds the statements that lead from each version of the file to the next; released ones never change."""
 
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 """Lists what reading a body raises that something else has written."""

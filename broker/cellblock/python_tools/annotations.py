@@ -36,7 +36,7 @@ CONTENT_TYPES: Final = frozenset(
     {"CallToolResult", "ServerResult"}
     | {"TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource"}
 )
-"""MCP's own types: a tool that returns one has no output schema (Schema Inference, "Blocklist")."""
+"""Holds MCP's own types: a tool that returns one has no output schema (Schema Inference, "Blocklist")."""
 
 
 class Unresolved(Exception):

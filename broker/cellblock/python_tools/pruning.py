@@ -9,8 +9,8 @@ from cellblock.base.json import is_array, is_object
 from cellblock.schemas.keywords import BELOW_LIST, BELOW_ONE, IN_PLACE_LIST, IN_PLACE_ONE, MAPS, subschemas
 
 MAX_INLINED_SCHEMAS: Final = 2_000
-"""Subschemas after inlining: definitions that use each other twice double at every step. Past it, all of them stay
-in `$defs`."""
+"""Bounds the subschemas after inlining: definitions that use each other twice double at every step. Past it, all of
+them stay in `$defs`."""
 
 _PREFIX: Final = "#/$defs/"
 _ONE: Final = IN_PLACE_ONE | BELOW_ONE

@@ -28,7 +28,7 @@ from cellblock.schemas.boxing import box_schema, describes_object
 logger = logging.getLogger("cellblock.schemas")
 
 PERMISSIVE_SCHEMA: Final[dict[str, Any]] = {"type": "object", "additionalProperties": True}
-"""Input schema of a function whose signature says nothing that JSON Schema can."""
+"""Holds the input schema of a function whose signature says nothing that JSON Schema can."""
 
 _VARIADIC: Final = {
     inspect.Parameter.VAR_POSITIONAL: "*",

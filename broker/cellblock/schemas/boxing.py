@@ -12,13 +12,13 @@ from typing import Any, Final
 from cellblock.base.json import is_array, is_object
 
 BOX_KEY: Final = "x-dedalus-box"
-"""The extension of a boxed schema: `{"field": "result"}`."""
+"""Holds the extension of a boxed schema: `{"field": "result"}`."""
 
 BOX_FIELD: Final = "result"
-"""The property that holds the value."""
+"""Names the property that holds the value."""
 
 _FASTMCP_KEY: Final = "x-fastmcp-wrap-result"
-"""FastMCP's own extension for the same, `true`."""
+"""Holds FastMCP's own extension for the same, `true`."""
 
 _SDK_TITLE_END: Final = "Output"
 """The MCP SDK for Python marks nothing, but titles a box after the function: `addOutput`."""

@@ -19,15 +19,15 @@ from cellblock.schemas.keywords import Place, inside, pointer_steps, subschemas
 from cellblock.schemas.sizes import NotCheckable, measured
 
 MAX_SCHEMA_VALUES: Final = 10_000
-"""Most JSON values in a schema; compiling takes about 3 us for each."""
+"""Sets the most JSON values in a schema; compiling takes about 3 us for each."""
 MAX_SCHEMA_DEPTH: Final = 200
-"""Deepest nesting of a schema's JSON."""
+"""Sets the deepest nesting of a schema's JSON."""
 MAX_IN_PLACE: Final = 64
-"""Longest chain of subschemas that apply to one value: native recursion without a bound ends the process."""
+"""Sets the longest chain of subschemas that apply to one value: native recursion without a bound ends the process."""
 MAX_PATTERNS: Final = 30
-"""Most different regular expressions of a schema that are checked; compiling one takes up to 1 ms."""
+"""Sets the most different regular expressions of a schema that are checked; compiling one takes up to 1 ms."""
 MAX_TABLE_STEPS: Final = 40_000
-"""Additions spent on one schema's table of costs, over its life: about 30 ms."""
+"""Bounds the additions spent on one schema's table of costs, over its life: about 30 ms."""
 _CEILING: Final = 10**12
 _STATE_STEPS: Final = 10
 _MATCH: Final[dict[str, Any]] = {}  # stands for matching one property name with one pattern

@@ -11,7 +11,7 @@ from cellblock.base.errors import shorten
 from cellblock.base.json import is_array, is_object
 
 MAX_CHARS: Final = 120
-"""Longest `expected` or `received`, in characters."""
+"""Sets the longest `expected` or `received`, in characters."""
 _TEXT: Final = 60
 _KEYS: Final = 5
 _CHOICES: Final = 12

@@ -17,13 +17,13 @@ from cellblock.schemas.keywords import inside, pointer_steps
 from cellblock.schemas.validation import InputValidator
 
 MAX_EXAMPLE_CHARS: Final = 2_000
-"""Longest example, in characters of JSON: it ends up in a model's context."""
+"""Sets the longest example, in characters of JSON: it ends up in a model's context."""
 MAX_DEPTH: Final = 12
-"""Deepest nesting of a made-up example, references included."""
+"""Sets the deepest nesting of a made-up example, references included."""
 MAX_WORK: Final = 1_000
-"""Schema objects and properties looked at for one attempt."""
+"""Bounds the schema objects and properties looked at for one attempt."""
 ATTEMPTS: Final = 6
-"""Ways tried: with and without the schema's hints, and with different alternatives."""
+"""Bounds the ways tried: with and without the schema's hints, and with different alternatives."""
 
 _FORMATS: Final = {
     "date": "2026-01-31",

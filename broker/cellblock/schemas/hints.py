@@ -8,7 +8,7 @@ from cellblock.schemas import describe
 from cellblock.schemas.explain import Violation
 
 NearMisses = Callable[[str, Sequence[str]], Sequence[str]]
-"""The candidates most like a name, the likest first."""
+"""Gives the candidates most like a name, the likest first."""
 
 
 def corrective_hint(violation: Violation, near: NearMisses) -> str:

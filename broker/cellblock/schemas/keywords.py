@@ -64,7 +64,7 @@ MAPS: Final = {
     "$defs": Place.NOWHERE,
     "definitions": Place.NOWHERE,
 }
-"""Keywords that map names to subschemas, with the place of these."""
+"""Holds the keywords that map names to subschemas, with the place of these."""
 
 
 class Draft(Enum):

@@ -15,11 +15,11 @@ from typing import Final
 import jsonschema_rs
 
 MAX_CHARS: Final = 1000
-"""Longest pattern, in characters."""
+"""Sets the longest pattern, in characters."""
 MAX_STATES: Final = 4000
-"""Most automaton states, as `states` estimates them."""
+"""Sets the most automaton states, as `states` estimates them."""
 OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=256 * 1024)
-"""The automaton engine; a compiled pattern takes at most 256 KiB."""
+"""Holds the automaton engine; a compiled pattern takes at most 256 KiB."""
 
 _TOKEN: Final = re.compile(
     r"\\[pP]\{[^}]{0,64}+\}|\\.|\[\^?[^\]\\]*+(?:\\.[^\]\\]*+)*+(?:\]|\\?\Z)|\{\d+(?:,\d*)?\}|.", re.DOTALL

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from cellblock.base.json import is_array, is_object
 
 MAX_VALUES: Final = 200_000
-"""Most JSON values in an input that is checked on the loop."""
+"""Sets the most JSON values in an input that is checked on the loop."""
 
 KEPT_CHARS: Final = 500
 KEPT_ITEMS: Final = 10

@@ -23,13 +23,13 @@ from cellblock.schemas.sizes import Level, NotCheckable, abridged, measured
 logger = logging.getLogger("cellblock.schemas")
 
 MAX_STEPS: Final = 1_500_000
-"""Most work on one input, in keyword steps of about 20 ns."""
+"""Sets the most work on one input, in keyword steps of about 20 ns."""
 MAX_NESTED: Final = 4_000
-"""Most native stack frames, counted as levels of the input times schemas nested on one value."""
+"""Sets the most native stack frames, counted as levels of the input times schemas nested on one value."""
 MAX_EXPLAINED: Final = 3_000
-"""Most keyword steps where all errors are collected; each error takes about 15 us."""
+"""Sets the most keyword steps where all errors are collected; each error takes about 15 us."""
 MAX_EXPLAINED_CHARS: Final = 20_000
-"""Most characters in an input whose errors are all collected; every error copies its part of the input."""
+"""Sets the most characters in an input whose errors are all collected; every error copies its part of the input."""
 _TEXT_DIVISOR: Final = 30
 _PAIR_STEPS: Final = 50
 _IGNORED: Final = frozenset(
@@ -46,7 +46,7 @@ _IGNORED: Final = frozenset(
     }
     | {"format", "contentEncoding", "contentMediaType", "contentSchema"}
 )
-"""Annotations, which assert nothing; malformed ones must not cost a tool its validation."""
+"""Holds the annotations, which assert nothing; malformed ones must not cost a tool its validation."""
 _COSTLY: Final = frozenset({"pattern", "uniqueItems"})
 _SIZE_KEYWORDS: Final = frozenset(
     {"minLength", "minItems", "contains", "pattern", "enum", "const", "uniqueItems"}

@@ -7,7 +7,7 @@ from cellblock.catalog.typescript.limits import MAX_NODES, MAX_WARNINGS
 from cellblock.catalog.typescript.text import one_line
 
 _MAX_PLACE = 100
-"""Characters of the JSON Pointer that a warning shows, from its end."""
+"""Bounds the characters of the JSON Pointer that a warning shows, from its end."""
 
 
 class Budget:

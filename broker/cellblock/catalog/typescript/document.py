@@ -28,12 +28,12 @@ _MAP_OF_SCHEMAS = (
     "properties",
 )
 SCHEMA_WORDS = _ONE_SCHEMA.union(_LIST_OF_SCHEMAS, _MAP_OF_SCHEMAS)
-"""Keywords that hold schemas."""
+"""Lists the keywords that hold schemas."""
 
 ANNOTATIONS = frozenset(
     ("title", "description", "$comment", "default", "examples", "deprecated", "readOnly", "writeOnly")
 )
-"""Keywords that assert nothing."""
+"""Holds the keywords that assert nothing."""
 
 _MODERN_KEYWORDS = frozenset(
     {"$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "prefixItems", "unevaluatedProperties"}

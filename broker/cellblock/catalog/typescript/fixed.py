@@ -12,7 +12,7 @@ RESULT: Final = "McpToolResult"
 JSON_TEXT: Final = "JsonText"
 META: Final = "ServerMeta"
 TAKEN: Final = frozenset([UNTYPED, RESULT, JSON_TEXT, META, "Promise", "Array", "Object", "JSON", "jsonOf"])
-"""Names that no type of a schema gets."""
+"""Holds the names that no type of a schema gets."""
 
 
 @dataclass(frozen=True, slots=True)

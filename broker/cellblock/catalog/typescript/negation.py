@@ -8,7 +8,7 @@ from cellblock.base.json import is_array, is_object
 from cellblock.catalog.typescript.document import ANNOTATIONS
 
 ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
-"""The kinds of JSON values, in the order in which a union lists them."""
+"""Holds the kinds of JSON values, in the order in which a union lists them."""
 
 _NOTES = ANNOTATIONS | {"$schema"}
 _MAX_DEPTH = 8

@@ -31,13 +31,13 @@ from cellblock.catalog.typescript.text import (
 )
 
 _LINE = 88
-"""Characters of an object or union that still stands on one line."""
+"""Bounds the characters of an object or union that still stands on one line."""
 
 _MAX_NESTING = 48
-"""Definitions written out inside each other; deeper ones get a name."""
+"""Bounds the definitions written out inside each other; deeper ones get a name."""
 
 _INLINE = 60
-"""Characters of a shared definition that is written out at each use instead of named."""
+"""Bounds the characters of a shared definition that is written out at each use instead of named."""
 
 
 class TooLong(Exception):

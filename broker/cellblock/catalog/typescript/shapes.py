@@ -71,7 +71,7 @@ INHERITED = (
     "isPrototypeOf",
     "propertyIsEnumerable",
 )
-"""Keys that every object has without being given them."""
+"""Holds the keys that every object has without being given them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ _RESERVED_IN_MODULES = """
 arguments as async enum eval from implements interface package private protected public type undefined
 """
 RESERVED_BINDINGS = RESERVED_WORDS | frozenset(_RESERVED_IN_MODULES.split())
-"""Words that no `function` or `const` can be named in strict module code, beyond what TypeScript itself refuses."""
+"""Holds the words that no `function` or `const` can be named in strict module code, beyond what TypeScript itself
+refuses."""
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -36,7 +36,7 @@ Later = Callable[[], TypeText]
 """Gives the text of a type, once, when all have been added; in the order of the text."""
 
 MAX_NESTING: Final = 64
-"""Definitions that are rewritten inside each other; deeper ones keep a name of their own."""
+"""Bounds the definitions that are rewritten inside each other; deeper ones keep a name of their own."""
 
 Key = tuple[object, ...]
 _Shared = dict[tuple[Shape, tuple[type, ...]], Ref]
@@ -104,7 +104,7 @@ class ReadTypes:
 
 
 Types: TypeAlias = CompiledTypes | ReadTypes
-"""The types of one text, and the blanks that its lines begin with."""
+"""Holds the types of one text, and the blanks that its lines begin with."""
 
 
 class _Rewriting:

@@ -8,7 +8,7 @@ from cellblock.learning.infer.merge import collapsed
 from cellblock.learning.infer.shape import Shape
 
 MAX_CHANGES: Final = 20
-"""Sentences about one change; a log line is read by people."""
+"""Bounds the sentences about one change; a log line is read by people."""
 
 
 def changes(before: Shape, after: Shape) -> list[str]:

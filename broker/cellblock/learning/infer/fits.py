@@ -34,7 +34,7 @@ _NO_NAME: Final[list[dict[str, Any]]] = [
     {"not": {"pattern": "^[A-Za-z_$][A-Za-z0-9_$]{0,63}$"}},
     {"const": "__proto__"},
 ]
-"""Names that `shape.NAME` does not keep."""
+"""Holds the names that `shape.NAME` does not keep."""
 
 
 class _NotExact(Exception):

@@ -30,7 +30,7 @@ from cellblock.learning.infer.shape import (
 )
 
 MAX_VALUES: Final = 250_000
-"""Values looked at in one sample: a result of several MiB. What is past it counts as `ANYTHING`."""
+"""Bounds the values looked at in one sample: a result of several MiB. What is past it counts as `ANYTHING`."""
 
 FORMATS: Final = {
     "date-time": re.compile(
@@ -43,7 +43,7 @@ FORMATS: Final = {
     "email": re.compile(r"[A-Za-z0-9_.+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
     "uri": re.compile(r"https?://[!#-;=?-\[\]_a-z~%]{1,2000}"),
 }
-"""Formats that a string's text shows, by their names in JSON Schema; stated when all samples have one."""
+"""Holds the formats that a string's text shows, by their names in JSON Schema; stated when all samples have one."""
 
 _KNOWN: Final = frozenset({dict, list, str, int, float, bool, type(None)})
 

@@ -14,10 +14,10 @@ from cellblock.learning.infer.merge import collapsed, join, join_fields
 from cellblock.learning.infer.shape import NOTHING, Fields, Objects, Shape
 
 _MAP_NAMES: Final = 4
-"""Names that an object has at least before they can count as data."""
+"""Sets the number of names that an object has at least before they can count as data."""
 
 _MANY_NAMES: Final = 32
-"""Names, none of them always there, that count as data whatever they look like."""
+"""Sets the number of names, none of them always there, that count as data whatever they look like."""
 
 _DATA: Final = re.compile(r"[0-9a-fA-F]{8,}|\d+")
 

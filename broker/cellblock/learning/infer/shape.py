@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 MAX_DEPTH: Final = 24
-"""Levels described; what is deeper is `ANYTHING`. The declaration generator goes to 32."""
+"""Bounds the levels described; what is deeper is `ANYTHING`. The declaration generator goes to 32."""
 
 MAX_NAMES: Final = 128
-"""Property names kept for one kind of object; with more it is a map, and only its values are described."""
+"""Bounds the property names kept for one kind of object; with more it is a map, and only its values are described."""
 
 MAX_VARIANTS: Final = 12
-"""Tags that one union is split by; with more its members are one shape."""
+"""Bounds the tags that one union is split by; with more its members are one shape."""
 
 MAX_SHAPES: Final = 1_000
-"""Shapes in one merged shape: about 40 KiB of declaration. Past it the deepest levels become `ANYTHING`."""
+"""Bounds the shapes in one merged shape: about 40 KiB of declaration. Past it the deepest levels become `ANYTHING`."""
 
 NAME: Final = re.compile(r"(?!__proto__\Z)[A-Za-z_$][A-Za-z0-9_$]{0,63}\Z")
-"""Property names that are kept, of at most 64 characters. A server chooses its names freely, and they are shown to an
-agent: a name that is no identifier can be a sentence. `__proto__` is a key that JavaScript gives its own meaning."""
+"""Holds the property names that are kept, of at most 64 characters. A server chooses its names freely, and they are
+shown to an agent: a name that is no identifier can be a sentence. `__proto__` is a key that JavaScript gives its own
+meaning."""
 
 TAGS: Final = (
     "type",
@@ -37,11 +38,11 @@ TAGS: Final = (
     "state",
     "role",
 )
-"""Properties that tell the members of a union apart, by convention; the first one that an object has counts. Values
-of no other property are ever kept."""
+"""Holds the properties that tell the members of a union apart, by convention; the first one that an object has counts.
+Values of no other property are ever kept."""
 
 TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]{0,39}\Z")
-"""Values that can be a tag: names of kinds, not texts."""
+"""Holds the values that can be a tag: names of kinds, not texts."""
 
 Number = Literal["", "integer", "number"]
 
