@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from cellblock.learning.fading import NOT_FADING, Fading, Forms
-from cellblock.learning.infer import NOTHING, Shape
 
 Kind = Literal["value", "json", "text", "result"]
 """Names what a script got: structured content or a Python value; a text that is a JSON object or array;
@@ -55,14 +54,10 @@ NOT_GIVEN: Final = GivenCheck()
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """Holds what one or many results of a tool looked like; the first four as in `fading.Forms`.
+class Observation(Forms):
+    """Holds what one or many results of a tool looked like, and their number.
 
     Attributes:
-        value: Shape of the structured results.
-        document: Shape of the JSON in texts.
-        texts: Whether another text was the result.
-        results: Whether a whole MCP result was.
         samples: Results looked at.
         skipped: Results that were too large or too deep to look at.
         first_seen: Seconds since the epoch.
@@ -75,10 +70,6 @@ class Observation:
         fading: What is about to fade of it, and what has.
     """
 
-    value: Shape = NOTHING
-    document: Shape = NOTHING
-    texts: bool = False
-    results: bool = False
     samples: int = 0
     skipped: int = 0
     first_seen: float = 0.0
@@ -117,10 +108,6 @@ class Observation:
         forms, fading = self.fading.after(self.shape, newer.shape, newer.samples, newer.last_seen)
         made = replace(self._counted(newer)._formed(forms), fading=fading)
         return replace(made, version=self.version + 1) if forms != self.shape else made
-
-    def changes_to(self, newer: Observation) -> list[str]:
-        """Says what is different in a newer one, a sentence for each place."""
-        return self.shape.changes_to(newer.shape)
 
     def _formed(self, forms: Forms) -> Observation:
         return replace(
