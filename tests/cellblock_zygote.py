@@ -36,11 +36,11 @@ PRELOADED = (
     "cellblock.catalog.typescript",
     "cellblock.execution.executor",
     "cellblock.execution.looks_apart",
-    "cellblock.outputs",
+    "cellblock.learning.outputs",
     "cellblock.typecheck.checker",
     "cellblock.upstream.auth.login",
     "cellblock.upstream.registry",
-    "cellblock.workers",
+    "cellblock.workers.start",
 )
 
 CALLER = """#!{python} -IS

@@ -37,7 +37,12 @@ async def broker(
         "plain": plain_server("--ledger", ledgers / "plain.jsonl"),
     }
     async with broker_with(
-        tmp_path_factory.mktemp("broker"), servers, tools=LOCAL_TOOLS, frontend=frontend
+        tmp_path_factory.mktemp("broker"),
+        servers,
+        tools=LOCAL_TOOLS,
+        frontend=frontend,
+        # What is found of one test's script does not come with another's response.
+        typecheck_hold_ms=10_000,
     ) as made:
         assert list(made.catalog.servers) == ["contract", "plain", "local"], made.catalog.unavailable
         yield made

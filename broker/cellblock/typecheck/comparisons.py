@@ -28,9 +28,13 @@ _SAID: Final = (
     ("Argument of type '", "' is not assignable to parameter of type '", "'."),
 )
 _SEEKING: Final = frozenset([b"includes", b"indexOf", b"lastIndexOf"])
-_TEXT: Final = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
-_LITERAL: Final = rf"(?:{_TEXT.pattern}|-?\d[\d.]*+|true\b|false\b|null\b)"
-_UNION: Final = re.compile(rf"/\*.*?\*/|{_LITERAL}(?:\s*+\|\s*+{_LITERAL})*+", re.DOTALL)
+_QUOTED: Final = r'"(?:[^"\\\n]|\\.)*+"'
+_OTHERS: Final = r"-?\d[\d.]*+|true\b|false\b|null\b"
+_TEXT: Final = re.compile(_QUOTED)
+_LITERAL: Final = rf"(?:{_QUOTED}|{_OTHERS})"
+# A text or a comment without an end is taken to the end, so that no other search begins within it.
+_ENDED: Final = rf"(?:{_QUOTED}?|{_OTHERS})"
+_UNION: Final = re.compile(rf"/\*(?:[^*]|\*(?!/))*+(?:\*/)?|{_ENDED}(?:\s*+\|\s*+{_ENDED})*+", re.DOTALL)
 _PRINTED: Final = re.compile(rf"(?:{_LITERAL}|\.\.\. \d+ more \.\.\.)(?: \| |$)")
 _CUT: Final = re.compile(r"\.\.\. \d+ more \.\.\.")
 

@@ -21,7 +21,8 @@ NOBODY = 65534
 PRELUDE = """
 import ctypes, os, socket, sys, threading, time
 from pathlib import Path
-from cellblock_worker.base import lifetime; from cellblock_worker.confinement import network
+from cellblock_worker.base import lifetime
+from cellblock_worker.confinement import network
 
 def state():
     names = [str(Path(f"/proc/self/ns/{name}").readlink()) for name in ("net", "user")]
@@ -152,7 +153,7 @@ def test_a_trial_that_does_not_end_is_ended() -> None:
 def test_workers_can_be_started_from_there(possible: None) -> None:
     said = say(
         """
-        from cellblock_worker import confinement
+        from cellblock_worker.confinement import confinement
         print(network.leave("ipc:///tmp/x", confinement.works_without_network))
         confinement.use_isolation("required", has_network=False)
         launch = confinement.launch(64)
