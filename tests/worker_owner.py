@@ -13,7 +13,7 @@ from cellblock_worker.wire.frames import unpack_header
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
 
-BOUND = 20.0
+BOUND = 60.0
 MIB = 1024 * 1024
 
 

@@ -23,7 +23,7 @@ from cellblock.apart.worker import Worker
 from cellblock.execution import payload
 from cellblock.upstream import stdio
 from cellblock.upstream.heavy import HeavyMessages
-from support import SERVERS, settings, succeeded, until, within
+from support import SERVERS, command_line, settings, succeeded, until, within
 
 SLOW = {"upstream": {"call_timeout_ms": 120_000}}
 SIZE = 5_000
@@ -216,4 +216,5 @@ async def test_a_killed_process_costs_one_call(tmp_path: Path) -> None:
 
 
 def apart() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "cellblock.apart.process" in child.cmdline()]
+    children = psutil.Process().children()
+    return [child for child in children if "cellblock.apart.process" in command_line(child)]
