@@ -7,7 +7,7 @@
 #                               and terminal interfaces (80 MB) are overridden away, only its command line is used
 #   .servers/node/bin/node      the Node that runs them: from the wheel that the development tools bring along
 #
-# tests/fixtures_servers.py reads these places.
+# tests/support/public_servers.py reads these places.
 
 SERVERS="$ROOT/.servers"
 SERVER_PINS="$ROOT/tests/servers"

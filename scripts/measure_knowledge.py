@@ -30,7 +30,7 @@ ROOT: Final = Path(__file__).parents[1]
 TESTS: Final = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
-from fixtures_servers import _git, node_entry, python_entry  # noqa: E402  # pyright: ignore
+from support.public_servers import _git, node_entry, python_entry  # noqa: E402  # pyright: ignore
 
 PLACE: Final = ROOT / ".servers" / "knowledge"
 NODE: Final = ROOT / ".servers" / "node" / "bin" / "node"

@@ -36,7 +36,7 @@ from cellblock.frontend.mcp.opening import opening
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from recorded_catalogs import recorded, server_of  # pyright: ignore
+from support.recorded_catalogs import recorded, server_of  # pyright: ignore
 
 EIGHT: Final = ("everything", "filesystem", "git", "memory", "time", "sqlite", "dbhub", "taskmanager")
 SIX: Final = EIGHT[:6]

@@ -26,7 +26,7 @@ from cellblock.typecheck.checker import TypeChecker
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from recorded_catalogs import CATALOGS, recorded_catalog
+from support.recorded_catalogs import CATALOGS, recorded_catalog
 
 BOUND_SECONDS = 60.0
 WARM_TARGET_MS, COLD_TARGET_MS = 25, 150

@@ -26,7 +26,7 @@ from cellblock.schemas.validation import InputValidator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from recorded_catalogs import recorded_tools
+from support.recorded_catalogs import recorded_tools
 
 reference_library: Any = importlib.import_module("jsonschema")  # only partly typed
 REPEATS = 20

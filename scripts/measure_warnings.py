@@ -3,7 +3,7 @@
     python scripts/measure_warnings.py                # 300 and 300
     python scripts/measure_warnings.py --misses       # with what was not told, and what should not have been
 
-The scripts are those of tests/script_corpus.py. Each runs through a whole broker, against a server that lists a
+The scripts are those of tests/support/script_corpus.py. Each runs through a whole broker, against a server that lists a
 recorded catalog; each tool has been called once before, so that what its server does not declare has been observed. A
 check may take as long as it needs: how long a response waits for one is a setting, and not what is measured here.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
-from script_corpus import MISTAKES, measured, recorded, right_scripts, wrong_scripts  # noqa: E402
+from support.script_corpus import MISTAKES, measured, recorded, right_scripts, wrong_scripts  # noqa: E402
 
 
 async def main() -> int:

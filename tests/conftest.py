@@ -1,4 +1,4 @@
-"""Fixtures that every folder of tests may use. The public MCP servers are in `fixtures_servers.py`."""
+"""Fixtures that every folder of tests may use. The public MCP servers are in `support/public_servers.py`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# --import-mode=importlib puts no test folder on sys.path; test modules import `fixtures_servers` by name.
+# --import-mode=importlib puts no test folder on sys.path; test modules import `support` by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cellblock_zygote import install, zygote
+from support.cellblock_zygote import install, zygote
 
 # Imported rather than named in `pytest_plugins`, which pytest takes only from a top-level conftest.
-from fixtures_servers import (
+from support.public_servers import (
     git_repository,
     server_everything,
     server_filesystem,
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-pytest_plugins = ["clauses", "security.native.fixtures"]
+pytest_plugins = ["support.clauses", "security.native.fixtures"]
 
 
 # A loaded machine must not turn a slow example into a failure; pytest's own timeout still holds.

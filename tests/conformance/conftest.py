@@ -12,7 +12,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import LOCAL_TOOLS, Agent, agent_with, broker_with, contract_server
-from support import plain_server
+from support.entries import plain_server
 
 
 @pytest.fixture(scope="package")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.world import Agent, agent_with
-from support import plain_server
+from support.entries import plain_server
 
 
 async def told(agent: Agent) -> str:

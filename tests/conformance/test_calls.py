@@ -11,7 +11,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, CONTRACT_TOOLS, broker_with, contract_server, evaluated, value
-from support import ledger, plain_server
+from support.entries import ledger, plain_server
 
 STRUCTURED = ["structured", "structured_only", "structured_empty", "structured_with_image"]
 TEXTS = ["one_text", "empty_text", "json_text", "annotated_text", "hostile_text"]

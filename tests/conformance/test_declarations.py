@@ -16,9 +16,9 @@ from cellblock import Broker
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import declare_all, declare_server
 from conformance.world import broker_with, contract_server
-from fixtures_servers import NODE_SERVERS, PYTHON_SERVERS, node_entry, python_entry
-from recorded_catalogs import recorded_catalog
-from support import plain_server
+from support.entries import plain_server
+from support.public_servers import NODE_SERVERS, PYTHON_SERVERS, node_entry, python_entry
+from support.recorded_catalogs import recorded_catalog
 
 CONFIG = {"compilerOptions": {"strict": True, "lib": ["es2023"], "types": ["./declarations.d.ts"]}}
 

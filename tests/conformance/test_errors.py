@@ -14,7 +14,8 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, broker_with, evaluated, run, value
-from support import SERVERS, ledger, within
+from support.entries import SERVERS, ledger
+from support.waits import within
 
 SUBCLASSES = [
     "SchemaValidationError",

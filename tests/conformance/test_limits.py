@@ -9,7 +9,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, run, value
-from support import ledger
+from support.entries import ledger
 
 MIB = 2**20
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from clauses import load_manifest, mapping_of, render
+from support.clauses import load_manifest, mapping_of, render
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -74,7 +74,7 @@ def test_an_unknown_clause_fails_the_collection(tmp_path: Path) -> None:
     file.write_text(
         'import pytest\n@pytest.mark.clause("2.1", "99.z")\ndef test_it(): pass\n', encoding="utf-8"
     )
-    done = pytest_run("-p", "clauses", "--rootdir", tmp_path, "-c", os.devnull, file)
+    done = pytest_run("-p", "support.clauses", "--rootdir", tmp_path, "-c", os.devnull, file)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "'99.z'" in done.stdout + done.stderr and "test_it" in done.stdout + done.stderr
 

@@ -22,7 +22,8 @@ from conformance.world import (
     run,
     value,
 )
-from support import ledger, plain_server, until, within
+from support.entries import ledger, plain_server
+from support.waits import until, within
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,10 @@ from mcp import MCPError
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, broker_with, run, value
-from support import WARM, command_line, plain_server, settings, steady, succeeded, until, within, workers_of
+from support.entries import WARM, plain_server, settings
+from support.processes import command_line, workers_of
+from support.responses import succeeded
+from support.waits import steady, until, within
 
 REFUSED: dict[str, dict[str, Any]] = {
     "no code": {},

@@ -11,7 +11,8 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, Agent, run
-from support import ledger, until
+from support.entries import ledger
+from support.waits import until
 
 SCRIPTS = {
     "nothing": "",

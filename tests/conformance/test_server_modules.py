@@ -11,7 +11,8 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CONTRACT, CONTRACT_TOOLS, broker_with, evaluated, value, words
-from support import plain_server, until
+from support.entries import plain_server
+from support.waits import until
 
 PATHS = {
     "Google Drive": "google-drive",

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import make_server
 from conformance.world import broker_with, run
-from support import within
+from support.waits import within
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock import Broker
 from conformance.world import CAUGHT, CONTRACT, CONTRACT_TOOLS, broker_with, evaluated, run, value
-from support import plain_server
+from support.entries import plain_server
 
 PATCH = """
 const evil = [];

@@ -15,7 +15,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from cellblock import Broker, RunResponse, tool
-from support import CELLBLOCK, SERVERS, Entry, settings, succeeded, within, write_config
+from support.entries import CELLBLOCK, SERVERS, Entry, settings, write_config
+from support.responses import succeeded
+from support.waits import within
 
 CONTRACT_TOOLS: Final[dict[str, dict[str, Any]]] = {
     row["tool"]["name"]: row

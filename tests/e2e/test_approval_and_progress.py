@@ -15,9 +15,10 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from asking_client import Asked, always, asking, connect, over_http, stdio
-from http_daemon import TOOL, Daemon, daemon
-from support import ledger, plain_server, until, within, write_config
+from support.asking_client import Asked, always, asking, connect, over_http, stdio
+from support.entries import ledger, plain_server, write_config
+from support.http_daemon import TOOL, Daemon, daemon
+from support.waits import until, within
 
 SECTION: dict[str, Any] = {
     "policy": {"default": {"approve": ["plain.give"]}, "approval_timeout_ms": 5_000},

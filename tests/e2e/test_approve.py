@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cellblock.cli.main import main
-from support import CELLBLOCK, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
 
 Command = Callable[..., "Outcome"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import oauth_world
-from oauth_world import World, world
+from support import oauth_world
+from support.oauth_world import World, world
 
 
 @pytest.fixture(autouse=True)

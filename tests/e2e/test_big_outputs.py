@@ -16,10 +16,11 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
-from asking_client import connect, stdio
-from http_daemon import TOOL, Daemon, daemon
-from support import CELLBLOCK, until, within, write_config
-from token_issuer import AUDIENCE, ISSUER, Issuer
+from support.asking_client import connect, stdio
+from support.entries import CELLBLOCK, write_config
+from support.http_daemon import TOOL, Daemon, daemon
+from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.waits import until, within
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -14,7 +14,7 @@ import pytest
 
 from cellblock import __version__
 from cellblock.cli.main import main
-from support import CELLBLOCK, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
 

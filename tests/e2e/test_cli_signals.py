@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from support import CELLBLOCK, within, write_config
+from support.entries import CELLBLOCK, write_config
+from support.waits import within
 
 BOUND_SECONDS = 30
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import CELLBLOCK, plain_server, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
 
 BOUND_SECONDS = 60
 

@@ -12,7 +12,8 @@ from typing import Any
 import mcp_types as types
 from mcp import Client, StdioServerParameters
 
-from support import CELLBLOCK, SERVERS, within, write_config
+from support.entries import CELLBLOCK, SERVERS, write_config
+from support.waits import within
 
 CODE = """
     import { elicit, sample } from "@codemode/servers/asking";

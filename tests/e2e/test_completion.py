@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import CELLBLOCK, write_config
+from support.entries import CELLBLOCK, write_config
 
 
 def printed(shell: str) -> str:

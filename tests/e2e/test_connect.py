@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from http_daemon import INITIALIZE, TOOL, Daemon, daemon
-from support import CELLBLOCK, ledger, until, within
+from support.entries import CELLBLOCK, ledger
+from support.http_daemon import INITIALIZE, TOOL, Daemon, daemon
+from support.waits import until, within
 
 MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'

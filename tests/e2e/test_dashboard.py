@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from browser import WHERE_FROM, browser, browser_path
-from http_daemon import TOOL, Daemon, daemon
-from support import CELLBLOCK, plain_server, within
+from support.browser import WHERE_FROM, browser, browser_path
+from support.entries import CELLBLOCK, plain_server
+from support.http_daemon import TOOL, Daemon, daemon
+from support.waits import within
 
 pytestmark = pytest.mark.skipif(browser_path() is None, reason=WHERE_FROM)
 

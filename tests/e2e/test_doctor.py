@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cellblock_worker.confinement.bubblewrap import find_binary
-from certificates import certificate
-from support import CELLBLOCK, plain_server, write_config
+from support.certificates import certificate
+from support.entries import CELLBLOCK, plain_server, write_config
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:

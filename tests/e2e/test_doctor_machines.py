@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import CELLBLOCK
+from support.entries import CELLBLOCK
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="cgroups are Linux's")
 

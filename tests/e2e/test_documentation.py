@@ -31,8 +31,11 @@ from cellblock import Broker
 from cellblock.cli.parser import make_parser
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
-from documents import PAGES, Example, examples
-from support import Entry, descendants, gone, settings, succeeded, within, write_config
+from support.documents import PAGES, Example, examples
+from support.entries import Entry, settings, write_config
+from support.processes import descendants, gone
+from support.responses import succeeded
+from support.waits import within
 
 DENO = Path(sys.executable).parent / "deno"
 RUN = {"js", "python", "json", "bash"}

@@ -25,10 +25,10 @@ import pytest
 
 from cellblock.cli.parser import make_parser
 from cellblock_worker.confinement.bubblewrap import find_binary
-from cellblock_zygote import install, zygote
-from certificates import certificate
-from documents import ROOT, examples, statements
-from support import plain_server
+from support.cellblock_zygote import install, zygote
+from support.certificates import certificate
+from support.documents import ROOT, examples, statements
+from support.entries import plain_server
 
 BOUND_SECONDS = 120.0
 

@@ -16,8 +16,9 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from cellblock.typecheck import compiler
-from fixtures_servers import ServerEntry
-from support import CELLBLOCK, plain_server, within, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
+from support.public_servers import ServerEntry
+from support.waits import within
 
 TOOLS = ["codemode.run", "search_tools", "inspect_tool", "list_servers"]
 VARIABLES = {"name": "Buy milk", "due": "2026-12-01"}

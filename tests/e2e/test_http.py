@@ -14,8 +14,10 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import CallToolResult
 
-from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
-from support import WAIT_BOUND_SECONDS, alive, command_line, ledger, until, within
+from support.entries import ledger
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support.processes import alive, command_line
+from support.waits import WAIT_BOUND_SECONDS, until, within
 
 MODES = ("auto", "legacy")
 NEVER = 'import { never } from "@codemode/servers/plain"; await never({});'

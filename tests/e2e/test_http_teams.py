@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from certificates import certificate
-from http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
-from support import CELLBLOCK, within
-from token_issuer import AUDIENCE, ISSUER, Issuer
+from support.certificates import certificate
+from support.entries import CELLBLOCK
+from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon
+from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.waits import within
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 from cellblock.base.errors import ConfigError
 from cellblock.config.settings import load_settings
-from support import CELLBLOCK, plain_server
+from support.entries import CELLBLOCK, plain_server
 
 SECRETS = (
     "ghp_0123456789abcdefghij",

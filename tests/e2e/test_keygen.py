@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from cellblock_worker.wire.keys import read_key_file
-from support import CELLBLOCK
+from support.entries import CELLBLOCK
 
 
 def keygen(file: Path) -> subprocess.CompletedProcess[str]:

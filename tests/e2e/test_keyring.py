@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from oauth_world import world
-from support import until, within
+from support.oauth_world import world
+from support.waits import until, within
 
 BUS, KEYRING = shutil.which("dbus-daemon"), shutil.which("gnome-keyring-daemon")
 

@@ -17,9 +17,10 @@ from mcp import Client
 from mcp.server.subscriptions import ResourceUpdated, ToolsListChanged
 from mcp.shared.subscriptions import ResourcesListChanged
 
-from asking_client import connect, over_http, stdio
-from http_daemon import TOOL, Daemon, daemon
-from support import WAIT_BOUND_SECONDS, plain_server, until, within, write_config
+from support.asking_client import connect, over_http, stdio
+from support.entries import plain_server, write_config
+from support.http_daemon import TOOL, Daemon, daemon
+from support.waits import WAIT_BOUND_SECONDS, until, within
 
 GROW = 'import { grow } from "@codemode/servers/plain"; await grow({ name: NAME });'
 PLAIN = "codemode://servers/plain.d.ts"

@@ -17,20 +17,9 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
-from support import (
-    CELLBLOCK,
-    alive,
-    command_line,
-    descendants,
-    gone,
-    ledger,
-    plain_server,
-    steady,
-    until,
-    within,
-    workers_of,
-    write_config,
-)
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.processes import alive, command_line, descendants, gone, workers_of
+from support.waits import steady, until, within
 
 MODES = ("auto", "legacy")
 TOOL = "codemode.run"

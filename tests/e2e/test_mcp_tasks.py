@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from mcp.server.lowlevel import Server
 
-from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon
 
 
 def test_the_sdk_still_has_no_tasks() -> None:

@@ -10,7 +10,9 @@ import psutil
 import pytest
 
 from cellblock.base.state_dir import HOST_LOG, LOGS
-from support import CELLBLOCK, gone, ledger, plain_server, steady, until, within, workers_of, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.processes import gone, workers_of
+from support.waits import steady, until, within
 
 WAITS = 'import { never } from "@codemode/servers/plain"; await never({});'
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from asking_client import Asked, always, asking, over_http, stdio
 from cellblock import Broker
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.policy.asking import Grantee
-from http_daemon import daemon
-from support import error_of, ledger, plain_server, settings, succeeded, within, write_config
-from token_issuer import AUDIENCE, ISSUER, Issuer
+from support.asking_client import Asked, always, asking, over_http, stdio
+from support.entries import ledger, plain_server, settings, write_config
+from support.http_daemon import daemon
+from support.responses import error_of, succeeded
+from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.waits import within
 
 NOTE = {"inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
 DEFINITIONS: dict[str, Any] = {

@@ -21,22 +21,11 @@ from typing import Any
 import psutil
 import pytest
 
-from fixtures_servers import NODE, NODE_SERVERS, require
-from http_daemon import Daemon, daemon
-from support import (
-    CELLBLOCK,
-    Entry,
-    alive,
-    command_line,
-    descendants,
-    gone,
-    ledger,
-    plain_server,
-    until,
-    within,
-    workers_of,
-    write_config,
-)
+from support.entries import CELLBLOCK, Entry, ledger, plain_server, write_config
+from support.http_daemon import Daemon, daemon
+from support.processes import alive, command_line, descendants, gone, workers_of
+from support.public_servers import NODE, NODE_SERVERS, require
+from support.waits import until, within
 
 pytestmark = pytest.mark.servers
 

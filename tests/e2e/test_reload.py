@@ -13,8 +13,10 @@ from typing import Any
 import psutil
 from mcp import Client, StdioServerParameters, stdio_client
 
-from http_daemon import TOOL, Daemon, daemon
-from support import CELLBLOCK, alive, gone, ledger, plain_server, until, within, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.http_daemon import TOOL, Daemon, daemon
+from support.processes import alive, gone
+from support.waits import until, within
 
 PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = Number(await pid({}));'
 

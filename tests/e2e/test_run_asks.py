@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from pseudo_terminal import Terminal, in_terminal
-from support import CELLBLOCK, ledger, plain_server, until, within, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.pseudo_terminal import Terminal, in_terminal
+from support.waits import until, within
 
 CODE = """
 import { give, echo } from "@codemode/servers/plain";

@@ -7,8 +7,9 @@ import json
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
-from pseudo_terminal import in_terminal
-from support import CELLBLOCK, plain_server, until, within, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
+from support.pseudo_terminal import in_terminal
+from support.waits import until, within
 
 CODE = """
 import { echo, wait } from "@codemode/servers/plain";

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support import CELLBLOCK, command_line, descendants, gone, until, within, write_config
+from support.entries import CELLBLOCK, write_config
+from support.processes import command_line, descendants, gone
+from support.waits import until, within
 
 STUBBORN = """
 import json, signal, sys, time

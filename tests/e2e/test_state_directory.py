@@ -16,9 +16,10 @@ import pytest
 
 from cellblock.base.state_dir import prepare_state_dir
 from cellblock.cli.main import main
-from foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
-from http_daemon import TOOL, daemon
-from support import CELLBLOCK, plain_server, until, within, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
+from support.foreign_things import FOLDERS, KINDS, NAMES, Foreign, Seen, is_ours
+from support.http_daemon import TOOL, daemon
+from support.waits import until, within
 
 LARGE = "globalThis.__codemode_result__ = 'x'.repeat(5000);"
 

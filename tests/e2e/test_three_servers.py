@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from fixtures_servers import ServerEntry
-from support import CELLBLOCK, within, write_config
+from support.entries import CELLBLOCK, write_config
+from support.public_servers import ServerEntry
+from support.waits import within
 
 pytestmark = pytest.mark.servers
 

@@ -16,9 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from http_daemon import TOOL, Daemon, daemon
-from pseudo_terminal import Terminal, in_terminal
-from support import CELLBLOCK, until, within
+from support.entries import CELLBLOCK
+from support.http_daemon import TOOL, Daemon, daemon
+from support.pseudo_terminal import Terminal, in_terminal
+from support.waits import until, within
 
 SCRIPT = (
     'import { echo, wait, fail } from "@codemode/servers/plain"; console.warn("half way \\x1b[2J\\n日本語");'

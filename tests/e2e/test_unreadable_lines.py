@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from http_daemon import INITIALIZE, daemon
-from support import CELLBLOCK, within
+from support.entries import CELLBLOCK
+from support.http_daemon import INITIALIZE, daemon
+from support.waits import within
 
 LINES = (
     b"no json\n",

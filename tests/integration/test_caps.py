@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, RunResponse
-from support import error_of, ledger, plain_server, settings, succeeded, warmed, within
+from support.entries import ledger, plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import warmed, within
 
 MIB = 1024 * 1024
 MEMORY_CAP = 128 * MIB

@@ -13,7 +13,10 @@ from cellblock import Broker, Observer
 from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX, MIB
 from cellblock_worker.confinement.cgroup.cgroup_layout import read_memberships
 from cellblock_worker.confinement.confinement import OOM_SCORE_ADJ
-from support import alive, error_of, settings, succeeded, until, warmed, within, workers_of
+from support.entries import settings
+from support.processes import alive, workers_of
+from support.responses import error_of, succeeded
+from support.waits import until, warmed, within
 
 TOTAL_BYTES = 320 * MIB
 HOLD = """

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cellblock.cli.main import main
-from support import plain_server, write_config
+from support.entries import plain_server, write_config
 
 OVERLAY = """\
 [tools.echo]

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker, tool
-from support import error_of, plain_server, settings, succeeded, warmed, within
+from support.entries import plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import warmed, within
 
 ATTEMPTS = 8
 """Tries for a claim about time; other work on the machine may spoil some, a defect spoils all."""

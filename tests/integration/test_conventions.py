@@ -9,7 +9,8 @@ import pytest
 
 from cellblock import Broker
 from cellblock.execution.response import RunResponse
-from support import plain_server, settings, within
+from support.entries import plain_server, settings
+from support.waits import within
 
 PLAIN = 'import * as plain from "@codemode/servers/plain";\n'
 ONE = f"{PLAIN}const one = await plain.echo({{ a: 1 }});\n"

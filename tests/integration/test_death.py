@@ -20,24 +20,11 @@ import pytest
 
 from cellblock import Broker, Observer, RunResponse
 from cellblock.execution.calls import ToolCalls
-from fixtures_servers import node_entry
-from support import (
-    CELLBLOCK,
-    alive,
-    command_line,
-    descendants,
-    error_of,
-    gone,
-    ledger,
-    plain_server,
-    settings,
-    succeeded,
-    until,
-    warmed,
-    within,
-    workers_of,
-    write_config,
-)
+from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.processes import alive, command_line, descendants, gone, workers_of
+from support.public_servers import node_entry
+from support.responses import error_of, succeeded
+from support.waits import until, warmed, within
 
 ENDLESS = "console.log('running'); for (;;) {}"
 IN_A_CALL = """

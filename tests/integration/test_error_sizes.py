@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker, InvalidRequest
-from support import error_of, plain_server, settings, succeeded, within
+from support.entries import plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import within
 
 MESSAGE_BYTES = 1 << 20
 

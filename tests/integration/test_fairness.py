@@ -13,7 +13,10 @@ import pytest
 
 from cellblock import Broker, RunResponse, tool
 from cellblock_worker.scheduling.realtime import threads_of
-from support import error_of, settings, steady, succeeded, until, warmed, within, workers_of
+from support.entries import settings
+from support.processes import workers_of
+from support.responses import error_of, succeeded
+from support.waits import steady, until, warmed, within
 
 PLACES = 2
 NOISY_QUEUE = 200

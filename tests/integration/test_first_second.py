@@ -12,10 +12,12 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from asking_client import stdio
 from cellblock import Broker
 from cellblock.frontend.mcp.opening import STARTING
-from support import error_of, plain_server, settings, succeeded, until, within, write_config
+from support.asking_client import stdio
+from support.entries import plain_server, settings, write_config
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 ONE = "globalThis.__codemode_result__ = 1;"
 POOL = {"warm": 1, "capacity": 4}

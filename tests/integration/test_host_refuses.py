@@ -12,7 +12,9 @@ import pytest
 
 from cellblock import Broker
 from cellblock.base.errors import HostUnavailable
-from support import settings, succeeded, until, within
+from support.entries import settings
+from support.responses import succeeded
+from support.waits import until, within
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from cellblock import Broker
 from cellblock.config.settings import LimitSettings
 from cellblock.frontend.mcp.manual import manual
-from support import settings
+from support.entries import settings
 from test262.cases import AREAS, Case, own_cases, sample, suite_cases
 from test262.engines import NEVER_SETTLED, PASSED, Compared, compare
 from test262.removals import IMPORTS, OWN, documented

@@ -23,7 +23,10 @@ from cellblock.apart.worker import Worker
 from cellblock.execution import payload
 from cellblock.upstream import stdio
 from cellblock.upstream.heavy import HeavyMessages
-from support import SERVERS, command_line, settings, succeeded, until, within
+from support.entries import SERVERS, settings
+from support.processes import command_line
+from support.responses import succeeded
+from support.waits import until, within
 
 SLOW = {"upstream": {"call_timeout_ms": 120_000}}
 SIZE = 5_000

@@ -19,20 +19,10 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.confinement.cgroup.cgroup import HOST_PREFIX
-from support import (
-    CELLBLOCK,
-    error_of,
-    gone,
-    ledger,
-    plain_server,
-    settings,
-    succeeded,
-    until,
-    warmed,
-    within,
-    workers_of,
-    write_config,
-)
+from support.entries import CELLBLOCK, ledger, plain_server, settings, write_config
+from support.processes import gone, workers_of
+from support.responses import error_of, succeeded
+from support.waits import until, warmed, within
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the faults are made with Linux's means"

@@ -18,17 +18,9 @@ import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
-from support import (
-    CELLBLOCK,
-    descendants,
-    plain_server,
-    settings,
-    until,
-    warmed,
-    within,
-    workers_of,
-    write_config,
-)
+from support.entries import CELLBLOCK, plain_server, settings, write_config
+from support.processes import descendants, workers_of
+from support.waits import until, warmed, within
 
 RUNS = 200
 AT_ONCE = 4

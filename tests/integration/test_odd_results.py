@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from cellblock import Broker
 from cellblock.catalog.lookup import inspect_tool
-from support import plain_server, settings, succeeded
+from support.entries import plain_server, settings
+from support.responses import succeeded
 
 REVISIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """All that begin with `initialize`; the newest is that of `tests/conformance`."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from support import error_of, plain_server, settings, succeeded, within
+from support.entries import plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import within
 
 MESSAGE_BYTES = 1 << 20
 TOOL = {

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from cellblock import Broker
 from cellblock.typecheck import compiler
-from script_places import ENDS, fillers, path_of, spaces, starts
-from support import error_of, plain_server, settings, within
+from support.entries import plain_server, settings
+from support.responses import error_of
+from support.script_places import ENDS, fillers, path_of, spaces, starts
+from support.waits import within
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, ImageContent, TextContent
 
-from fixtures_servers import ServerEntry
+from support.public_servers import ServerEntry
 
 pytestmark = pytest.mark.servers
 

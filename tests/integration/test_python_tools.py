@@ -14,7 +14,9 @@ from pydantic import BaseModel, Field
 
 from cellblock import Broker, tool
 from cellblock.catalog.typescript import declare_server
-from support import error_of, settings, succeeded, until, within
+from support.entries import settings
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 SECRET = "hunter2-hunter2"
 

@@ -9,7 +9,10 @@ import psutil
 import pytest
 
 from cellblock import Broker, ConfigError, tool
-from support import alive, descendants, error_of, gone, plain_server, settings, succeeded, until, within
+from support.entries import plain_server, settings
+from support.processes import alive, descendants, gone
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 PID = 'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = Number(await pid({}));'
 

@@ -10,7 +10,8 @@ import pytest
 
 from cellblock import Broker
 from cellblock.config.settings import load_settings
-from support import SERVERS, until, within
+from support.entries import SERVERS
+from support.waits import until, within
 
 CODE = """
     import { confess, refuse } from "@codemode/servers/leaky";

@@ -14,7 +14,10 @@ import pytest
 
 from cellblock import Broker, ConfigError, tool
 from cellblock_worker.wire.keys import KeyPair, make_key_file
-from support import error_of, gone, settings, succeeded, until, within, workers_of
+from support.entries import settings
+from support.processes import gone, workers_of
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 ANSWER = "globalThis.__codemode_result__ = 6 * 7;"
 START_BOUND = 60.0

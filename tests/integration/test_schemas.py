@@ -12,7 +12,8 @@ from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.catalog.lookup import inspect_tool, show_types
 from cellblock.frontend.mcp.context import declarations_in_budget
-from support import SERVERS, settings, succeeded
+from support.entries import SERVERS, settings
+from support.responses import succeeded
 
 CONTRACT = {"contract": {"command": sys.executable, "args": ["-I", str(SERVERS / "contract_server.py")]}}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.typecheck import compiler
-from script_corpus import measured, recorded, right_scripts, wrong_scripts
+from support.script_corpus import measured, recorded, right_scripts, wrong_scripts
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cellblock import Broker, RunResponse
-from support import plain_server, settings, succeeded, within
+from support.entries import plain_server, settings
+from support.responses import succeeded
+from support.waits import within
 
 MESSAGE_BYTES = 1 << 20
 

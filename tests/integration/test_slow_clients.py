@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from support import CELLBLOCK, descendants, gone, ledger, plain_server, until, within, write_config
+from support.entries import CELLBLOCK, ledger, plain_server, write_config
+from support.processes import descendants, gone
+from support.waits import until, within
 
 RUNS = 4
 BIG = """

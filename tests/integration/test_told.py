@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock import Broker
-from support import error_of, plain_server, settings, succeeded, within
+from support.entries import plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import within
 
 URLS = (
     '<script src="data:text/javascript;base64,Zm9vKCk7"></script> data:application/javascript;base64,Zm9v:1:2'

@@ -15,7 +15,9 @@ from cellblock.cli.approval import approve
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pin_store import PinStore
-from support import error_of, plain_server, sdk_server, settings, succeeded, until, within
+from support.entries import plain_server, sdk_server, settings
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 Definitions = dict[str, Any]
 

@@ -12,8 +12,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from http_daemon import TOOL, daemon
-from support import ledger, until, within
+from support.entries import ledger
+from support.http_daemon import TOOL, daemon
+from support.waits import until, within
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CODE = """

@@ -14,7 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from cellblock import Broker, tool
 from cellblock.base.errors import InvalidRequest
 from cellblock.typecheck import compiler
-from support import descendants, error_of, gone, name_of, settings, succeeded, until, within, write_config
+from support.entries import settings, write_config
+from support.processes import descendants, gone, name_of
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)

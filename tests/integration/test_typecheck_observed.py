@@ -9,7 +9,9 @@ import pytest
 
 from cellblock import Broker
 from cellblock.typecheck import compiler
-from support import error_of, ledger, plain_server, settings, succeeded, until, within
+from support.entries import ledger, plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)

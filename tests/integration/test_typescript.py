@@ -8,7 +8,9 @@ import pytest
 
 from cellblock import Broker
 from cellblock.script.source_apart import INLINE_BYTES
-from support import error_of, plain_server, settings, succeeded, within
+from support.entries import plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import within
 
 
 @pytest.fixture(scope="module")

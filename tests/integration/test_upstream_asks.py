@@ -18,7 +18,9 @@ from mcp import Client
 from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.upstream.requester import requester
-from support import SERVERS, settings, succeeded, until, within
+from support.entries import SERVERS, settings
+from support.responses import succeeded
+from support.waits import until, within
 
 Asked = list[tuple[str, str]]
 

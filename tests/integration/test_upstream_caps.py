@@ -16,7 +16,9 @@ import pytest
 from cellblock import Broker
 from cellblock.base.terminal import Painter
 from cellblock.cli.doctor import examine
-from support import SERVERS, error_of, plain_server, settings, succeeded, until, within
+from support.entries import SERVERS, plain_server, settings
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 CAP = 100_000
 

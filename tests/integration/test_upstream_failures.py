@@ -14,7 +14,10 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from support import command_line, error_of, gone, ledger, plain_server, settings, succeeded, until, within
+from support.entries import ledger, plain_server, settings
+from support.processes import command_line, gone
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 CALL_BOUND_MS = 1000
 

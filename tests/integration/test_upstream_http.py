@@ -16,8 +16,10 @@ from typing import IO
 import pytest
 
 from cellblock import Broker, Observer
-from fixtures_servers import node_entry
-from support import SERVERS, settings, succeeded, until, within
+from support.entries import SERVERS, settings
+from support.public_servers import node_entry
+from support.responses import succeeded
+from support.waits import until, within
 
 CODE = """
     import * as remote from "@codemode/servers/remote";

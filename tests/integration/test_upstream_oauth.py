@@ -21,9 +21,11 @@ from keyring.backends import null
 
 from cellblock import Broker
 from cellblock.upstream.auth.login import log_in, log_out, status_of
-from certificates import certificate
-from oauth_world import World, world
-from support import descendants, steady, succeeded, told_to, until, warmed, within
+from support.certificates import certificate
+from support.oauth_world import World, world
+from support.processes import descendants, told_to
+from support.responses import succeeded
+from support.waits import steady, until, warmed, within
 
 WHOAMI = (
     'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'

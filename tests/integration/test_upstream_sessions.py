@@ -14,19 +14,11 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from fixtures_servers import ServerEntry, node_entry
-from support import (
-    error_of,
-    ledger,
-    plain_server,
-    sdk_server,
-    settings,
-    succeeded,
-    until,
-    warmed,
-    within,
-    workers_of,
-)
+from support.entries import ledger, plain_server, sdk_server, settings
+from support.processes import workers_of
+from support.public_servers import ServerEntry, node_entry
+from support.responses import error_of, succeeded
+from support.waits import until, warmed, within
 
 SECRET = "s3cr3t-upstream-token-0193"
 

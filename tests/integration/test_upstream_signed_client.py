@@ -11,8 +11,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cellblock import Broker
-from oauth_world import World, world
-from support import succeeded, within
+from support.oauth_world import World, world
+from support.responses import succeeded
+from support.waits import within
 
 WHOAMI = """
     import { whoami } from "@codemode/servers/notes";

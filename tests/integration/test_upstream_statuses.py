@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from cellblock import Broker
-from support import settings, succeeded, within
+from support.entries import settings
+from support.responses import succeeded
+from support.waits import within
 
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("answer", "refuse", "fail")]
 

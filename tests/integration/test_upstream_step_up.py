@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 
 from cellblock import Broker
-from oauth_world import World, world
-from support import succeeded, until, within
+from support.oauth_world import World, world
+from support.responses import succeeded
+from support.waits import until, within
 
 SECRET = "canary-client-secret-2f80"
 

@@ -16,7 +16,10 @@ from cellblock import Broker, tool
 from cellblock.execution.response import RunResponse
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
-from support import descendants, error_of, name_of, plain_server, settings, succeeded, until, within
+from support.entries import plain_server, settings
+from support.processes import descendants, name_of
+from support.responses import error_of, succeeded
+from support.waits import until, within
 
 if compiler.why_absent() is not None:
     pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)

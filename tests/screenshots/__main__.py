@@ -20,10 +20,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from browser import browser
-from http_daemon import TOOL, Daemon, daemon
-from pseudo_terminal import Terminal, in_terminal
-from support import CELLBLOCK, until, within
+from support.browser import browser
+from support.entries import CELLBLOCK
+from support.http_daemon import TOOL, Daemon, daemon
+from support.pseudo_terminal import Terminal, in_terminal
+from support.waits import until, within
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 

@@ -17,7 +17,8 @@ from conformance.world import contract_server
 from security import local_tools
 from security.cases import Case, shown
 from security.families import ALL
-from support import plain_server, settings, within
+from support.entries import plain_server, settings
+from support.waits import within
 
 NEIGHBOUR = """
     import { echo } from "@codemode/servers/plain";

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from http_daemon import MCP_HEADERS, Answer, Daemon, daemon
+from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon
 
 PATHS = ("/dashboard", "/dashboard/state", "/dashboard/runs/x", "/dashboard/app.js", "/metrics")
 

@@ -17,7 +17,9 @@ from cellblock import Broker
 from cellblock.upstream import pace, stdio
 from cellblock.upstream.events import LEAST_RETRY_MS
 from cellblock.upstream.incoming import read_message
-from support import settings, succeeded, until, within
+from support.entries import settings
+from support.responses import succeeded
+from support.waits import until, within
 
 MEMORY_MOST = 64 * 1024 * 1024
 CALL_BOUND_MS = 300

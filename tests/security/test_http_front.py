@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli.main import main
-from http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
-from support import until, within
+from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
+from support.waits import until, within
 
 BOUNDS = {
     "max_body_bytes": 65536,

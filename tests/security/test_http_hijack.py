@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, opened, said
-from support import ledger, until, within
-from token_issuer import AUDIENCE, ISSUER, Issuer
+from support.entries import ledger
+from support.http_daemon import MCP_HEADERS, TOOL, Daemon, daemon, first_message, next_message, opened, said
+from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.waits import until, within
 
 GIVE = """
 import { give } from "@codemode/servers/plain";

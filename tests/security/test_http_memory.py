@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import psutil
 import pytest
 
-from http_daemon import TOOL, Daemon, daemon, opened, said
+from support.http_daemon import TOOL, Daemon, daemon, opened, said
 
 MIB = 1024 * 1024
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from http_daemon import MCP_HEADERS, Daemon, daemon
-from support import within
+from support.http_daemon import MCP_HEADERS, Daemon, daemon
+from support.waits import within
 
 HEAD_BYTES = 32 * 1024
 

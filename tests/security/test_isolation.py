@@ -21,8 +21,9 @@ from cellblock_worker.confinement.confinement import IsolationUnavailable
 from cellblock_worker.confinement.once import Outcome
 from cellblock_worker.worker import deno_process
 from cellblock_worker.worker.use_watch import UseWatch
-from support import gone, until, workers_of
-from worker_owner import booted, make_run, run_one, script
+from support.processes import gone, workers_of
+from support.waits import until
+from support.worker_owner import booted, make_run, run_one, script
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="namespaces are Linux's")
 

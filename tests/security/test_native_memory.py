@@ -13,7 +13,9 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import MIB, RUN_ROOM_BYT
 from cellblock_worker.confinement.confinement import ADDRESS_ROOM_BYTES
 from security.native.harness import Native, steps
 from security.native.harness import attack as attack_here
-from support import error_of, settings, succeeded, within
+from support.entries import settings
+from support.responses import error_of, succeeded
+from support.waits import within
 
 BUDGET_MIB = 64
 WANTED_MIB = 400

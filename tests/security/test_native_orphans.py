@@ -15,8 +15,10 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.orphans import end_orphans
 from cellblock_worker.wire.frames import encode_frame, pack_header
 from security.native.harness import Native, attack, steps
-from support import alive, command_line, settings, until, within, workers_of
-from worker_owner import make_run, script
+from support.entries import settings
+from support.processes import alive, command_line, workers_of
+from support.waits import until, within
+from support.worker_owner import make_run, script
 
 STAY = [("prctl", 1, 0, 0, 0, 0), "say stays", ("sleep", 600_000)]
 """It takes back that it dies with its parent, and does not look at its input any more."""

@@ -10,7 +10,9 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import make_server
-from support import ledger, plain_server, settings, succeeded, until, within
+from support.entries import ledger, plain_server, settings
+from support.responses import succeeded
+from support.waits import until, within
 
 Definition = dict[str, Any]
 EVIL = "EVIL"

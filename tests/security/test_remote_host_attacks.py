@@ -23,8 +23,8 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.keys import DialKeys, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
-from memory_host import FakeUpstreams, codes, echo
-from support import until, within
+from support.memory_host import FakeUpstreams, codes, echo
+from support.waits import until, within
 
 MESSAGE_BYTES = 1 << 20
 FLOOD = 3_000

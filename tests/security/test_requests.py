@@ -10,7 +10,8 @@ import pytest
 
 from cellblock import Broker, InvalidRequest
 from security.requests import MALFORMED, ODD_BUT_FINE
-from support import settings, within
+from support.entries import settings
+from support.waits import within
 
 
 @pytest.fixture(scope="module")

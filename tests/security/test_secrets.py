@@ -14,7 +14,9 @@ import psutil
 import pytest
 
 from cellblock import Broker
-from support import SERVERS, descendants, settings, told_to, warmed, within
+from support.entries import SERVERS, settings
+from support.processes import descendants, told_to
+from support.waits import warmed, within
 
 CANARIES = {
     "env": "canary-env-5b1d",

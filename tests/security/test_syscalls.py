@@ -17,7 +17,7 @@ from cellblock.config.settings import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
-from worker_owner import BOUND, MIB, run_one
+from support.worker_owner import BOUND, MIB, run_one
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

@@ -27,7 +27,7 @@ from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
 from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
 from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under
 from soak.wire import Cellblock
-from support import plain_server, write_config
+from support.entries import plain_server, write_config
 
 ANSWER_BOUND_SECONDS: Final = 90.0
 """Longest wait for an answer: queue 30 s, lease 15 s, timeout 20 s and the kill after it, on a busy machine."""

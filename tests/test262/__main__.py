@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cellblock import Broker
-from support import settings
+from support.entries import settings
 from test262.cases import TEST262_AREAS, Case, own_cases, sample, suite_cases
 from test262.engines import PASSED, Compared, compare
 from test262.removals import documented

@@ -21,7 +21,7 @@ from cellblock_worker.confinement import confinement
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.worker import Worker
 from security.native.stand_in import stand_in
-from worker_owner import Owner, booted, make_run, script
+from support.worker_owner import Owner, booted, make_run, script
 
 SOURCES: Final = Path(__file__).parent
 LINUX: Final = sys.platform.startswith("linux")

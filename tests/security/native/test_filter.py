@@ -15,8 +15,11 @@ import pytest
 from cellblock import Broker, Observer
 from cellblock_worker.confinement import confinement
 from security.native.harness import Native, Step, attack, let_loose, steps
-from support import error_of, gone, settings, succeeded, within, workers_of
-from worker_owner import booted
+from support.entries import settings
+from support.processes import gone, workers_of
+from support.responses import error_of, succeeded
+from support.waits import within
+from support.worker_owner import booted
 
 MIB = 1024 * 1024
 NO = -errno.EPERM

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from cellblock import Broker
 from security.native.harness import Native, attack, let_loose, steps
-from support import settings, succeeded
+from support.entries import settings
+from support.responses import succeeded
 
 
 async def test_it_does_its_steps_inside_the_layers(native_workers: Native) -> None:

@@ -19,7 +19,8 @@ import pytest
 
 from cellblock import Broker
 from security.native.harness import Native, let_loose
-from support import settings, succeeded
+from support.entries import settings
+from support.responses import succeeded
 
 SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 sys.path.insert(0, str(SCRIPTS))

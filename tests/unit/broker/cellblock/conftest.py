@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory_host import World
+from support.memory_host import World
 
 MakeWorld = Callable[..., World]
 

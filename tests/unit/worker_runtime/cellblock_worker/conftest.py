@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fake_worker import FakeWorkers
+from support.fake_worker import FakeWorkers
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from cellblock.apart.worker import Task
 from cellblock.base.errors import HostUnavailable
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup, WorkerGroups
 from cellblock_worker.launch.spawning import kill, reaped, spawn
-from support import gone, until, within
+from support.processes import gone
+from support.waits import until, within
 
 WORK = Path(__file__).parents[4] / "fixtures" / "apart_work"
 

@@ -14,8 +14,8 @@ from cellblock.config.settings import UpstreamSettings, parse_settings
 from cellblock.execution.response import Observer
 from cellblock.upstream.session import UpstreamSession
 from cellblock.workers.pool.pool import Pool
-from memory_host import BOUND, HostedRun, World, codes, hold
-from support import until, within
+from support.memory_host import BOUND, HostedRun, World, codes, hold
+from support.waits import until, within
 
 
 def broken(*_: Any) -> None:

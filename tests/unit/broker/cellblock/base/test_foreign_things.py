@@ -30,7 +30,7 @@ from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log
 from cellblock_worker.base.folders import Contents, InTheWay
-from foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
+from support.foreign_things import FOLDERS, KINDS, NAMES, PIN_FILE, Foreign, is_ours
 
 PLACES = st.tuples(st.sampled_from(FOLDERS), st.sampled_from(NAMES), st.sampled_from(KINDS))
 

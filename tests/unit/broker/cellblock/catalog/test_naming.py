@@ -21,7 +21,7 @@ from cellblock.catalog.naming import (
 )
 from cellblock.python_tools.tool_mark import tool
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
-from support import settings
+from support.entries import settings
 
 BAD = {"empty": "", "blank": "  ", "long": "x" * (MAX_NAME_CHARS + 1), "surrogate": "a\ud800"}
 """Names of Python tools that nothing could call."""

@@ -15,7 +15,7 @@ import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.search import DEFAULT_LIMIT, MAX_LIMIT, STEP_TOOLS, SearchIndex
-from recorded_catalogs import CATALOGS, recorded_catalog
+from support.recorded_catalogs import CATALOGS, recorded_catalog
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cellblock.catalog.suggest import MAX_CANDIDATES, nearest_names
-from recorded_catalogs import recorded_tools
+from support.recorded_catalogs import recorded_tools
 
 TOOLS = [tool["name"] for tool in recorded_tools()]
 

@@ -14,7 +14,7 @@ import pytest
 
 from cellblock.cli import checkups
 from cellblock.config.settings import ServerConfig, parse_settings
-from certificates import certificate
+from support.certificates import certificate
 
 
 @pytest.mark.parametrize(

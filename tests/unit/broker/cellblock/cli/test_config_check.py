@@ -11,7 +11,7 @@ import pytest
 from cellblock.base.errors import ConfigError
 from cellblock.cli.config_check import check_config
 from cellblock.config.settings import load_settings
-from support import CELLBLOCK
+from support.entries import CELLBLOCK
 
 BROKEN = """{
   "mcpServers": {

@@ -14,7 +14,10 @@ import pytest
 
 from cellblock import Broker, InvalidRequest
 from cellblock.base.errors import CellblockError, HostUnavailable
-from support import command_line, gone, settings, succeeded, within
+from support.entries import settings
+from support.processes import command_line, gone
+from support.responses import succeeded
+from support.waits import within
 
 ONE = "globalThis.__codemode_result__ = 1;"
 POOL = {"warm": 1, "capacity": 2}

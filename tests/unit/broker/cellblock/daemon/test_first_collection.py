@@ -11,7 +11,7 @@ import pytest
 
 from cellblock.daemon import first_collection
 from cellblock.daemon.first_collection import FirstCollection
-from support import until
+from support.waits import until
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from cellblock.execution.call_loads import WAITING_FACTOR, CallLoads
-from memory_host import turns
-from support import within
+from support.memory_host import turns
+from support.waits import within
 
 
 async def test_what_fits_goes_on_at_once_and_the_rest_in_its_order() -> None:

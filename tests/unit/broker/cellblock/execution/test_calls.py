@@ -17,7 +17,7 @@ from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallErro
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.response import TraceEntry
-from memory_host import BOUND, FakeUpstreams, Tool, echo, turns
+from support.memory_host import BOUND, FakeUpstreams, Tool, echo, turns
 
 
 class Calls:

@@ -11,8 +11,8 @@ import pytest
 
 from cellblock.execution.events import CallFacts, RunEvents, RunFacts, Watcher
 from cellblock.execution.response import LogEntry
-from memory_host import HostedRun, World, hold
-from support import until
+from support.memory_host import HostedRun, World, hold
+from support.waits import until
 
 MakeWorld = Callable[..., World]
 

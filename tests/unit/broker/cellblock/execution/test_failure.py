@@ -20,7 +20,7 @@ from cellblock.execution.failure import (
 from cellblock.execution.response import Diagnostic
 from cellblock.script.source import prepare
 from cellblock_worker.wire import protocol
-from script_places import path_of
+from support.script_places import path_of
 
 SCRIPT = prepare('import * as a from "@codemode/x"; a.b();', lambda _: "data:text/javascript;base64,QUJD", "")
 URL = "data:application/javascript;base64,AAA+/="

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 from cellblock.execution.generation import Generation
-from support import within
+from support.waits import within
 
 
 async def ends_now(generation: Generation) -> bool:

@@ -12,7 +12,7 @@ from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.execution.queries import MAX_QUERIES, MAX_WAITING_BYTES, Queries
-from memory_host import turns
+from support.memory_host import turns
 
 
 class Answers:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from cellblock.execution.replies import HELD_FACTOR, Replies
-from memory_host import turns
+from support.memory_host import turns
 
 MOST = 800
 TOLD_FROM = 100

@@ -11,7 +11,7 @@ import pytest
 from cellblock.execution import run as run_module
 from cellblock.policy.asking import Grantee, Question, Verdict
 from cellblock_worker.wire import protocol
-from memory_host import BOUND, HostedRun, World, codes
+from support.memory_host import BOUND, HostedRun, World, codes
 
 MakeWorld = Callable[..., World]
 

@@ -13,7 +13,7 @@ from cellblock.base.errors import InvalidRequest
 from cellblock.execution import due as due_module
 from cellblock.execution import run as run_module
 from cellblock_worker.wire import protocol
-from memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
+from support.memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
 
 MakeWorld = Callable[..., World]
 

@@ -12,7 +12,7 @@ import pytest
 from cellblock.execution import queries
 from cellblock.execution.response import LogEntry, Observer, TraceEntry
 from cellblock_worker.wire import protocol
-from memory_host import BOUND, HostedRun, World, codes, hold, turns
+from support.memory_host import BOUND, HostedRun, World, codes, hold, turns
 
 MakeWorld = Callable[..., World]
 

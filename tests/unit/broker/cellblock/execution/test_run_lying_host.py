@@ -9,7 +9,7 @@ from cellblock.execution.said import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker.states import MAX_NOTICES
-from memory_host import HostedRun, Play, World, codes
+from support.memory_host import HostedRun, Play, World, codes
 
 LOGS = 10_000
 

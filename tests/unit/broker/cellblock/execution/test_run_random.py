@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cellblock.execution.states import State
 from cellblock_worker.wire import protocol
-from memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
-from run_model import MAX_CALLS, ModelRun, Tools
-from virtual_time import VirtualTimeLoop
+from support.memory_host import BOUND, HostedRun, ScriptedHost, World, succeed, turns
+from support.run_model import MAX_CALLS, ModelRun, Tools
+from support.virtual_time import VirtualTimeLoop
 
 TOOLS = ("echo", "slow", "hangs", "fails", "cancels")
 TURNS = 12

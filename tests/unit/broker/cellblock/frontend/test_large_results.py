@@ -21,7 +21,7 @@ from cellblock.frontend import spliced
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
 from cellblock.frontend.outputs.run_output import tool_result
-from support import within
+from support.waits import within
 
 VALUE: Any = {"a": [1, 2.5, 1e-7, None, 'é\U0001f600"\\\n\u2028'], "b": {"": []}}
 OWNER = Owner("token", "a")

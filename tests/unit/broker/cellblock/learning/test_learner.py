@@ -31,7 +31,7 @@ from cellblock.learning.sample import (
     parse_document,
 )
 from cellblock.learning.store import Store
-from support import until
+from support.waits import until
 
 BOUND = 30.0
 TOOL = ToolEntry("read", "read", input_schema={"type": "object"})

@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import read_tool
-from support import within
+from support.waits import within
 
 BOUND = 20.0
 

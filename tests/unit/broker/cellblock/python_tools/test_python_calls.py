@@ -20,7 +20,7 @@ from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallErro
 from cellblock.python_tools.python_calls import LONG_STEP_SECONDS, PythonCalls
 from cellblock.python_tools.python_tools import read_tool
 from cellblock.python_tools.tool_results import ResultForm
-from support import until, within
+from support.waits import until, within
 
 BOUND = 20.0
 

@@ -23,7 +23,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from cellblock import tool
-from tool_schemas import BOXED_STRING, gives, made, output, properties
+from support.tool_schemas import BOXED_STRING, gives, made, output, properties
 
 # ---- Input Schema Generation ---------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from cellblock import tool
 from cellblock.python_tools.pruning import prune_titles
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import read_tool
-from tool_schemas import gives, made, output
+from support.tool_schemas import gives, made, output
 
 # ---- Unsupported Types and Fallback --------------------------------------------------------------------
 

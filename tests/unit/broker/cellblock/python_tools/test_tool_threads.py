@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cellblock.python_tools.tool_threads import AllBusy, StillRunning, ToolThreads
-from support import until, within
+from support.waits import until, within
 
 BOUND = 20.0
 

@@ -14,7 +14,7 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.hints import corrective_hint
 from cellblock.schemas.validation import InputValidator
-from recorded_catalogs import CATALOGS, recorded
+from support.recorded_catalogs import CATALOGS, recorded
 
 WRONG: tuple[Any, ...] = (
     None,

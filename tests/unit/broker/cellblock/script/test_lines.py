@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cellblock.script import lines as script_lines
 from cellblock.script.lines import CompilerPlaces, parsed_place, place, with_plain_ends
-from script_places import ENDS, counted, fillers, spaces, starts
+from support.script_places import ENDS, counted, fillers, spaces, starts
 
 RUNNER = """
 const all = JSON.parse(await Deno.readTextFile(Deno.args[0]));

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cellblock.script import imports, source
 from cellblock.script.imports import JAVASCRIPT, MAX_IMPORTS, TYPESCRIPT, TooComplex
 from cellblock.script.source import Script, prepare
-from script_places import counted, fillers, path_of, starts
+from support.script_places import counted, fillers, path_of, starts
 
 URL = "data:text/javascript;base64,AAAA"
 IMPORT_URL = "data:text/javascript;base64,BBBB"

@@ -20,8 +20,9 @@ from cellblock.script import source_apart
 from cellblock.script.imports import Imports, TooComplex, TooSlow, find_imports
 from cellblock.script.source_apart import INLINE_BYTES, analysed
 from cellblock.workers.pool.admission import Admission, Room
-from memory_host import World, codes, succeed, turns
-from support import gone, until, within
+from support.memory_host import World, codes, succeed, turns
+from support.processes import gone
+from support.waits import until, within
 
 MIXED = (
     'import { a } from "@codemode/servers/é";\nconst s = "\U0001f4a5"; await import("@codemode/x"); '

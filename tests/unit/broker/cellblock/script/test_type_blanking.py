@@ -15,7 +15,7 @@ import pytest
 
 from cellblock.script.imports import JAVASCRIPT, TYPESCRIPT, Imports, TooComplex, find_imports
 from cellblock.script.type_blanking import blank
-from typescript_corpus import CORPUS
+from support.typescript_corpus import CORPUS
 
 RUNNER = """
 const all = JSON.parse(await Deno.readTextFile(Deno.args[0]));

@@ -10,7 +10,7 @@ from typing import Any
 
 from cellblock.config.settings import AuditSettings
 from cellblock.telemetry.audit import FILE_NAME, AuditLog
-from memory_host import HostedRun, World
+from support.memory_host import HostedRun, World
 
 MakeWorld = Callable[..., World]
 CODE = 'const secret = "in the script";'

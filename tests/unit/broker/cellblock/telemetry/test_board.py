@@ -10,7 +10,7 @@ from typing import Any
 
 from cellblock.execution.events import RunFacts
 from cellblock.telemetry.board import MAX_LOGS, Board
-from memory_host import HostedRun, World, hold, turns
+from support.memory_host import HostedRun, World, hold, turns
 
 MakeWorld = Callable[..., World]
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
-from memory_host import HostedRun, World
+from support.memory_host import HostedRun, World
 
 MakeWorld = Callable[..., World]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -15,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from cellblock.config.settings import TraceSettings
 from cellblock.telemetry.traces import Tracer
-from memory_host import HostedRun, World
+from support.memory_host import HostedRun, World
 
 MakeWorld = Callable[..., World]
 

@@ -15,7 +15,7 @@ from cellblock import Broker
 from cellblock.base.errors import ConfigError
 from cellblock.config.settings import TraceSettings, load_settings
 from cellblock.telemetry.traces import make_exporter
-from support import settings
+from support.entries import settings
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path) -> None:

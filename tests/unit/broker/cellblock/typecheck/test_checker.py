@@ -23,8 +23,9 @@ from cellblock.typecheck.ambient import Declarations
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.typecheck.session import CompilerSession
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
-from recorded_catalogs import recorded_catalog
-from support import gone, until
+from support.processes import gone
+from support.recorded_catalogs import recorded_catalog
+from support.waits import until
 
 Check = Callable[..., Awaitable[Any]]
 

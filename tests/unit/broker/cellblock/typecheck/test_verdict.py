@@ -10,7 +10,7 @@ import pytest
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.typecheck.hints import of_observed
 from cellblock.typecheck.verdict import Complaint
-from script_places import ENDS, counted
+from support.script_places import ENDS, counted
 
 Check = Callable[..., Awaitable[Any]]
 

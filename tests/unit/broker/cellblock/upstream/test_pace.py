@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cellblock.upstream.pace import FLOOD_SECONDS, MESSAGES_AT_ONCE, Flooding, Pace
-from virtual_time import VirtualTimeLoop
+from support.virtual_time import VirtualTimeLoop
 
 
 def test_bursts_with_pauses_between_them_are_no_flood_whatever_their_size() -> None:

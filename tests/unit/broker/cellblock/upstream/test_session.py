@@ -12,7 +12,7 @@ import pytest
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
 from cellblock.upstream.state import State
-from support import until
+from support.waits import until
 
 MOMENTS = 200
 """Enough that some meet the moment in which a connection fails."""

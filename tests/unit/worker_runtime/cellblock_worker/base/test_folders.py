@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock_worker.base.folders import FILE, SOCKET, Contents, Folder, InTheWay, is_known, remove_known
-from foreign_things import KINDS, Foreign
+from support.foreign_things import KINDS, Foreign
 
 CONTENTS: Contents = {"[a-z]+[.]db": FILE, "s[.]sock": SOCKET, "inner": {"[0-9]+": FILE, "empty": {}}}
 

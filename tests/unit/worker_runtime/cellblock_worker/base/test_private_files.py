@@ -23,7 +23,7 @@ from cellblock_worker.base.private_files import (
     stamp_of,
     write_private,
 )
-from foreign_things import KINDS, Foreign
+from support.foreign_things import KINDS, Foreign
 
 OTHERS = [kind for kind in KINDS if kind != "file"]
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

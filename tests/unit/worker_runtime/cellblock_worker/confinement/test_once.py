@@ -13,7 +13,8 @@ import pytest
 from cellblock_worker.confinement.confinement import Launch
 from cellblock_worker.confinement.once import run_once
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS
-from support import gone, until
+from support.processes import gone
+from support.waits import until
 
 BOUND = 20.0
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpf import decide
 from cellblock_worker.confinement import seccomp
 from cellblock_worker.confinement.seccomp import ALLOW, Branch, Check, refuse
+from support.bpf import decide
 
 X86_64 = seccomp.ARCHITECTURES["x86_64"]
 UNKNOWN, OTHERWISE = refuse(38), refuse(1)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bpf import decide
 from cellblock_worker.confinement import confinement, seccomp, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
 from cellblock_worker.confinement.seccomp import ALLOW, LOG, refuse
 from cellblock_worker.confinement.syscalls import NEWEST, NUMBERS
+from support.bpf import decide
 
 MACHINES = list(seccomp.ARCHITECTURES)
 PINNED = "2.9.8"

@@ -20,8 +20,8 @@ from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.loop_socket import LoopSocket
-from fake_worker import FakeWorkers
-from support import name_of
+from support.fake_worker import FakeWorkers
+from support.processes import name_of
 
 BOUND = 20.0
 IDENTITY = "ab" * 16

@@ -18,7 +18,8 @@ import pytest
 from cellblock_worker.base import lifetime
 from cellblock_worker.launch import launching
 from cellblock_worker.launch.launching import Launcher, Order, Started
-from support import alive, until, within
+from support.processes import alive
+from support.waits import until, within
 
 pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from cellblock_worker.launch.spawning import REAP_BOUND_SECONDS, Process, kill, reaped, spawn
-from support import gone
+from support.processes import gone
 
 BOUND = 20.0
 PIPE = asyncio.subprocess.PIPE

@@ -13,7 +13,7 @@ import zmq
 
 from cellblock_worker.scheduling import realtime
 from cellblock_worker.scheduling.realtime import OWN_PRIORITY, Claim
-from support import until
+from support.waits import until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has it")
 

@@ -9,8 +9,8 @@ import pytest
 from cellblock_worker.worker.death import SHELL_SIGNAL_BASE, MemoryEvidence, cause_of_death
 from cellblock_worker.worker.usage import Usage
 from cellblock_worker.worker.worker import Worker
-from fake_worker import FakeWorkers
-from worker_owner import MIB, Owner, make_run
+from support.fake_worker import FakeWorkers
+from support.worker_owner import MIB, Owner, make_run
 
 LIMIT = 32 * MIB
 BASE = Usage(0.01, 36 * MIB, 50 * MIB)

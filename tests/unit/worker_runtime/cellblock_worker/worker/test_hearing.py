@@ -12,7 +12,7 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, encode_frame, pack_header
 from cellblock_worker.worker import hearing
 from cellblock_worker.worker.hearing import LONGEST_REST_SECONDS, SILENT_TICKS, Hearing
-from worker_owner import make_run
+from support.worker_owner import make_run
 
 DONE = encode_frame(pack_header({"t": "done", "ms": 0}), b"12345678")
 

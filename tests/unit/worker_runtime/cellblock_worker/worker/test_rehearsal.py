@@ -13,7 +13,7 @@ from cellblock_worker.wire.frames import encode_frame, pack_header
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.rehearsal import WARM_FRAME
 from cellblock_worker.worker.worker import BOOT_BOUND_SECONDS, Worker
-from worker_owner import MIB, Owner, booted, make_run, script
+from support.worker_owner import MIB, Owner, booted, make_run, script
 
 
 def module(source: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellblock_worker.worker.wall_clock import ClockState, WallClock
-from virtual_time import VirtualTimeLoop
+from support.virtual_time import VirtualTimeLoop
 
 
 class World:

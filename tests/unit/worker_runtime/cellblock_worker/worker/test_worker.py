@@ -19,8 +19,8 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker import worker
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.use_watch import UseWatch
-from support import until
-from worker_owner import MIB, booted, make_run, run_one, script
+from support.waits import until
+from support.worker_owner import MIB, booted, make_run, run_one, script
 
 
 async def test_one_run_of_a_real_worker() -> None:

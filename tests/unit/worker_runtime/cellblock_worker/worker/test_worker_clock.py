@@ -13,7 +13,7 @@ from cellblock_worker.scheduling.scheduling import GIVE_WAY_NICE, LONG_RUN_NICE
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.use_watch import LONG_RUN_CPU_SECONDS
-from worker_owner import booted, make_run, script
+from support.worker_owner import booted, make_run, script
 
 
 def cores_of(pid: int) -> list[set[int]]:

@@ -10,8 +10,8 @@ from cellblock_worker.wire import protocol
 from cellblock_worker.worker import hearing, worker
 from cellblock_worker.worker.states import State
 from cellblock_worker.worker.worker import Worker
-from fake_worker import FakeWorkers
-from worker_owner import MIB, Owner, booted, make_run, run_one
+from support.fake_worker import FakeWorkers
+from support.worker_owner import MIB, Owner, booted, make_run, run_one
 
 
 async def test_a_reply_reaches_the_script(fake_workers: FakeWorkers) -> None:

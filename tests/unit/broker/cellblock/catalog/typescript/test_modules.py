@@ -10,7 +10,7 @@ import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.typescript import declare_all, declare_server
-from recorded_catalogs import recorded_catalog
+from support.recorded_catalogs import recorded_catalog
 
 HOSTILE = "*/ } export const evil: 1; /* \u2028`${x}`\n@ts-ignore \ud800"
 

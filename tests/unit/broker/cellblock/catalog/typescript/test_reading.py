@@ -12,7 +12,7 @@ from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server, declare_shared, declare_tool
 from cellblock.catalog.typescript.printer import Printer
-from recorded_catalogs import recorded, recorded_catalog
+from support.recorded_catalogs import recorded, recorded_catalog
 
 NODE: dict[str, Any] = {
     "$ref": "#/$defs/Node",

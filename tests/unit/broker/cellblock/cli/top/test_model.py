@@ -8,7 +8,7 @@ from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import columns
 from cellblock.cli.top.keys import Key, View
 from cellblock.cli.top.model import Top
-from top_data import bare, ended_run, run_id, short_run, state, whole_run
+from support.top_data import bare, ended_run, run_id, short_run, state, whole_run
 
 
 def screen(top: Top, width: int = 100, height: int = 30) -> str:

@@ -10,7 +10,7 @@ import pytest
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import columns
 from cellblock.cli.top.overview import render, runs_of
-from top_data import bare, run_id, server, short_run, state
+from support.top_data import bare, run_id, server, short_run, state
 
 
 @pytest.mark.parametrize("width", [1, 12, 40, 80, 120, 200])

@@ -9,7 +9,7 @@ import pytest
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import columns
 from cellblock.cli.top.run_page import parts, title
-from top_data import HOSTILE, bare, run_id, whole_run
+from support.top_data import HOSTILE, bare, run_id, whole_run
 
 
 def lines_of(heading: str, width: int = 100, **options: int | bool) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from cellblock.base.terminal import Painter
 from cellblock.base.terminal_text import columns
 from cellblock.cli.top.overview import BAR, knowledge, servers
-from top_data import HOSTILE, bare, server, state
+from support.top_data import HOSTILE, bare, server, state
 
 
 def row(name: str, given: int, declared: int, observed: int, unknown: int) -> dict[str, Any]:

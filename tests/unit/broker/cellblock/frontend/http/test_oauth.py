@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from cellblock.frontend.http import oauth
 from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
-from support import until, within
-from token_issuer import AUDIENCE, ISSUER, Issuer
+from support.token_issuer import AUDIENCE, ISSUER, Issuer
+from support.waits import until, within
 
 
 @pytest.fixture(scope="module")

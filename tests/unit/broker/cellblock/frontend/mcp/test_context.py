@@ -20,7 +20,7 @@ from cellblock.frontend.mcp.context import (
     server_of_uri,
     text_of,
 )
-from recorded_catalogs import recorded_catalog
+from support.recorded_catalogs import recorded_catalog
 
 
 def server(server_id: str, names: list[str]) -> ServerEntry:

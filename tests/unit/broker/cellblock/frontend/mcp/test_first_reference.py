@@ -20,7 +20,8 @@ from cellblock.frontend.mcp.first_reference import FirstReferences
 from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.frontend.mcp.use import FILE_NAME
 from cellblock.policy.policy import Policy
-from support import settings, until
+from support.entries import settings
+from support.waits import until
 
 
 class Naming:

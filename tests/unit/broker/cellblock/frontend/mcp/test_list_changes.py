@@ -20,7 +20,8 @@ from cellblock.frontend.mcp import list_changes, surface
 from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
 from cellblock.policy.policy import Policy
-from support import settings, until, within
+from support.entries import settings
+from support.waits import until, within
 
 
 class Standing:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cellblock.execution.response import LogEntry, TraceEntry
 from cellblock.frontend.mcp import live
 from cellblock.frontend.mcp.live import MAX_SHOWN_CHARS, MAX_WAITING_LOGS, LiveRun, LogLevels, one_line
-from support import until
+from support.waits import until
 
 CALL = TraceEntry(server_id="a", tool_name="b", duration_ms=1, ok=True)
 

@@ -19,7 +19,8 @@ from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.frontend.mcp.mcp_server import make_server
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, ToolNames
 from cellblock.policy.policy import Policy
-from support import settings, within
+from support.entries import settings
+from support.waits import within
 
 CLIENTS_PAGE = Path(__file__).parents[6] / "docs" / "clients.md"
 

@@ -17,7 +17,7 @@ from cellblock.frontend.mcp.use import (
     add_uses,
     read_uses,
 )
-from support import until
+from support.waits import until
 
 
 async def noted(folder: Path, *servers: str, principal: str = "editor") -> None:

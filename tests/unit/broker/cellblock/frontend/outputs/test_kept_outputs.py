@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cellblock.config.outputs import OutputSettings
 from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
-from support import until, within
+from support.waits import until, within
 
 MIB = 1024 * 1024
 

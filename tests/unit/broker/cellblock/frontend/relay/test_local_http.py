@@ -11,7 +11,7 @@ import pytest
 from cellblock.frontend.relay import local_http
 from cellblock.frontend.relay.channel import Broken, whole
 from cellblock.frontend.relay.local_http import LocalHttp
-from support import within
+from support.waits import within
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

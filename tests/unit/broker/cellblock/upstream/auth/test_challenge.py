@@ -12,7 +12,8 @@ import pytest
 
 from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.login import log_in, place_of
-from support import settings, within
+from support.entries import settings
+from support.waits import within
 
 
 class Greeting(BaseHTTPRequestHandler):

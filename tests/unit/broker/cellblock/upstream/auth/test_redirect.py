@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.redirect import MAX_HEAD_BYTES, RedirectListener
-from support import within
+from support.waits import within
 
 STATE = "s" * 43
 

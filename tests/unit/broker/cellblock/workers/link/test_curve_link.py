@@ -19,7 +19,7 @@ from cellblock_worker.wire import keys, protocol
 from cellblock_worker.wire.frames import pack_header, unpack_header
 from cellblock_worker.wire.keys import DialKeys, KeyPair, make_key_file, prepare_dialler
 from cellblock_worker.wire.loop_socket import LoopSocket
-from support import until
+from support.waits import until
 
 HELLO = protocol.Hello(
     protocol=protocol.PROTOCOL_VERSION,

@@ -6,8 +6,8 @@ import pytest
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
-from memory_host import turns
-from memory_link import MemoryLink
+from support.memory_host import turns
+from support.memory_link import MemoryLink
 
 MIB = 1024 * 1024
 DONE = protocol.Done(ms=1)

@@ -18,7 +18,7 @@ from cellblock.workers.pool.local_host import (
     restart_pause,
 )
 from cellblock_worker.host.host import HostConfig
-from support import until
+from support.waits import until
 
 
 def test_the_first_restart_is_at_once_and_the_others_are_further_and_further_apart() -> None:

@@ -12,7 +12,7 @@ from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.workers.pool import pool as pool_module
 from cellblock.workers.pool.pool import Lease
 from cellblock_worker.wire import protocol
-from memory_host import BOUND, World, hold, turns
+from support.memory_host import BOUND, World, hold, turns
 
 MakeWorld = Callable[..., World]
 

@@ -19,7 +19,7 @@ from cellblock_worker.confinement.cgroup import cgroup_files, cgroup_workers
 from cellblock_worker.confinement.cgroup.cgroup_layout import find_homes, read_memberships, read_mounts
 from cellblock_worker.confinement.cgroup.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
 from cellblock_worker.launch.launching import Launcher, Order, Started
-from support import until, within
+from support.waits import until, within
 
 pytestmark = pytest.mark.skipif(not lifetime.LINUX or not lifetime.HAS_PIDFD, reason="Linux and pidfd")
 

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-import recorded_catalogs
 from cellblock import Broker
 from cellblock.catalog.naming import export_names
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.validation import InputValidator
 from cellblock.script.conventions import MAX_SHOWN
-from script_templates import OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
-from support import plain_server, settings
+from support import recorded_catalogs
+from support.entries import plain_server, settings
+from support.script_templates import OF_ENUM, OF_LIST, OF_OBJECT, OF_TEXT
 
 Mistake = Literal["field", "argument", "parse", "enum", "result"]
 MISTAKES: tuple[Mistake, ...] = ("field", "argument", "parse", "enum", "result")

@@ -17,7 +17,9 @@ import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from support import CELLBLOCK, alive, descendants, gone, plain_server, within, write_config
+from support.entries import CELLBLOCK, plain_server, write_config
+from support.processes import alive, descendants, gone
+from support.waits import within
 
 TOOL = "codemode.run"
 

@@ -17,7 +17,8 @@ from typing import Any
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, place_of
 from servers import browser
-from support import CELLBLOCK, SERVERS, settings, within, write_config
+from support.entries import CELLBLOCK, SERVERS, settings, write_config
+from support.waits import within
 
 
 @dataclass

@@ -11,7 +11,7 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.execution.response import RunResponse
 from cellblock.execution.states import State
 from cellblock_worker.wire import protocol
-from memory_host import HostedRun
+from support.memory_host import HostedRun
 
 MAX_CALLS = 3
 SLOW_SECONDS = 2.0

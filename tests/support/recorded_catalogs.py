@@ -10,7 +10,7 @@ from typing import Any, Final
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import export_names
 
-FIXTURES: Final = Path(__file__).parent / "fixtures"
+FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 CATALOGS: Final = ("catalogs",)
 FOLDERS: Final = (*CATALOGS, "measured_catalogs")
 

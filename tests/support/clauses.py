@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-MANIFEST: Final = Path(__file__).with_name("requirements.json")
+MANIFEST: Final = Path(__file__).parents[1] / "requirements.json"
 
 _HEAD: Final = """\
 # Conformance to the Code Mode specification

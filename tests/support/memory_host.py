@@ -21,7 +21,7 @@ from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
-from memory_link import MemoryLink
+from support.memory_link import MemoryLink
 
 BOUND: Final = 10.0
 """Longest wait of any test, in seconds."""

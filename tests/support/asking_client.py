@@ -14,8 +14,9 @@ import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from http_daemon import TOOL, Daemon
-from support import CELLBLOCK, within
+from support.entries import CELLBLOCK
+from support.http_daemon import TOOL, Daemon
+from support.waits import within
 
 Answer = Callable[[str], Awaitable[Any]]
 

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 import pytest
 
-SERVERS = Path(__file__).resolve().parent.parent / ".servers"
+SERVERS = Path(__file__).resolve().parents[2] / ".servers"
 PYTHON_SERVERS = SERVERS / "venv" / "bin"
 NODE = SERVERS / "node" / "bin" / "node"
 NODE_SERVERS = SERVERS / "node" / "node_modules" / "@modelcontextprotocol"

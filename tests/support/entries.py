@@ -1,0 +1,67 @@
+"""Plain entries of the own test servers, and settings and files made of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cellblock.config.settings import Settings, parse_settings
+
+SERVERS = Path(__file__).parents[1] / "servers"
+
+CELLBLOCK = Path(sys.executable).parent / "cellblock"
+
+LIST_WAIT_MS = 10_000
+
+WARM = 2
+"""Workers that brokers under test keep warm: each takes a core for some 70 ms to boot, and few tests use more."""
+
+Entry = dict[str, Any]
+
+
+def plain_server(*args: object, env: Mapping[str, str] | None = None) -> Entry:
+    """The `mcpServers` entry of `servers/plain_server.py`; starts in 50 ms."""
+    return {
+        "command": sys.executable,
+        "args": ["-I", str(SERVERS / "plain_server.py"), *map(str, args)],
+        "env": dict(env or {}),
+    }
+
+
+def sdk_server(*args: object) -> Entry:
+    """The `mcpServers` entry of `servers/sdk_server.py` over stdio; starts in about a second."""
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "sdk_server.py"), *map(str, args)]}
+
+
+def settings(state_dir: Path, servers: Mapping[str, Any] | None = None, **cellblock: Any) -> Settings:
+    """Settings as if read from a file; `cellblock` are the sections of the `"cellblock"` key."""
+    cellblock = {**for_tests(cellblock), "state_dir": str(state_dir)}
+    raw = {"mcpServers": dict(servers or {}), "cellblock": cellblock}
+    return parse_settings(raw)
+
+
+def for_tests(cellblock: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with few workers, and time for servers to be listed on a busy machine; tests of these set them."""
+    return {
+        **cellblock,
+        "upstream": {"list_wait_ms": LIST_WAIT_MS, **cellblock.get("upstream", {})},
+        "pool": {"warm": WARM, **cellblock.get("pool", {})},
+    }
+
+
+def write_config(folder: Path, servers: Mapping[str, Any], **cellblock: Any) -> Path:
+    """The same as a JSON file for `--config`."""
+    file = folder / "cellblock.json"
+    given = {"mcpServers": dict(servers), "cellblock": for_tests(cellblock)}
+    file.write_text(json.dumps(given), encoding="utf-8")
+    return file
+
+
+def ledger(file: Path) -> list[dict[str, Any]]:
+    """The events that a plain server has recorded so far, oldest first."""
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

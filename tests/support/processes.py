@@ -1,0 +1,72 @@
+"""Looks at processes that may end at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+
+import psutil
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether this very process (not another with its pid) still runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All living children of a process, their children and so on."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if alive(process)]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """A process's arguments; none when it has ended, which any process may do between two looks at it."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def told_to(process: psutil.Process) -> list[str]:
+    """A process's environment and command line; nothing for one that has ended."""
+    try:
+        return [json.dumps(process.environ()), " ".join(process.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def name_of(process: psutil.Process) -> str:
+    """The name of a process's program; nothing when it has ended."""
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def workers_of(host_pid: int) -> list[psutil.Process]:
+    """The Deno processes of a worker host, without the bubblewrap that watches over each."""
+    return [process for process in descendants(host_pid) if name_of(process) == "deno"]
+
+
+async def gone(processes: Iterable[psutil.Process], bound: float = 10.0) -> None:
+    """Waits until none of the processes runs any more."""
+    watched = list(processes)
+    left: list[psutil.Process] = watched
+
+    def none_left() -> bool:
+        nonlocal left
+        left = [process for process in left if alive(process)]
+        return not left
+
+    deadline = time.monotonic() + bound
+    while not none_left():
+        assert time.monotonic() < deadline, f"still running after {bound:g} s: {[_shown(p) for p in left]}"
+        await asyncio.sleep(0.02)
+
+
+def _shown(process: psutil.Process) -> str:
+    return f"{process.pid} {' '.join(command_line(process))[:120]}"

@@ -1,0 +1,57 @@
+"""Waits for events with a bound that a busy machine keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from cellblock import Broker
+
+WAIT_BOUND_SECONDS = 60.0
+"""Longest wait for something that takes well under a second on a quiet machine."""
+
+STEADY_SECONDS = 0.3
+"""How long processes must be the same to count as the ones that stay: a worker outlives its run by a few
+milliseconds, and a boot takes 30."""
+
+_T = TypeVar("_T")
+
+
+async def until(
+    holds: Callable[[], object], what: str, bound: float = WAIT_BOUND_SECONDS, pause: float = 0.01
+) -> None:
+    """Waits until `holds()` is true; fails with `what` after `bound` seconds."""
+    deadline = time.monotonic() + bound
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {bound:g} s: {what}"
+        await asyncio.sleep(pause)
+
+
+async def steady(look: Callable[[], _T], what: str) -> _T:
+    """What `look` gives once it has given the same for `STEADY_SECONDS`: no worker is booted or ended meanwhile."""
+    seen = [look()]
+    since = time.monotonic()
+
+    def stays() -> bool:
+        nonlocal since
+        if (found := look()) != seen[-1]:
+            seen.append(found)
+            since = time.monotonic()
+        return time.monotonic() > since + STEADY_SECONDS
+
+    await until(stays, what)
+    return seen[-1]
+
+
+async def within(work: Awaitable[Any], bound: float = WAIT_BOUND_SECONDS) -> Any:
+    """The result of `work`, or TimeoutError after `bound` seconds."""
+    async with asyncio.timeout(bound):
+        return await work
+
+
+async def warmed(broker: Broker, workers: int | None = None) -> None:
+    """Waits until so many workers (all that the pool keeps) are warm, as the host has said."""
+    wanted = broker.settings.cellblock.pool.warm if workers is None else workers
+    await until(lambda: broker.warm_workers >= wanted, f"{wanted} warm workers")
