@@ -1,0 +1,40 @@
+"""What tests share. A line for each module:
+
+Servers, settings and processes
+    entries             `mcpServers` entries of the test servers in `tests/servers`, settings and files made of them
+    public_servers      fixtures: the public MCP servers that `scripts/test` installs below `.servers`
+    waits               waits for events, each with a bound that a busy machine keeps
+    processes           looks at processes that may end at any moment: children, workers, whether all are gone
+    responses           the result or the error of a run; fails with the whole response where it is another
+
+The daemon from outside
+    http_daemon         a real `cellblock serve --http`, and raw HTTP against it
+    asking_client       an MCP client with a user who answers questions
+    cellblock_zygote    the command `cellblock` for many calls in a row: imported once, forked for each
+    pseudo_terminal     a program in a terminal: its screen, and keys for it
+    browser             a Chromium without a window
+    certificates        certificates for TLS
+    token_issuer        an authorization server's keys, and tokens signed with them
+    oauth_world         an authorization server, the MCP server that it protects, and a browser that logs in
+
+Parts of the broker and of the host
+    memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
+    fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
+    worker_owner        one worker: boots it, leases it, runs a script, records what it says
+    virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
+    run_model           the model of `test_run_random`: what a run must be after each message, fault and second
+    bpf                 an interpreter of the kernel's classic BPF, for seccomp filters
+    foreign_things      files of other programs in a folder that Cellblock uses; planted and compared
+
+Data
+    recorded_catalogs   the tool lists of public servers in `tests/fixtures`
+    script_corpus       scripts as agents write them, right ones and each with one mistake
+    script_places       scripts with every line end in every place
+    typescript_corpus   TypeScript that is run twice: as Deno compiles it, and with blanks for its types
+    tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
+    top_data            what a daemon says to `cellblock top`
+
+Documents and the specification
+    documents           the fenced blocks of README.md and docs/
+    clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
+"""

@@ -1,0 +1,14 @@
+"""The index of `tests/support` names each of its modules once, and no other."""
+
+from pathlib import Path
+
+import support
+
+
+def test_the_index_is_whole() -> None:
+    assert support.__doc__ and support.__file__
+    named = [line.split()[0] for line in support.__doc__.splitlines() if line.startswith("    ")]
+    there = sorted(
+        file.stem for file in Path(support.__file__).parent.glob("*.py") if file.stem != "__init__"
+    )
+    assert sorted(named) == there
