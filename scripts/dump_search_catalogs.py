@@ -3,7 +3,7 @@
 
 They widen the recorded catalogs of `dump_catalogs.py`, whose installing and asking they share, to the
 size at which search decides. Only what names and describes a tool is kept: no types, no constraints.
-Some came later and go to another folder: `measure_search.py --fresh` says what for.
+Some came later and go to another folder: `scripts/bench search --fresh` says what for.
 
     python scripts/dump_search_catalogs.py              # all of them
     python scripts/dump_search_catalogs.py xero         # one

@@ -10,8 +10,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# --import-mode=importlib puts no test folder on sys.path; test modules import `support` by name.
+# --import-mode=importlib puts no folder on sys.path; test modules import `support` by name, and what lies in `scripts`.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 
 from support.cellblock_zygote import install, zygote
 

@@ -36,7 +36,7 @@ NOT_RUN: dict[str, str] = {
     r"bash scripts/demo\b": "it has made the environment that runs this test",
     r"^cellblock demo\b": "test_cli.py runs it and reads what it says",
     r"bash scripts/test\b": "it runs this test",
-    r"scripts/(loadtest|measure_)": "measures for minutes, and means something on a quiet machine only",
+    r"scripts/(loadtest|bench )": "measures for minutes, and means something on a quiet machine only",
     r"python3 -m venv|ln -s .*/cellblock": "installs from the network",
     r"pip install 'cellblock\[otel\]'": "installs from the network; the tests have it",
     r"code --add-mcp": "VS Code's own command, which the tests do not have",

@@ -1,4 +1,4 @@
-"""A sample of `scripts/measure_warnings`: right scripts are not told anything, wrong ones are."""
+"""A sample of `scripts/bench warnings`: right scripts are not told anything, wrong ones are."""
 
 from __future__ import annotations
 

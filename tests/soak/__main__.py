@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks.harness import machine
 from soak import report
 from soak.campaign import PARTS, Campaign
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "clients": parsed.clients,
             "without": parsed.without,
             "load_average": ", ".join(f"{value:.1f}" for value in os.getloadavg()),
-            "machine": report.machine(),
+            "machine": machine(),
         }
         report.write(out, parsed.name, {**head, **found}, campaign.faults)
         shutil.copytree(work / "s" / "logs", out / "logs", dirs_exist_ok=True)

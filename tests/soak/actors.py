@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hostile.hostile_server import boxes
-from hostile.neighbours import Found, visit
-from hostile.plain_client import request_body
-from hostile.stage import ATTACKER, Stage
-from hostile.workloads import IDLE, SLEEPS
+from benchmarks.hostile.hostile_server import boxes
+from benchmarks.hostile.neighbours import Found, visit
+from benchmarks.hostile.plain_client import request_body
+from benchmarks.hostile.stage import ATTACKER, Stage
+from benchmarks.hostile.workloads import IDLE, SLEEPS
 from soak.books import Books
 from soak.load import KILLED
 

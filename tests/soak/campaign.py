@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import psutil
 
-from hostile.loop_watch import Stall, stalls
-from hostile.stage import SCRIPTS, Stage, upstream
+from benchmarks.harness import SCRIPTS
+from benchmarks.hostile.loop_watch import Stall, stalls
+from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
 from soak import figures
 from soak.actors import Actors

@@ -9,7 +9,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from hostile.workloads import HALF, LARGE_INPUTS, LARGE_RESULTS, LISTS, LOG_BLOCK, LOG_FRAME, MIB
+from benchmarks.hostile.workloads import HALF, LARGE_INPUTS, LARGE_RESULTS, LISTS, LOG_BLOCK, LOG_FRAME, MIB
 from security.native.harness import steps
 from soak.load import KILLED, LIMIT, LONG_MS, UNCONNECTED, Kind, Planned, equals
 

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import deno
-
+from benchmarks import harness
+from benchmarks.plots import Line, Panel, panels
 from soak import figures
 from soak.books import INVARIANTS
-from soak.picture import Line, Panel, draw
 
-MIB: Final = 1024 * 1024
-PACKAGES: Final = ("cellblock", "mcp", "pyzmq", "msgpack", "pydantic", "psutil")
-
-
-def machine() -> dict[str, str]:
-    """What the figures depend on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    said = subprocess.run([deno.find_deno_bin(), "--version"], capture_output=True, text=True, check=True)
-    return {
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "cores": str(os.cpu_count()),
-        "memory": f"{memory / 2**30:.1f} GiB",
-        "Python": platform.python_version(),
-        "Deno": said.stdout.split()[1],
-        **{package: version(package) for package in PACKAGES},
-    }
+MIB: Final = harness.MIB
 
 
 def write(folder: Path, name: str, report: dict[str, Any], faults: list[Any]) -> None:
     """Writes NAME.json, NAME.svg and NAME.md."""
-    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in report.items()]
-    (folder / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    (folder / f"{name}.svg").write_text(_picture(report, faults), encoding="utf-8")
-    (folder / f"{name}.md").write_text(_markdown(name, report), encoding="utf-8")
+    harness.write(folder, name, report, _markdown(name, report), _=_picture(report, faults))
 
 
 def _picture(report: dict[str, Any], faults: list[Any]) -> str:
@@ -48,7 +24,7 @@ def _picture(report: dict[str, Any], faults: list[Any]) -> str:
     def over_time(field: str, unit: float = 1.0) -> list[figures.Point]:
         return [(at, value / unit) for at, value in zip(samples["at"], samples[field], strict=True) if value]
 
-    panels = [
+    shown = [
         Panel("answers in a second", [Line("all kinds of runs", series["runs_per_second"])]),
         Panel(
             "latency of trivial runs, ms",
@@ -64,7 +40,8 @@ def _picture(report: dict[str, Any], faults: list[Any]) -> str:
             [Line("broker", over_time("broker_fds")), Line("host", over_time("host_fds"))],
         ),
     ]
-    return draw(f"Soak of {report['date']}: {report['runs']:,} runs", total, panels, faults)
+    deaths = [(fault.at, fault.role) for fault in faults]
+    return panels(f"Soak of {report['date']}: {report['runs']:,} runs", total, shown, deaths)
 
 
 def _markdown(name: str, report: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from hostile.stage import port_told_in
+from benchmarks.hostile.stage import port_told_in
 
 CELLBLOCK: Final = Path(sys.executable).parent / "cellblock"
 
@@ -86,7 +86,7 @@ class Cellblock:
         common = ("--state-dir", str(self._state))
         with self._log.open("ab") as log:
             self._broker = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "hostile.loop_watch", str(self._stalls)),
+                *(sys.executable, "-m", "benchmarks.hostile.loop_watch", str(self._stalls)),
                 *("serve", "--http", "127.0.0.1:0", "--config", str(self._config), *common),
                 stdin=DEVNULL,
                 stdout=DEVNULL,

@@ -89,7 +89,7 @@ def git_repository(tmp_path: Path) -> Path:
     """A git repository with three commits on `main` by a fixed author at fixed times; its tree is clean."""
     repository = tmp_path / "repository"
     repository.mkdir()
-    _git(repository, "init", "--quiet", "--initial-branch=main")
+    git(repository, "init", "--quiet", "--initial-branch=main")
     for number, (name, content, message) in enumerate(
         [
             ("README.md", "# Fruit\n", "Add a README"),
@@ -98,8 +98,8 @@ def git_repository(tmp_path: Path) -> Path:
         ]
     ):
         (repository / name).write_text(content, encoding="utf-8")
-        _git(repository, "add", name)
-        _git(repository, "commit", "--quiet", "--message", message, day=number + 1)
+        git(repository, "add", name)
+        git(repository, "commit", "--quiet", "--message", message, day=number + 1)
     return repository
 
 
@@ -109,7 +109,7 @@ def server_git(git_repository: Path) -> ServerEntry:
     return python_entry("mcp-server-git", "--repository", str(git_repository))
 
 
-def _git(repository: Path, *args: str, day: int = 1) -> None:
+def git(repository: Path, *args: str, day: int = 1) -> None:
     # Nobody's own git settings (hooks, signing, another default branch) may change what is made here.
     identity = {
         f"GIT_{role}_{what}": value

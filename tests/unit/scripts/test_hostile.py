@@ -17,16 +17,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile import loop_watch, measure, neighbours, plain_client, stage, table
 from cellblock import Broker
 from security.native.harness import Native, let_loose
 from support.entries import settings
 from support.responses import succeeded
-
-SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
-sys.path.insert(0, str(SCRIPTS))
-from hostile import loop_watch, measure, neighbours, plain_client, stage, table  # noqa: E402
-
-sys.path.remove(str(SCRIPTS))
 
 HELD_SECONDS = 0.3
 

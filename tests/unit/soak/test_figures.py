@@ -7,10 +7,10 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from benchmarks.plots import Line, Panel, panels
 from soak.books import Record
 from soak.faults import Fault
 from soak.figures import growth, memory_breaches, percentile, recoveries, series
-from soak.picture import Line, Panel, draw
 from soak.watch import Sample
 
 MIB = 1 << 20
@@ -68,10 +68,8 @@ def test_series_and_recoveries() -> None:
 
 @pytest.mark.parametrize("points", [[], [(1.0, 3.0)], [(0.0, 0.5), (5.0, 2000.0), (9.0, 0.0)]])
 def test_the_picture_is_well_formed(points: list[tuple[float, float]]) -> None:
-    panels = [
-        Panel("a < b & c", [Line("one", points), Line("two", points)], log=log) for log in (True, False)
-    ]
-    faults = [Fault(2.0, role, "kill") for role in ("host", "worker", "upstream")]
-    picture = ElementTree.fromstring(draw("<title>", 10.0, panels, faults))
-    drawn = [element for element in picture.iter() if element.tag.endswith("path")]
+    shown = [Panel("a < b & c", [Line("one", points), Line("two", points)], log=log) for log in (True, False)]
+    deaths = [(2.0, role) for role in ("host", "worker", "upstream")]
+    picture = ElementTree.fromstring(panels("<title>", 10.0, shown, deaths))
+    drawn = [element for element in picture.iter() if element.tag.endswith("polyline")]
     assert len(drawn) == (4 if points else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sqlite3
 import threading
@@ -12,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks import store as measuring
 from cellblock.learning.infer import shape_of, to_schema
 from cellblock.learning.observation import Observation, ToolKey, fingerprint, tool_key
 from cellblock.learning.store import MAX_DEFINITIONS, MAX_VERSIONS, Store, StoreError
 
 KILLS = 20
 KEY = ToolKey("files", "read", "0" * 16)
-SCRIPT = Path(__file__).parents[5] / "scripts" / "measure_store.py"
 
 
 def seen(value: Any, at: float = 1.0, **fields: Any) -> Observation:
@@ -81,14 +80,10 @@ def test_clear(path: Path) -> None:
 
 
 def test_kills_while_it_writes(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location("measure_store", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    measure = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(measure)
     chance = Random(0)
     before = 0
     for _ in range(KILLS):
-        said, held = measure.kill_once(path, chance.uniform(0.0, 0.02))
+        said, held = measuring.kill_once(path, chance.uniform(0.0, 0.02))
         assert said > before, "the writer wrote nothing, so the kill proves nothing"
         assert said <= held <= said + 1, "more than the last write is lost, or one was written twice"
         before = held

@@ -1,0 +1,59 @@
+"""One `codemode.run` over HTTP on a connection of its own, from a chosen address of the loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from benchmarks.load.plain_http import HEADERS, META
+
+TOOL: Final = "codemode.run"
+
+
+def request_body(code: str, limits: Mapping[str, int] | None = None, extra_meta: str = "") -> bytes:
+    """The JSON-RPC request; `extra_meta` is JSON that is put into `_meta` as it is."""
+    meta = json.dumps(META)
+    if extra_meta:
+        meta = f'{meta[:-1]}, "attachment": {extra_meta}}}'
+    arguments = json.dumps({"code": code, "limits": dict(limits or {})})
+    params = f'{{"name": "{TOOL}", "arguments": {arguments}, "_meta": {meta}}}'
+    return f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'.encode()
+
+
+def send(port: int, token: str, body: bytes, *, address: str, bound: float) -> tuple[int, bytes]:
+    """Status and body of the answer. Raises OSError, http.client.HTTPException."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=bound, source_address=(address, 0))
+    with contextlib.closing(connection):
+        headers = {**HEADERS, "Mcp-Name": TOOL, "Authorization": f"Bearer {token}", "Connection": "close"}
+        connection.request("POST", "/mcp", body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def call(
+    port: int,
+    token: str,
+    code: str,
+    limits: Mapping[str, int] | None = None,
+    *,
+    address: str = "127.0.0.1",
+    bound: float = 120.0,
+) -> Mapping[str, Any]:
+    """The response of a run. Raises OSError, http.client.HTTPException, ValueError."""
+    status, data = send(port, token, request_body(code, limits), address=address, bound=bound)
+    if status != http.client.OK:
+        raise OSError(f"HTTP {status}")
+    return response_in(data)
+
+
+def response_in(data: bytes) -> Mapping[str, Any]:
+    """The response of a run in an answer's body: JSON, or events of which the last is it. Raises ValueError."""
+    if not data.startswith(b"{"):
+        data = data.rpartition(b"\ndata: ")[2]
+    try:
+        return cast("Mapping[str, Any]", json.loads(data)["result"]["structuredContent"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no response of a run: {data[:200]!r}") from error

@@ -1,0 +1,253 @@
+"""The seven targets, each a ratio (or a small difference) against a yardstick of the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.load import calls, fronts, neighbours, tree, yardsticks
+from benchmarks.load.drive import Outcome, closed, spaced
+from benchmarks.load.scenarios import TRIVIAL
+
+MIB: Final = 1 << 20
+CORES: Final = os.cpu_count() or 1
+REST_SECONDS: Final = 0.06
+"""Between the runs of a single client: an agent thinks far longer."""
+
+IDLE_SECONDS: Final = 10.0
+QUICK_IDLE_SECONDS: Final = 4.0
+REFILL_SECONDS: Final = 2.0
+BOOT_SECONDS: Final = 0.25
+"""From a run to the end of its worker's replacement."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line of the table: what was measured, against what, and whether it is within the target."""
+
+    number: str
+    what: str
+    measured: float
+    bound: float
+    unit: str
+    detail: str
+
+    @property
+    def met(self) -> bool:
+        """Whether the measured value is within the bound."""
+        return self.measured <= self.bound
+
+
+class Targets:
+    """Measures the targets one after the other.
+
+    Args:
+        folder: A scratch folder.
+        bare: The bare process yardstick.
+        quick: A tenth of the samples.
+        say: Takes a line of progress.
+    """
+
+    def __init__(self, folder: Path, bare: yardsticks.BareDeno, *, quick: bool, say: Say) -> None:
+        self._folder, self._bare, self._quick, self._say = folder, bare, quick, say
+        self._samples = 40 if quick else 400
+        self._seconds = 3.0 if quick else 15.0
+
+    async def embedded(self, front: fronts.Embedded) -> list[Verdict]:
+        """Targets 1, 2, 3, 5, 6 and 7, through the embedding API."""
+        found: list[Verdict] = []
+        steps: list[Callable[[fronts.Embedded], Awaitable[list[Verdict]]]] = [
+            self._warm, self._saturated, self._calls, self._weight, self._burst, self._neighbours,
+        ]  # fmt: skip
+        for step in steps:
+            self._say(f"target: {(step.__doc__ or '').splitlines()[0]}")
+            found += await step(front)
+            await asyncio.sleep(1.0)
+        return found
+
+    async def _warm(self, front: fronts.Embedded) -> list[Verdict]:
+        """1. Warm latency of one client, beside bare processes in turn."""
+        ours, theirs = Outcome(), Outcome()
+        for _ in range(self._samples // 20):
+            await spaced(lambda: front.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=ours)
+            await spaced(self._bare, count=6, pause=REST_SECONDS, outcome=theirs)
+        a, b = ours.latencies, theirs.latencies
+        said = f"{a.at(50):.2f} ms against {b.at(50):.1f} ms; p99 {a.at(99):.1f} against {b.at(99):.1f}"
+        return [
+            Verdict("1a", "warm p50 / bare deno p50", a.at(50) / b.at(50), 1 / 10, "", said),
+            Verdict("1b", "warm p99 / bare deno p99", a.at(99) / b.at(99), 1 / 4, "", said),
+        ]
+
+    async def _saturated(self, front: fronts.Embedded) -> list[Verdict]:
+        """2. Saturated throughput against the bare spawn rate, in turns."""
+        clients = 2 * CORES
+        rates: list[float] = []
+        bare_rates: list[float] = []
+        tails: list[float] = []
+        for _ in range(3):
+            bare_rates.append(
+                await yardsticks.spawn_rate(self._bare, parallel=clients, seconds=self._seconds / 3)
+            )
+            load = await closed(lambda: front.run(TRIVIAL), clients=clients, seconds=self._seconds / 3)
+            rates.append(load.per_second)
+            tails.append(load.latencies.at(99) / (clients / load.per_second * 1000))
+        ours, theirs = statistics.median(rates), statistics.median(bare_rates)
+        said = f"{ours:.1f} runs/s against {theirs:.1f} processes/s, {clients} at a time"
+        return [
+            Verdict("2a", "bare spawn rate / saturated runs per second", theirs / ours, 1 / 0.95, "", said),
+            Verdict("2b", "p99 / ideal queueing time", statistics.median(tails), 3.0, "", said),
+        ]
+
+    async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
+        """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
+        found = await calls.measure(front, self._folder, rounds=2 if self._quick else 9)
+        return [
+            Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.5, "ms", ""),
+            *(
+                Verdict(
+                    "3b",
+                    f"call of a stdio server / raw SDK call, {what}",
+                    one.ours / one.raw,
+                    1.5,
+                    "",
+                    f"{one.ours:.2f} ms / {one.raw:.2f} ms",
+                )
+                for what, one in (("a plain server", found.plain), ("a server of the SDK", found.sdk))
+            ),
+            Verdict("3c", "(20 calls at once - 1 ms) / the slowest", found.parallel, 1.3, "", ""),
+        ]
+
+    async def _weight(self, front: fronts.Embedded) -> list[Verdict]:
+        """5. What a worker, the host and the broker weigh."""
+        await asyncio.sleep(REFILL_SECONDS)
+        known = set(tree.workers())
+        boots: list[float] = []
+        bare: list[float] = []
+        # In turns: an hour, or another's work on the machine, changes either by more than what they differ by.
+        for _ in range(8 if self._quick else 40):
+            await front.run(TRIVIAL)
+            await asyncio.sleep(BOOT_SECONDS)
+            fresh = set(tree.workers()) - known
+            known |= fresh
+            boots += [cpu for pid in fresh if (cpu := tree.cpu_seconds(pid))]
+            bare.append(await self._bare.cpu_seconds(1, rest=REST_SECONDS))
+        warm = tree.workers()
+        memory = statistics.median(tree.private_bytes(pid) for pid in warm) / MIB if warm else 0.0
+        pair = (tree.private_bytes(os.getpid()) + tree.private_bytes(front.pid)) / MIB
+        boot, other = statistics.median(boots) * 1000, statistics.median(bare) * 1000
+        said = f"{boot:.1f} ms against {other:.1f} ms, {len(boots)} times in turns"
+        return [
+            Verdict(
+                "5a",
+                "CPU of a worker's boot / of a bare deno run",
+                boot / other,
+                1.25,
+                "",
+                said,
+            ),
+            Verdict(
+                "5b", "private memory of an idle warm worker", memory, 12.0, "MiB", f"{len(warm)} workers"
+            ),
+            Verdict(
+                "5c",
+                "private memory of broker and host",
+                pair,
+                120.0,
+                "MiB",
+                "with this harness in the broker",
+            ),
+        ]
+
+    async def _burst(self, front: fronts.Embedded) -> list[Verdict]:
+        """6. A burst of twice the pool after idling, and what idling costs."""
+        size = 2 * front.broker.settings.cellblock.pool.warm
+        tails: list[float] = []
+        idle: list[float] = []
+        for _ in range(1 if self._quick else 5):
+            # The last burst's workers have been replaced by then: their boots are not idling.
+            await asyncio.sleep(REFILL_SECONDS)
+            before, at = self._own_cpu(front), time.perf_counter()
+            await asyncio.sleep(QUICK_IDLE_SECONDS if self._quick else IDLE_SECONDS)
+            idle.append((self._own_cpu(front) - before) / (time.perf_counter() - at))
+            burst = Outcome()
+
+            async def one(burst: Outcome = burst) -> None:
+                started = time.perf_counter()
+                await front.run(TRIVIAL)
+                burst.latencies.add(time.perf_counter() - started)
+
+            await asyncio.gather(*(one() for _ in range(size)))
+            tails.append(burst.latencies.at(99))
+        bare = Outcome()
+        await spaced(self._bare, count=20, pause=REST_SECONDS, outcome=bare)
+        spawn = bare.latencies.at(50)
+        tail = statistics.median(tails)
+        return [
+            Verdict(
+                "6a",
+                f"p99 of a burst of {size} / bare deno run",
+                tail / spawn,
+                2.5,
+                "",
+                f"{tail:.0f} ms / {spawn:.0f} ms",
+            ),
+            Verdict("6b", "CPU of an idle daemon", statistics.median(idle) * 100, 0.5, "%", "of one core"),
+        ]
+
+    def _own_cpu(self, front: fronts.Embedded) -> float:
+        return sum(tree.cpu_seconds(pid) for pid in (os.getpid(), front.pid, *tree.workers()))
+
+    async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
+        """7. A quiet client beside noisy ones at their caps, as it is and with real-time priority."""
+        # The p99 of a hundred runs would be its slowest.
+        count = self._samples * 3 // 4
+        found = [_beside(await neighbours.quiet_p99(front, count=count, pause=REST_SECONDS), "")]
+        folder = self._folder / "realtime"
+        folder.mkdir()
+        if figures := await neighbours.quiet_p99_in_realtime(folder, count=count, pause=REST_SECONDS):
+            found.append(_beside(figures, ", with pool.realtime"))
+        else:
+            self._say("this machine grants no real-time priority: nothing to measure with pool.realtime")
+        return found
+
+
+def _beside(figures: tuple[float, float], how: str) -> Verdict:
+    alone, beside = figures
+    what = f"p99 of a quiet client beside noisy ones / alone{how}"
+    said = f"{beside:.1f} ms beside {neighbours.NEIGHBOURS} noisy ones, {alone:.1f} ms alone"
+    return Verdict("7", what, beside / alone, 2.0, "", said)
+
+
+async def front_cost(front: fronts.Served, embedded: fronts.Embedded, *, count: int) -> list[Verdict]:
+    """4. What a front-end adds to the embedding API, in turns, beside a call of the SDK's own that does nothing; with
+    the SDK's client, and where it can be with one that costs next to nothing itself."""
+    outcomes = [Outcome() for _ in range(5)]
+    for _ in range(max(1, count // 20)):
+        turns: list[Callable[[], Awaitable[Any]]] = [
+            lambda: front.run(TRIVIAL),
+            lambda: embedded.run(TRIVIAL),
+            front.nothing,
+        ]
+        if (plain := front.plain) is not None:
+            turns += [partial(plain.run, TRIVIAL), plain.nothing]
+        for work, outcome in zip(turns, outcomes, strict=False):
+            if plain is not None:
+                plain.renew()
+            await spaced(work, count=20, pause=REST_SECONDS, outcome=outcome)
+    a, b, c, d, e = (outcome.latencies.at(50) for outcome in outcomes)
+    what, tool = f"{front.name} over the embedding API, p50", "for a tool that does nothing"
+    said = f"{a:.2f} ms and {b:.2f} ms; the SDK alone takes {c:.2f} ms {tool}"
+    found = [Verdict("4", what, a - b, 4.0, "ms", said)]
+    if front.plain is not None:
+        said = f"{d:.2f} ms and {b:.2f} ms; the SDK's server takes {e:.2f} ms {tool}"
+        found.append(Verdict("4", f"{what}, plain client", d - b, 4.0, "ms", said))
+    return found

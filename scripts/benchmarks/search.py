@@ -1,0 +1,179 @@
+"""Measures how often tool search finds an acceptable tool, and how long it takes.
+
+    bash scripts/bench search               the half that search is tuned with
+    bash scripts/bench search --misses      with the queries that found nothing among the first three
+    bash scripts/bench search --held-out    the other half
+    bash scripts/bench search --fresh       the queries of servers that came later
+
+The queries of tests/fixtures/search/relevance.json were written from the tool lists alone, and kept before anything was
+tuned. A hash of its text puts each into one of two halves. The held-out half's misses are never shown, and nobody tunes
+with what it says. It is not as strict a test as it looks: whoever wrote the word groups had written the queries too. So
+fresh.json has queries for servers that no word was written for and nothing was tuned with, all others in the way.
+Those of seen.json were that until their misses were looked at.
+
+The yardstick is plain FTS5: one table, every word of a query or-ed, ranked by its BM25, each text as the server sent
+it; with the tokenizer as it is by default, and with Porter stems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from benchmarks.harness import CATALOGS, FIXTURES, best_of, parser
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.naming import export_names
+from cellblock.catalog.search import SearchIndex
+
+FOLDERS = (CATALOGS, FIXTURES / "search" / "catalogs")
+FRESH = FIXTURES / "search" / "fresh_catalogs"
+ROUNDS = 5
+"""Times that every query is asked for the figures of time; the fastest of each query counts."""
+
+Rank = Callable[[str], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of the relevance set, with the names of the tools that it may find."""
+
+    text: str
+    style: str
+    tools: frozenset[str]
+
+    @property
+    def held_out(self) -> bool:
+        """Whether the query is of the half that is not tuned with."""
+        return hashlib.sha256(self.text.encode()).digest()[0] % 2 == 1
+
+
+def read_queries(name: str = "relevance") -> list[Query]:
+    """The queries of one file."""
+    entries = json.loads((FIXTURES / "search" / f"{name}.json").read_text("utf-8"))
+    return [Query(entry["query"], entry["style"], frozenset(entry["tools"])) for entry in entries]
+
+
+def read_catalog(folders: Sequence[Path] = FOLDERS) -> Catalog:
+    """The recorded tool lists as one catalog."""
+    servers: dict[str, ServerEntry] = {}
+    for path in sorted((path for folder in folders for path in folder.glob("*.json")), key=lambda p: p.stem):
+        document = cast("dict[str, Any]", json.loads(path.read_text("utf-8")))
+        exports = export_names([raw["name"] for raw in document["tools"]])
+        tools = tuple(
+            ToolEntry(
+                raw["name"],
+                exports[raw["name"]],
+                raw.get("description"),
+                {"title": raw["title"]} if "title" in raw else raw.get("annotations"),
+                raw["inputSchema"],
+            )
+            for raw in document["tools"]
+        )
+        servers[path.stem] = ServerEntry(path.stem, document["server"]["name"], path.stem, tools=tools)
+    return Catalog(servers=servers)
+
+
+def plain_fts5(catalog: Catalog, tokenize: str) -> Rank:
+    """The yardstick with one of FTS5's tokenizers."""
+    database = sqlite3.connect(":memory:")
+    database.execute(
+        "CREATE VIRTUAL TABLE tool USING fts5"
+        f"(found UNINDEXED, server, name, description, parameters, tokenize='{tokenize}')"
+    )
+    for server_id, server in catalog.servers.items():
+        for tool in server.tools:
+            schema = cast("dict[str, Any]", tool.input_schema)
+            parameters: dict[str, Any] = schema.get("properties", {})
+            notes = (f"{name} {below.get('description', '')}" for name, below in parameters.items())
+            row = (
+                f"{server_id}.{tool.tool_name}",
+                server_id,
+                tool.tool_name,
+                tool.description,
+                " ".join(notes),
+            )
+            database.execute("INSERT INTO tool VALUES (?, ?, ?, ?, ?)", row)
+
+    def rank(query: str) -> list[str]:
+        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", query))
+        rows = database.execute("SELECT found FROM tool WHERE tool MATCH ? ORDER BY rank LIMIT 5", (words,))
+        return [found for (found,) in rows]
+
+    return rank
+
+
+def search_rank(index: SearchIndex) -> Rank:
+    """Cellblock's search."""
+
+    def rank(query: str) -> list[str]:
+        return [f"{hit.server.server_id}.{hit.tool.tool_name}" for hit in index.search(query, limit=5)]
+
+    return rank
+
+
+def shares(rank: Rank, queries: Sequence[Query]) -> str:
+    """The shares of queries with an acceptable tool first, and among the first three and five."""
+    found = [[name in query.tools for name in rank(query.text)] for query in queries]
+    cells = (statistics.fmean(any(hits[:depth]) for hits in found) for depth in (1, 3, 5))
+    return " | ".join(f"{cell:.3f}" for cell in cells)
+
+
+def print_times(index: SearchIndex, queries: Sequence[Query]) -> None:
+    """Print the processor time of a search in this process, median and 99th percentile over all queries."""
+    searches = [partial(index.search, query.text) for query in queries]
+    took = [best_of(search, ROUNDS, time.process_time) * 1e3 for search in searches]
+    median, last = statistics.median(took), statistics.quantiles(took, n=100)[98]
+    print(f"\nTime of a query over {len(index)} tools: median {median:.2f} ms, p99 {last:.2f} ms")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the tables; returns 0."""
+    arguing = parser("search", __doc__)
+    arguing.add_argument("--held-out", action="store_true", help="measure the half that is not tuned with")
+    arguing.add_argument(
+        "--fresh", action="store_true", help="measure the queries of the servers that came later"
+    )
+    arguing.add_argument("--misses", action="store_true", help="print what the tuned half does not find")
+    options = arguing.parse_args(arguments)
+    catalog = read_catalog((*FOLDERS, FRESH) if options.fresh else FOLDERS)
+    queries = read_queries("fresh" if options.fresh else "relevance")
+    started = time.process_time()
+    index = SearchIndex(catalog)
+    built = time.process_time() - started
+    halves = {"tuned": [query for query in queries if not query.held_out]}
+    if options.fresh:
+        halves = {"seen": read_queries("seen"), "fresh": queries}
+    elif options.held_out:
+        halves["held out"] = [query for query in queries if query.held_out]
+    ranks = {
+        "plain FTS5": plain_fts5(catalog, "unicode61"),
+        "plain FTS5, porter": plain_fts5(catalog, "porter unicode61"),
+        "search": search_rank(index),
+    }
+    print(f"{len(queries)} queries over {len(index)} tools of {len(catalog.servers)} servers\n")
+    print("| half | queries | ranking | first | within 3 | within 5 |\n|---|---|---|---|---|---|")
+    for name, half in halves.items():
+        for ranking, rank in ranks.items():
+            print(f"| {name} | {len(half)} | {ranking} | {shares(rank, half)} |")
+        for style in sorted({query.style for query in half}):
+            some = [query for query in half if query.style == style]
+            print(f"| {name}: {style} | {len(some)} | search | {shares(ranks['search'], some)} |")
+    print_times(index, queries)
+    print(f"Building the index: {built * 1e3:.0f} ms")
+    if options.misses and not options.fresh:
+        for query in halves["tuned"]:
+            names = ranks["search"](query.text)
+            if not query.tools.intersection(names[:3]):
+                print(
+                    f"\n{query.text}\n  wanted {', '.join(sorted(query.tools))}\n  found  {', '.join(names)}"
+                )
+    return 0
