@@ -74,10 +74,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write(folder: Path, name: str, result: Any, text: str, **pictures: str) -> list[Path]:
+def write(folder: Path, name: str, result: Mapping[str, Any], text: str, **pictures: str) -> list[Path]:
     """Writes NAME.json, NAME.md and a NAME-PART.svg for each picture (NAME.svg for `_`); returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {f"{name}.json": json.dumps(result, indent=1) + "\n", f"{name}.md": text}
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
+    files = {f"{name}.json": "{\n" + ",\n".join(lines) + "\n}\n", f"{name}.md": text}
     files |= {f"{name}.svg" if part == "_" else f"{name}-{part}.svg": svg for part, svg in pictures.items()}
     for file, content in files.items():
         (folder / file).write_text(content, "utf-8")

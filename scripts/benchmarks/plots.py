@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 Points = Sequence[tuple[float, float]]
 Series = dict[str, list[tuple[float, float]]]
 Mark = tuple[float, str]
-"""Seconds, and what died then: host, worker or upstream."""
+"""Seconds, and what died then: host or upstream; anything else counts as a worker."""
 
 WIDTH: Final = 640
 HEIGHT: Final = 360
@@ -109,8 +109,9 @@ def panels(title: str, total: float, shown: Sequence[Panel], deaths: Sequence[Ma
         ),
     ]
     for at, role in deaths:
-        top, end = (bottom, bottom + TICKS[role]) if role in TICKS else (PANEL_TOP - 8, bottom)
-        style = f'stroke="{MARKS[role]}"' + ("" if role in TICKS else ' stroke-dasharray="3 3"')
+        kind = role if role in MARKS else "worker"
+        top, end = (bottom, bottom + TICKS[kind]) if kind in TICKS else (PANEL_TOP - 8, bottom)
+        style = f'stroke="{MARKS[kind]}"' + ("" if kind in TICKS else ' stroke-dasharray="3 3"')
         x = f"{x_of(at):.1f}"
         parts.append(f'<line {style} x1="{x}" x2="{x}" y1="{top}" y2="{end}"/>')
     for number, panel in enumerate(shown):

@@ -69,7 +69,7 @@ def test_series_and_recoveries() -> None:
 @pytest.mark.parametrize("points", [[], [(1.0, 3.0)], [(0.0, 0.5), (5.0, 2000.0), (9.0, 0.0)]])
 def test_the_picture_is_well_formed(points: list[tuple[float, float]]) -> None:
     shown = [Panel("a < b & c", [Line("one", points), Line("two", points)], log=log) for log in (True, False)]
-    deaths = [(2.0, role) for role in ("host", "worker", "upstream")]
+    deaths = [(2.0, role) for role in ("host", "worker", "upstream", "bubblewrap")]
     picture = ElementTree.fromstring(panels("<title>", 10.0, shown, deaths))
     drawn = [element for element in picture.iter() if element.tag.endswith("polyline")]
     assert len(drawn) == (4 if points else 0)
