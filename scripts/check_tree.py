@@ -1,12 +1,16 @@
-"""Two rules on files that no other tool checks: their length, and no path of a developer's machine.
+"""Three rules on files that no other tool checks: length, paths of a developer's machine, docstrings' first words.
 
-A source file over 400 lines is a warning, over 450 a failure (generated ``*.gen.*`` files excepted): one idea
-a file. A path such as the place of somebody's checkout works on one machine only and tells who was there.
+- ``length``: a source file over 600 lines is a warning (generated ``*.gen.*`` files excepted). One idea a file is the
+  rule; the number only asks.
+- ``paths``: a path such as the place of somebody's checkout works on one machine only and tells who was there.
+- ``words``: the first sentence of a docstring of the product has a subject and a verb and can be read alone. What can
+  be checked of that is its first word: "Of one run." and "Whether it fits." begin with one of ``NO_FIRST_WORD``.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import subprocess
@@ -15,7 +19,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SOURCE_SUFFIXES = {".py", ".pyi", ".ts", ".tsx", ".js", ".mjs"}
-WARN_LINES, MAX_LINES = 400, 450
+WARN_LINES = 600
+PRODUCT = ("broker/", "worker_runtime/")
+NO_FIRST_WORD = re.compile(
+    r"\s*(of|what|who|whose|whether|which|where|when|why|how|it|its|they|their|as|in|on|at|by|from|for|to|with|without"
+    r"|and|or|but|so|not|no|if|since|while)\b",
+    re.IGNORECASE,
+)
 # Written as alternatives so that this file does not match itself. Not after a letter, dot or slash: those are
 # parts of a relative path or a URL.
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|tmp/lab)/")
@@ -51,19 +61,46 @@ def _walk(root: Path) -> Iterator[Path]:
             yield (Path(folder) / name).relative_to(root)
 
 
-def length_findings(root: Path, files: Iterable[Path]) -> tuple[list[str], list[str]]:
-    """Return (warnings, failures), one line each, for source files that are too long."""
-    warnings: list[str] = []
-    failures: list[str] = []
+def length_findings(root: Path, files: Iterable[Path]) -> list[str]:
+    """Return a line for each source file that is longer than one idea mostly is."""
+    found: list[str] = []
     for file in files:
         if file.suffix not in SOURCE_SUFFIXES or ".gen." in file.name:
             continue
         count = len((root / file).read_bytes().splitlines())
-        if count > MAX_LINES:
-            failures.append(f"{file}: {count} lines, at most {MAX_LINES}: split it")
-        elif count > WARN_LINES:
-            warnings.append(f"{file}: {count} lines, aim for {WARN_LINES}")
-    return warnings, failures
+        if count > WARN_LINES:
+            found.append(f"{file}: {count} lines: is it one idea?")
+    return found
+
+
+def word_findings(root: Path, files: Iterable[Path]) -> list[str]:
+    """Return one ``file:line: text`` for each docstring of the product that cannot be read alone."""
+    found: list[str] = []
+    for file in files:
+        if file.suffix != ".py" or not file.as_posix().startswith(PRODUCT):
+            continue
+        tree = ast.parse((root / file).read_bytes(), str(file))
+        for line, text in sorted(_docstrings(tree)):
+            if (first := NO_FIRST_WORD.match(text)) is not None:
+                found.append(f"{file}:{line}: a docstring begins with {first[1]!r}: {text.strip()[:60]!r}")
+    return found
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring: of modules, classes, functions, and of the assignment above it."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        before: ast.stmt | None = None
+        for number, statement in enumerate(node.body):
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+                and (number == 0 or isinstance(before, ast.Assign | ast.AnnAssign))
+            ):
+                yield statement.lineno, statement.value.value
+            before = statement
 
 
 def machine_path_findings(root: Path, files: Iterable[Path]) -> list[str]:
@@ -83,7 +120,7 @@ def main() -> int:
     """Print the findings of the named rule; return 1 when there is a failure."""
     parser = argparse.ArgumentParser(prog="scripts/check_tree.py")
     parser.add_argument(
-        "rule", choices=("length", "paths", "list"), help="`list`: file names, NUL after each"
+        "rule", choices=("length", "paths", "words", "list"), help="`list`: file names, NUL after each"
     )
     parser.add_argument("--suffix", help="with `list`: only files that end so")
     arguments = parser.parse_args()
@@ -93,15 +130,13 @@ def main() -> int:
         chosen = [file for file in files if file.name.endswith(arguments.suffix or "")]
         sys.stdout.write("".join(f"{file}\0" for file in chosen))
         return 0
-    warnings: list[str] = []
     if arguments.rule == "length":
-        warnings, failures = length_findings(root, files)
-    else:
-        failures = machine_path_findings(root, files)
-    for line in warnings:
-        print(f"warning: {line}")
-    for line in failures:
-        print(f"error: {line}")
+        print("".join(f"warning: {line}\n" for line in length_findings(root, files)), end="")
+        return 0
+    failures = (machine_path_findings if arguments.rule == "paths" else word_findings)(root, files)
+    print("".join(f"error: {line}\n" for line in failures), end="")
+    if arguments.rule == "words":
+        print(f"{len(failures)} docstrings begin with a word that leans on what stands around them")
     return 1 if failures else 0
 
 
