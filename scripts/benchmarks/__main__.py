@@ -21,18 +21,18 @@ def measurements() -> dict[str, Path]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the measurement's exit code; 2 without a known name."""
+    """Returns the measurement's exit code; 2 when the name is of none."""
     files = measurements()
-    name = arguments[0] if arguments else ""
-    if name not in files:
-        known = name in ("", "-h", "--help")
-        print("usage: bash scripts/bench NAME [ARGUMENT...]\n", file=sys.stdout if known else sys.stderr)
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help"):
+        print("usage: bash scripts/bench NAME [ARGUMENT...]\n")
         for one, file in files.items():
             says = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-            print(f"  {one:<14} {says.splitlines()[0]}", file=sys.stdout if known else sys.stderr)
-        if not known:
-            print(f"\nerror: there is no measurement {name!r}", file=sys.stderr)
-        return 0 if name and known else 2
+            print(f"  {one:<14} {says.splitlines()[0]}")
+        return 0
+    if name not in files:
+        print(f"error: there is no measurement {name!r}; there are {', '.join(files)}", file=sys.stderr)
+        return 2
     package = "" if files[name].parent == HERE else ".__main__"
     return importlib.import_module(f"benchmarks.{name}{package}").main(arguments[1:])
 

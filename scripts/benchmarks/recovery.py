@@ -158,5 +158,6 @@ def main(arguments: Sequence[str]) -> int:
     """Returns 0 when the targets are met, else 1."""
     arguing = parser("recovery", __doc__)
     arguing.add_argument("--rounds", type=int, default=10, help="faults of each kind (default 10)")
+    rounds = arguing.parse_args(arguments).rounds
     logging.getLogger("cellblock").setLevel(logging.CRITICAL)
-    return 0 if asyncio.run(measure(arguing.parse_args(arguments).rounds)) else 1
+    return 0 if asyncio.run(measure(rounds)) else 1
