@@ -27,6 +27,7 @@ def loadtest(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_results_are_compared_load_by_load_and_in_all(tmp_path: Path) -> None:
     result: dict[str, Any] = json.loads(NEWER.read_text("utf-8"))
     loads = len(result["sweep"])

@@ -69,6 +69,7 @@ async def test_memory_that_the_limit_does_not_see_ends_one_piece_of_work(apart: 
     assert not any(group.exists() for group in groups), "nothing is left of them"
 
 
+@pytest.mark.slow
 async def test_what_fails_is_billed_and_ends_one_piece_of_work(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_no_tool_takes_the_name_of_the_modules_own_export() -> None:
     assert export_names(["__meta__"]) == {"__meta__": "__meta____2"}
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=8), max_size=12))
 def test_exports_are_unique_identifiers_whatever_the_tools_are_called(tools: list[str]) -> None:
     names = export_names(tools)

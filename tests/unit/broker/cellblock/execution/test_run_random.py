@@ -11,6 +11,7 @@ import json
 import os
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -327,4 +328,4 @@ Histories.TestCase.settings = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-TestHistories = Histories.TestCase
+TestHistories = pytest.mark.slow(Histories.TestCase)

@@ -143,6 +143,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(ROOTS, st.lists(VALUES, min_size=1, max_size=5))
 def test_verdicts_on_random_schemas_agree_with_the_reference_implementation(
@@ -181,6 +182,7 @@ GARBAGE = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(st.dictionaries(KEYWORDS, GARBAGE, max_size=4), JSON)
 def test_no_schema_and_no_value_raises(schema: dict[str, Any], value: Any) -> None:

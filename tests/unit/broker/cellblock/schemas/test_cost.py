@@ -123,6 +123,7 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_is_judged_or_let_through_in_bounded_time(name: str) -> None:
     schema, value = HOSTILE[name]

@@ -156,6 +156,7 @@ PARTS = st.recursive(
 ).filter(lambda part: isinstance(part, dict))
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(PARTS)
 def test_an_example_always_fits_its_schema(part: dict[str, Any]) -> None:

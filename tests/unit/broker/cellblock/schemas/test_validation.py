@@ -363,6 +363,7 @@ def test_an_unusable_schema_accepts_everything_and_warns_once(
     assert minimal_example(schema, validator) is None
 
 
+@pytest.mark.slow
 def test_checks_with_one_allowance_share_the_work_of_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
     value = {"x": [1] * 100_000}
     measured: list[Any] = []

@@ -285,6 +285,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text_costs_a_bounded_time(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "PARSE_BOUND_SECONDS", 0.3)

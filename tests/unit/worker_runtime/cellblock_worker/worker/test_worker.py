@@ -100,6 +100,7 @@ async def test_waiting_costs_no_cpu_and_computing_does() -> None:
     assert 250 <= ended.cpu_ms < 2500
 
 
+@pytest.mark.slow
 async def test_the_kernels_cpu_limit_catches_what_sampling_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(self: UseWatch) -> None:
         return None

@@ -23,6 +23,7 @@ def made(case: dict[str, Any]) -> Any:
     return schema_to_type(case["schema"], draft=case.get("draft", "2020-12"))
 
 
+@pytest.mark.slow
 def test_every_valid_value_compiles_and_the_rest_is_refused_where_typescript_can(misfits: Any) -> None:
     values = [[*case["valid"], *case["refused"], *case.get("wider", [])] for case in CASES]
     results: list[list[bool]] = misfits(

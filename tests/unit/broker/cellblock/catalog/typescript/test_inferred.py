@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
+
 from cellblock.catalog.typescript import TypeText, schema_to_type
 from cellblock.learning.infer import NOTHING, bounded, join, shape_of, to_schema
 
@@ -49,6 +51,7 @@ def deep(levels: int) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_every_sample_compiles_against_the_merged_declaration(misfits: Any) -> None:
     cases: list[tuple[TypeText, list[Any]]] = []
     seen: list[list[Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 
 from cellblock.catalog.typescript import TypeText, schema_to_type
@@ -124,6 +125,7 @@ def _logic_words(random: Random, depth: int) -> dict[str, Any]:
     return words
 
 
+@pytest.mark.slow
 def test_what_a_validator_accepts_compiles(misfits: Any) -> None:
     cases: list[tuple[TypeText, list[Any]]] = []
     schemas: list[dict[str, Any]] = []

@@ -44,6 +44,7 @@ def test_what_it_says() -> None:
     assert "> " not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [3, 6, 9, 14, 24, 80])
 @pytest.mark.parametrize("servers", [0, 3, 30])
 def test_the_selected_run_is_always_to_be_seen(height: int, servers: int) -> None:
