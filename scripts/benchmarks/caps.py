@@ -24,6 +24,7 @@ from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import encode_frame, pack_header
+from cellblock_worker.worker.rehearsal import READY_FRAME
 from cellblock_worker.worker.worker import Worker
 
 BUDGET_MIB: Final = 64
@@ -160,6 +161,7 @@ async def _bare(late: list[float]) -> None:
     )
     launch.close()
     assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(READY_FRAME)
     async with asyncio.timeout(BOUND_SECONDS):
         await process.stdout.read(1)
     inner = (bubblewrap.inner_pid(process.pid) if launch.wrapped else None) or process.pid
