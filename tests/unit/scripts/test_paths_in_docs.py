@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
-    ROOT / "README.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
@@ -41,3 +41,10 @@ def test_the_table_of_the_path_is_found() -> None:
         (ROOT / "README.md").read_text(encoding="utf-8").partition("## Where each step of the path lives")
     )
     assert len(PATH.findall(table.partition("\n## ")[0])) > 20
+
+
+def test_every_decision_is_in_the_contents() -> None:
+    page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    titles = re.findall(r"^## (\d+\. .*)$", page, re.MULTILINE)
+    listed = re.findall(r"^- \[(\d+\. .*)\]\(#(\d+)-[^)]*\)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted((title, title.partition(".")[0]) for title in titles)
