@@ -14,6 +14,9 @@ VENV="$ROOT/.venv"
 
 # What a caller's shell carries must not leak into the environment that is built or used here.
 unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_CONSTRAINT CDPATH
+# Without compiled files each of the many processes that tests start compiles all that it imports, and pytest rewrites
+# every test anew: a fifth of a minute of CPU before the first unit test, instead of a second or two.
+unset PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 1; }
