@@ -5,7 +5,9 @@ Usage: python scripts/gen_protocol.py [--check]
 
 from __future__ import annotations
 
+import inspect
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,8 @@ def field_type(schema: dict[str, Any]) -> str:
 def interface(message: type[protocol.Message]) -> str:
     """TypeScript interface of one message."""
     schema = message.model_json_schema()
-    doc = (message.__doc__ or "").strip()
+    # Indented as in the source, which Python 3.13 takes away.
+    doc = textwrap.indent(inspect.cleandoc(message.__doc__ or ""), "    ").strip()
     fields = "\n".join(f"  {name}: {field_type(field)};" for name, field in schema["properties"].items())
     return f"/** {doc} */\nexport interface {message.__name__} {{\n{fields}\n}}\n"
 

@@ -17,13 +17,14 @@ it; with the tokenizer as it is by default, and with Porter stems.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,7 +83,8 @@ def read_catalog(folders: Sequence[Path] = FOLDERS) -> Catalog:
     return Catalog(servers=servers)
 
 
-def plain_fts5(catalog: Catalog, tokenize: str) -> Rank:
+@contextlib.contextmanager
+def plain_fts5(catalog: Catalog, tokenize: str) -> Generator[Rank]:
     """The yardstick with one of FTS5's tokenizers."""
     database = sqlite3.connect(":memory:")
     database.execute(
@@ -108,7 +110,8 @@ def plain_fts5(catalog: Catalog, tokenize: str) -> Rank:
         rows = database.execute("SELECT found FROM tool WHERE tool MATCH ? ORDER BY rank LIMIT 5", (words,))
         return [found for (found,) in rows]
 
-    return rank
+    with contextlib.closing(database):
+        yield rank
 
 
 def search_rank(index: SearchIndex) -> Rank:
@@ -135,6 +138,17 @@ def print_times(index: SearchIndex, queries: Sequence[Query]) -> None:
     print(f"\nTime of a query over {len(index)} tools: median {median:.2f} ms, p99 {last:.2f} ms")
 
 
+def print_shares(halves: Mapping[str, Sequence[Query]], ranks: Mapping[str, Rank]) -> None:
+    """Print what each ranking finds of each half, and search of each style of query."""
+    print("| half | queries | ranking | first | within 3 | within 5 |\n|---|---|---|---|---|---|")
+    for name, half in halves.items():
+        for ranking, rank in ranks.items():
+            print(f"| {name} | {len(half)} | {ranking} | {shares(rank, half)} |")
+        for style in sorted({query.style for query in half}):
+            some = [query for query in half if query.style == style]
+            print(f"| {name}: {style} | {len(some)} | search | {shares(ranks['search'], some)} |")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Prints the tables; returns 0."""
     arguing = parser("search", __doc__)
@@ -154,24 +168,18 @@ def main(arguments: Sequence[str]) -> int:
         halves = {"seen": read_queries("seen"), "fresh": queries}
     elif options.held_out:
         halves["held out"] = [query for query in queries if query.held_out]
-    ranks = {
-        "plain FTS5": plain_fts5(catalog, "unicode61"),
-        "plain FTS5, porter": plain_fts5(catalog, "porter unicode61"),
-        "search": search_rank(index),
-    }
     print(f"{len(queries)} queries over {len(index)} tools of {len(catalog.servers)} servers\n")
-    print("| half | queries | ranking | first | within 3 | within 5 |\n|---|---|---|---|---|---|")
-    for name, half in halves.items():
-        for ranking, rank in ranks.items():
-            print(f"| {name} | {len(half)} | {ranking} | {shares(rank, half)} |")
-        for style in sorted({query.style for query in half}):
-            some = [query for query in half if query.style == style]
-            print(f"| {name}: {style} | {len(some)} | search | {shares(ranks['search'], some)} |")
+    with (
+        plain_fts5(catalog, "unicode61") as plain,
+        plain_fts5(catalog, "porter unicode61") as stemmed,
+    ):
+        ranks = {"plain FTS5": plain, "plain FTS5, porter": stemmed, "search": search_rank(index)}
+        print_shares(halves, ranks)
     print_times(index, queries)
     print(f"Building the index: {built * 1e3:.0f} ms")
     if options.misses and not options.fresh:
         for query in halves["tuned"]:
-            names = ranks["search"](query.text)
+            names = search_rank(index)(query.text)
             if not query.tools.intersection(names[:3]):
                 print(
                     f"\n{query.text}\n  wanted {', '.join(sorted(query.tools))}\n  found  {', '.join(names)}"

@@ -48,4 +48,5 @@ def test_search_finds_more_than_plain_fts5(name: str) -> None:
     catalog = measuring.read_catalog(folders)
     search = within_three(measuring.search_rank(SearchIndex(catalog)), queries)
     for tokenize in ("unicode61", "porter unicode61"):
-        assert search >= within_three(measuring.plain_fts5(catalog, tokenize), queries) + MARGIN
+        with measuring.plain_fts5(catalog, tokenize) as plain:
+            assert search >= within_three(plain, queries) + MARGIN
