@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     )
     from cellblock.config.settings import Settings, load_settings
     from cellblock.daemon.broker import Broker
-    from cellblock.execution.response import Diagnostic, LogEntry, Observer, RunResponse, TraceEntry, Usage
+    from cellblock.execution.events import Observer
+    from cellblock.execution.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
     from cellblock.python_tools.tool_mark import tool
 
 __version__ = "0.1.0"
@@ -62,7 +63,7 @@ _WHERE: Final = {
     "HostUnavailable": "cellblock.base.errors",
     "InvalidRequest": "cellblock.base.errors",
     "LogEntry": "cellblock.execution.response",
-    "Observer": "cellblock.execution.response",
+    "Observer": "cellblock.execution.events",
     "Overloaded": "cellblock.base.errors",
     "RunResponse": "cellblock.execution.response",
     "Settings": "cellblock.config.settings",

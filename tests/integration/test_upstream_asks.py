@@ -17,7 +17,6 @@ from mcp import Client
 
 from cellblock import Broker
 from cellblock.frontend.mcp.mcp_server import make_server
-from cellblock.upstream.requester import requester
 from support.entries import SERVERS, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -268,11 +267,8 @@ async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCapture
     broker = each
     caplog.set_level(logging.INFO, "cellblock")
     watching = Watching()
-    token = requester.set(watching)
-    try:
-        assert succeeded(await within(broker.run(script("talk")))) == "talked"
-    finally:
-        requester.reset(token)
+    request = {"code": script("talk")}
+    assert succeeded(await within(broker.run_request(request, requester=watching))) == "talked"
     await until(lambda: watching.told, "progress was told")
     assert watching.told == [("asking", "talk", 1.0, 2.0, "half")]
 

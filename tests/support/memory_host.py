@@ -12,12 +12,22 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from cellblock.apart.pool import Apart
+from cellblock.apart.share import share_of_one
+from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.modules import ModuleUrls
+from cellblock.catalog.outputs import stated_output
 from cellblock.config.settings import CellblockSettings
-from cellblock.execution.events import RunEvents, Watcher
+from cellblock.execution.context import RunContext, ToolCaller
+from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
+from cellblock.execution.limits import Limits
+from cellblock.execution.plan import make_plan
 from cellblock.execution.response import RunResponse
+from cellblock.execution.run_clock import RunClock
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.schemas.cache import ValidatorCache
+from cellblock.upstream.requester import CallOrigin
 from cellblock.workers.pool.pool import Pool
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import pack_header
@@ -183,7 +193,7 @@ class FakeUpstreams:
     async def refreshed(self, code: str, bound: float) -> None:
         """Nothing changes here."""
 
-    def caller(self, server: ServerEntry, tool: ToolEntry) -> Tool:
+    def caller(self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin) -> Tool:
         """The function itself."""
         return self.tools[tool.tool_name]
 
@@ -191,6 +201,41 @@ class FakeUpstreams:
 async def echo(arguments: dict[str, Any]) -> Any:
     """Gives back its input."""
     return arguments
+
+
+def run_context(
+    catalog: Catalog,
+    caller: ToolCaller,
+    *,
+    calls: int = 5,
+    concurrent_calls: int = 1,
+    max_message_bytes: int = 100_000,
+    schemas: ValidatorCache | None = None,
+    watch: RunWatch | None = None,
+) -> RunContext:
+    """The context of a run of an empty script that may make so many `calls`."""
+    code = ""
+    return RunContext(
+        plan=make_plan(code, catalog, ModuleUrls()),
+        limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
+        catalog=catalog,
+        discovery=DiscoveryCache(stated_output).of(catalog),
+        share=share_of_one(),
+        caller=caller,
+        schemas=schemas or ValidatorCache(),
+        concurrent_calls=concurrent_calls,
+        max_message_bytes=max_message_bytes,
+        watch=watch,
+    )
+
+
+def free_clock() -> RunClock:
+    """The clock of a run that may never stand still."""
+    return RunClock(0.0, lambda _: None, lambda _: None)
+
+
+async def always() -> None:
+    """A script that reads all its answers."""
 
 
 class World:
@@ -231,12 +276,12 @@ class World:
         code: str = "1",
         *,
         grantee: Grantee = EMBEDDING,
-        watcher: Watcher | None = None,
+        observer: Watcher | None = None,
         **request: Any,
     ) -> RunResponse:
         """One request to its response, within `BOUND`."""
         async with asyncio.timeout(BOUND):
-            return await self.executor.run({"code": code, **request}, grantee=grantee, watcher=watcher)
+            return await self.executor.run({"code": code, **request}, grantee=grantee, observer=observer)
 
     def begin(self, code: str = "1", **request: Any) -> asyncio.Task[RunResponse]:
         """The same as a task."""

@@ -26,7 +26,7 @@ from cellblock.daemon.machine import check_descriptors, unavailable
 from cellblock.daemon.reload import described, taken_over
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
-from cellblock.execution.response import NOBODY, Observer, RunResponse
+from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.registry import Registry
+    from cellblock.upstream.requester import Requester
     from cellblock.workers.start import Workers
     from cellblock_worker.wire import protocol
 
@@ -170,7 +171,7 @@ class Broker:
         limits: Mapping[str, Any] | None = None,
         requested_capabilities: Sequence[str] | None = None,
         typecheck: TypecheckMode | None = None,
-        observer: Observer = NOBODY,
+        observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grants: Mapping[str, Any] | None = None,
         grantee: Grantee = EMBEDDING,
@@ -182,7 +183,7 @@ class Broker:
             limits: `timeoutMs`, `maxMemoryBytes`, `maxLogBytes`, `maxToolCalls`, `maxCpuMs`; others are ignored.
             requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
             typecheck: When the script is type-checked; None: as configured.
-            observer: Told console entries and tool calls while they happen.
+            observer: Watches this run alone, beside those of `events`: an `Observer`, or any `Watcher`.
             client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
             grants: What this script may call, of what `grantee` is granted (see docs/howto-policy.md).
             grantee: Which grants of `cellblock.policy` it has, and who is asked for approval.
@@ -205,20 +206,20 @@ class Broker:
         self,
         request: Mapping[str, Any],
         *,
-        observer: Observer = NOBODY,
+        observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
-        watcher: Watcher | None = None,
+        requester: Requester | None = None,
     ) -> RunResponse:
         """Runs a `codemode.run` request as it came (Code Mode specification, section 3.2). Raises as `run`.
 
-        A large result is a `RawJson`, to be passed on. `watcher` is told of this run alone, beside those of `events`.
+        A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask.
         """
         if self._executor is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         self._check_loop()
         return await self._executor.run(
-            request, observer=observer, client=client, grantee=grantee, watcher=watcher
+            request, observer=observer, client=client, grantee=grantee, requester=requester
         )
 
     @property

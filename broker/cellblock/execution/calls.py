@@ -7,11 +7,10 @@ import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final
 
-from cellblock.apart.share import Share, share_of_one
-from cellblock.base.callbacks import tell
+from cellblock.apart.pool import paying
 from cellblock.base.errors import (
     Certainty,
     SchemaValidationError,
@@ -20,18 +19,17 @@ from cellblock.base.errors import (
     ToolCallError,
     ToolNotFound,
 )
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
-from cellblock.execution.answers import Answers
-from cellblock.execution.call_inputs import CallInputs, InputRules
+from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.call_results import result_of
+from cellblock.execution.context import RunContext
 from cellblock.execution.error_reply import encode_error
-from cellblock.execution.events import CallFacts, RunWatch
+from cellblock.execution.events import CallFacts
 from cellblock.execution.response import TraceEntry
-from cellblock.learning.observation import Kind
-from cellblock.policy.rules import NO_CLOCK, Clock
-from cellblock.schemas.cache import ValidatorCache
+from cellblock.execution.run_clock import RunClock
+from cellblock.upstream.requester import CallOrigin
 
 logger = logging.getLogger("cellblock.execution")
 
@@ -39,30 +37,6 @@ CANCEL_BOUND_SECONDS: Final = 2.0
 """From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
-
-
-class ToolCaller(Protocol):
-    """Gives the function that calls one tool; the upstream registry implements it."""
-
-    def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
-        """An async function of the input that gives a `CallToolResult` or plain data."""
-        ...
-
-
-class ResultObserver(Protocol):
-    """Is shown successful results; `schemas.learner.Learner` implements it."""
-
-    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
-        """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""
-        ...
-
-
-class CallRules(InputRules, Protocol):
-    """Says whether a call may be sent; `policy.rules.RunRules` implements it."""
-
-    async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
-        """Returns when the call may be sent. Raises CallDenied."""
-        ...
 
 
 @dataclass(slots=True)
@@ -74,63 +48,44 @@ class CallCounts:
     not_started: int = 0
 
 
-@dataclass(slots=True)
 class ToolCalls:
-    """All calls of one run.
+    """Makes all calls of one run.
 
     Args:
-        catalog: The run's snapshot; the set of tools that exist for it.
-        caller: Reaches the tools.
-        maximum: `maxToolCalls`; the broker's count is the truth.
-        concurrent: Calls that may be with upstreams at the same time.
+        context: What the run is made of.
         reply: Sends an answer to the worker: call id, ok, JSON bytes.
         room: Waits until the script reads its answers: no call is sent before it.
-        max_reply_bytes: Cap of one answer; inputs of so many bytes in all are decoded at the same time.
-        on_call: Told each call as it ends.
-        schemas: The tools' input validators; shared between runs, so that each schema is compiled once.
-        learner: Shown each successful result, after its answer has been sent.
-        rules: What the policy says of each call; None where it says nothing.
-        clock: The run's wall clock, for the time in which the user is asked.
-        share: What the run's client has for large inputs.
-        watch: Told each call as it begins and ends; None when nobody watches.
-        answers: Notes what the tools answer; None where nobody asks.
-        context: In which the calls are made: that of the request that made the run.
+        clock: The run's wall clock; it stands still while the user is asked, or the client by a server.
     """
 
-    catalog: Catalog
-    caller: ToolCaller
-    maximum: int
-    concurrent: int
-    reply: Callable[[int, bool, bytes], None]
-    max_reply_bytes: int
-    room: Callable[[], Awaitable[None]] | None = None
-    on_call: Callable[[TraceEntry], None] | None = None
-    schemas: ValidatorCache = field(default_factory=ValidatorCache)
-    learner: ResultObserver | None = None
-    rules: CallRules | None = None
-    clock: Clock = NO_CLOCK
-    share: Share = field(default_factory=share_of_one)
-    watch: RunWatch | None = None
-    answers: Answers | None = None
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    calls: list[CallFacts] = field(default_factory=list[CallFacts])
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    _turns: asyncio.Semaphore = field(init=False)
-    _loads: CallLoads = field(init=False)
-    _inputs: CallInputs = field(init=False)
-    _waiting_since: float | None = None
-    _waited: float = 0.0
-    _running: int = 0
-
-    def __post_init__(self) -> None:
-        self._turns = asyncio.Semaphore(self.concurrent)
-        self._loads = CallLoads(self.max_reply_bytes, self.share)
-        self._inputs = CallInputs(self.schemas, self.share, self.rules)
+    def __init__(
+        self,
+        context: RunContext,
+        reply: Callable[[int, bool, bytes], None],
+        room: Callable[[], Awaitable[None]],
+        clock: RunClock,
+    ) -> None:
+        self.calls: list[CallFacts] = []
+        self._context = context
+        self._watch = context.watch
+        self._reply = reply
+        self._room = room
+        self._clock = clock
+        self._origin = CallOrigin(context.requester, clock.standing_still)
+        self._variables = contextvars.copy_context()
+        self._variables.run(paying.set, context.share.bill)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(context.concurrent_calls)
+        self._loads = CallLoads(context.max_message_bytes, context.share)
+        self._inputs = CallInputs(context.schemas, context.share, context.rules)
+        self._waiting_since: float | None = None
+        self._waited = 0.0
+        self._running = 0
 
     @property
     def at_limit(self) -> bool:
         """Whether the next call would be over `maxToolCalls`."""
-        return len(self.calls) >= self.maximum
+        return len(self.calls) >= self._context.limits.max_tool_calls
 
     @property
     def wait_ms(self) -> int:
@@ -158,7 +113,7 @@ class ToolCalls:
 
     def trace(self) -> list[TraceEntry]:
         """The trace, in the order in which the calls were made."""
-        return [_entry(call) for call in self.calls]
+        return [call.entry() for call in self.calls]
 
     def abandon(self) -> None:
         """Cancels what is in flight, without waiting; upstreams get the MCP cancel notification."""
@@ -178,16 +133,17 @@ class ToolCalls:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # A call belongs to the request that made the run, not to whoever brought the worker's message.
-        task = asyncio.create_task(work, context=self.context.copy())
+        task = asyncio.create_task(work, context=self._variables.copy())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _execute(self, call_id: int, call: CallFacts, body: bytes, *, held: bool) -> None:
-        self._clock(1)
+        context, watch = self._context, self._watch
+        self._count(1)
         size, entered = len(body), False
-        if self.watch is not None:
+        if watch is not None:
             call.arguments = body
-            self.watch.call_begun(call)
+            watch.call_begun(call)
         try:
             if not held:
                 raise _too_much(call.tool)
@@ -197,25 +153,24 @@ class ToolCalls:
             call.export = tool.export_name
             arguments = await self._inputs.read(server, tool, body)
             body = b""
-            function = self.caller.caller(server, tool)
-            if self.rules is not None:
-                await self.rules.admit(server, tool, arguments, self.clock)
+            function = context.caller.caller(server, tool, self._origin)
+            if context.rules is not None:
+                await context.rules.admit(server, tool, arguments, self._clock)
             async with self._turns:
-                if self.room is not None:
-                    await self.room()
+                await self._room()
                 call.error, call.certainty = IN_FLIGHT, Certainty.MAY_HAVE_RUN
                 result = await function(arguments)
-            found = await result_of(result, call.server, tool, self.max_reply_bytes)
+            found = await result_of(result, call.server, tool, context.max_message_bytes)
             answer = found.body
             call.ok, call.error, call.certainty = True, None, Certainty.COMPLETED
             self._finish(call)
-            self.reply(call_id, True, answer)
-            if self.watch is not None:
+            self._reply(call_id, True, answer)
+            if watch is not None:
                 call.result = answer
-            if self.answers is not None:
-                self.answers.add(call.server, call.tool, found.kind, answer)
-            if self.learner is not None:
-                self.learner.offer(server.config_name, tool, found.kind, answer, found.value)
+            if context.answers is not None:
+                context.answers.add(call.server, call.tool, found.kind, answer)
+            if context.learner is not None:
+                context.learner.offer(server.config_name, tool, found.kind, answer, found.value)
         except ScriptError as error:
             call.certainty = error.certainty if isinstance(error, ToolCallError) else Certainty.NOT_STARTED
             self._fail(call_id, call, error)
@@ -244,24 +199,25 @@ class ToolCalls:
                 self._loads.drop(size)
             if entered:
                 self._loads.leave(size)
-            self._clock(-1)
-            if self.watch is not None:
+            self._count(-1)
+            if watch is not None:
                 if not call.over:
                     call.duration_ms = int((time.monotonic() - call.started) * 1000)
-                self.watch.call_ended(call)
+                watch.call_ended(call)
                 # Listeners have had their look; a run may make many large calls.
                 call.arguments, call.result = b"", None
 
     def _find(self, call: CallFacts) -> tuple[ServerEntry, ToolEntry]:
-        server = self.catalog.servers.get(call.server)
-        if server is None and call.server in self.catalog.denied:
+        catalog = self._context.catalog
+        server = catalog.servers.get(call.server)
+        if server is None and call.server in catalog.denied:
             raise ServerNotFound(
-                f"Server {call.server} is not granted to this client.", hint=self.catalog.denied[call.server]
+                f"Server {call.server} is not granted to this client.", hint=catalog.denied[call.server]
             )
         if server is None:
             raise ServerNotFound(
                 f"There is no server {call.server}.",
-                hint=_did_you_mean(call.server, self.catalog.servers, "Import a server from listServers()."),
+                hint=_did_you_mean(call.server, catalog.servers, "Import a server from listServers()."),
             )
         for tool in server.tools:
             if tool.tool_name == call.tool:
@@ -284,28 +240,19 @@ class ToolCalls:
         error.details.setdefault("toolName", call.tool)
         if isinstance(error, SchemaValidationError) and call.export is not None:
             error.details.setdefault("exportName", call.export)
-        self.reply(call_id, False, encode_error(error, self.max_reply_bytes))
+        self._reply(call_id, False, encode_error(error, self._context.max_message_bytes))
 
     def _finish(self, call: CallFacts) -> None:
         call.over = True
         call.duration_ms = int((time.monotonic() - call.started) * 1000)
-        if self.on_call is not None:
-            tell(self.on_call, _entry(call))
 
-    def _clock(self, step: int) -> None:
+    def _count(self, step: int) -> None:
         self._running += step
         if self._running == 1 and step == 1:
             self._waiting_since = time.monotonic()
         elif self._running == 0 and self._waiting_since is not None:
             self._waited += time.monotonic() - self._waiting_since
             self._waiting_since = None
-
-
-def _entry(call: CallFacts) -> TraceEntry:
-    duration = call.duration_ms if call.over else int((time.monotonic() - call.started) * 1000)
-    return TraceEntry(
-        server_id=call.server, tool_name=call.tool, duration_ms=duration, ok=call.ok, error=call.error
-    )
 
 
 def _too_much(tool: str) -> ToolCallError:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty
-from cellblock.execution.response import LogEntry, RunResponse
+from cellblock.execution.response import LogEntry, RunResponse, TraceEntry
 
 NEVER_SENT = "never sent: the run had ended"
 
@@ -39,6 +40,13 @@ class CallFacts:
     error: str | None = NEVER_SENT
     certainty: Certainty = Certainty.NOT_STARTED
     over: bool = False
+
+    def entry(self) -> TraceEntry:
+        """Gives the call's entry in the trace; of a call that is under way, with the time until now."""
+        duration = self.duration_ms if self.over else int((time.monotonic() - self.started) * 1000)
+        return TraceEntry(
+            server_id=self.server, tool_name=self.tool, duration_ms=duration, ok=self.ok, error=self.error
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +119,24 @@ class Watcher:
 
     def run_ended(self, run: RunFacts) -> None:
         """The last word on a run; `ended` is set."""
+
+
+@dataclass(frozen=True)
+class Observer(Watcher):
+    """Sees a run while it runs: an observer is told each console entry as it comes and each tool call as it ends."""
+
+    on_log: Callable[[LogEntry], None] | None = None
+    on_call: Callable[[TraceEntry], None] | None = None
+
+    def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
+        """Tells `on_log` of a console entry."""
+        if self.on_log is not None:
+            self.on_log(entry)
+
+    def call_ended(self, run: RunFacts, call: CallFacts) -> None:
+        """Tells `on_call` of a call that has an answer; a call that was given up with the run has none."""
+        if self.on_call is not None and call.over:
+            self.on_call(call.entry())
 
 
 class RunWatch:

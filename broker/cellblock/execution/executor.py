@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Coroutine, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 from cellblock.apart.budget import ByteBudget
 from cellblock.apart.pool import Apart
@@ -16,14 +18,14 @@ from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.settings import CellblockSettings
-from cellblock.execution.calls import ResultObserver, ToolCaller
+from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
 from cellblock.execution.request import RunRequest, read_request
-from cellblock.execution.response import NOBODY, Diagnostic, Observer, RunResponse
+from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.execution.run import Run
-from cellblock.execution.side_checks import SideChecks
+from cellblock.execution.side_checks import SideCheck, SideChecks
 from cellblock.execution.type_errors import TypeErrors
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.grants import Grants
@@ -34,7 +36,9 @@ from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
+from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
+from cellblock.workers.pool.lease import Lease
 from cellblock.workers.pool.pool import Pool
 
 REFRESH_BOUND_SECONDS: Final = 5.0
@@ -69,13 +73,42 @@ class Upstreams(ToolCaller, Protocol):
         ...
 
 
-class _Asked(NamedTuple):
+class _Refused(Exception):
+    """Ends a run whose script has not been started; `diagnostics` say why."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        self.diagnostics = diagnostics
+
+
+NOT_STARTED: Final = (_Refused, TooComplex, Overloaded, HostUnavailable)
+"""Errors that mean that the script has certainly not been started."""
+
+
+@dataclass(slots=True)
+class _Order:
+    """Holds one request on its way to a worker: what was asked for by whom, and what is known of it so far."""
+
     request: RunRequest
     grants: Grants | None
     grantee: Grantee
-    observer: Observer
+    requester: Requester | None
     client: str
-    servers: set[str]
+    watch: RunWatch | None = None
+    catalog: Catalog | None = None
+    """The newest snapshot, with only what is granted; None until there is room for the run."""
+    servers: frozenset[str] = frozenset()
+    notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def see(self, catalog: Catalog) -> Catalog:
+        """Takes a snapshot, and gives what the run may see of it."""
+        self.catalog = catalog if self.grants is None else self.grants.narrowed(catalog)
+        return self.catalog
+
+    def warnings(self) -> list[Diagnostic]:
+        """Lists what the response says besides the outcome of the run."""
+        requested = self.request.requested
+        missing = [] if self.catalog is None else capability_warnings(requested, self.catalog)
+        return [*self.request.warnings, *missing, *self.notices]
 
 
 class Executor:
@@ -152,19 +185,19 @@ class Executor:
         self,
         raw: Mapping[str, Any],
         *,
-        observer: Observer = NOBODY,
+        observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
-        watcher: Watcher | None = None,
+        requester: Requester | None = None,
     ) -> RunResponse:
         """Runs one `codemode.run` request to its one response.
 
         Args:
             raw: The request (Code Mode specification, section 3.2).
-            observer: Told what happens while it happens.
+            observer: Watches this run beside those who watch all.
             client: Whose run it is; workers are shared fairly between clients.
             grantee: Which grants it has, and who is asked for approval.
-            watcher: Watches this run beside those who watch all.
+            requester: The client that upstream servers may ask during a call; None where nobody can be asked.
 
         Raises:
             InvalidRequest: The request is malformed. Every other failure is a diagnostic in the response.
@@ -176,136 +209,112 @@ class Executor:
         try:
             request = read_request(raw, self._settings)
             grants = self._policy.grants_of(grantee.principal, request.grants)
-            asked = _Asked(request, grants, grantee, observer, client, set())
-            response = await self._told(asked, watcher)
-            return response.model_copy(update={"servers": tuple(sorted(asked.servers))})
+            order = _Order(request, grants, grantee, requester, client)
+            order.watch = watch = self._events.open(client, request.code, observer)
+            try:
+                response = await self._run(order)
+            except BaseException:
+                if watch is not None:
+                    watch.given_up()
+                raise
+            if watch is not None:
+                watch.ended(response)
+            return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
 
-    async def _told(self, asked: _Asked, watcher: Watcher | None) -> RunResponse:
-        watch = self._events.open(asked.client, asked.request.code, watcher)
-        if watch is None:
-            return await self._run(asked, None)
-        try:
-            response = await self._run(asked, watch)
-        except BaseException:
-            watch.given_up()
-            raise
-        watch.ended(response)
-        return response
+    async def _run(self, order: _Order) -> RunResponse:
+        with ExitStack() as until_end:
+            try:
+                # Before the work of planning: a refusal must stay cheap when very many come.
+                self._pool.check_room(order.client)
+                order.see(self._upstreams.catalog)
+                share = Share(self._apart, self._budget, order.client)
+                found = await analysed(encoded(order.request.code), share, self._pool.room)
+                await self._used_are_there(order.request, found)
+                # Together, without a pause between: who waits for this generation's runs waits for all with this
+                # catalog.
+                generation = until_end.enter_context(self._generation)
+                context, side = self._planned(order, found, share, order.see(self._upstreams.catalog))
+                typecheck = self._types.mode(order.request)
+                if typecheck == "before":
+                    errors, order.notices = await self._types.before(side)
+                    if errors:
+                        raise _Refused(*errors)
+                run = Run(context)
+                lease, queue_ms = await self._leased(run, order)
+            except NOT_STARTED as error:
+                return RunResponse(logs=[], diagnostics=[*_reasons(error), *order.warnings()])
+            # Here, and not in the task that waits for its end: that would be one turn of the loop later.
+            run.begin(lease)
+            if typecheck != "off":
+                self._types.beside(side)
+            response = await self._watched(run, generation, run.outcome(queue_ms), order.watch)
+            if typecheck != "off":
+                response = await self._types.after(response, order.request, side)
+            if warnings := order.warnings():
+                response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
+            return response
 
-    async def _run(self, asked: _Asked, watch: RunWatch | None) -> RunResponse:
-        request, client = asked.request, asked.client
-        try:
-            # Before the work of planning: a refusal must stay cheap when very many come.
-            self._pool.check_room(client)
-        except Overloaded as error:
-            return _refused("OVERLOADED", error.message, error.hint, [*request.warnings])
-        share = Share(self._apart, self._budget, client)
-        try:
-            found = await analysed(encoded(request.code), share, self._pool.room)
-        except TooComplex as error:
-            return RunResponse(
-                logs=[], diagnostics=[*refused_plan(str(error)).errors, *self._warnings(asked)]
-            )
-        except Overloaded as error:
-            return _refused("OVERLOADED", error.message, error.hint, self._warnings(asked))
-        except HostUnavailable as error:
-            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, self._warnings(asked))
-        except OSError as error:
-            message = f"No process can be started to read the script ({error})."
-            return _refused("WORKER_UNAVAILABLE", message, "Try again in a moment.", self._warnings(asked))
-        if self._upstreams.starting:
-            await self._used_have_started(request, found)
-        await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
-        # Together, without a pause between: who waits for this generation's runs waits for all with this catalog.
-        with self._generation as generation:
-            return await self._run_with(self._upstreams.catalog, found, share, generation, asked, watch)
-
-    async def _used_have_started(self, request: RunRequest, found: Imports) -> None:
+    async def _used_are_there(self, request: RunRequest, found: Imports) -> None:
         """Waits for the servers that a script imports or requests; for all where it computes what it imports. What it
         can only look up is waited for as long as `tools/list` waits."""
-        bounds = self._settings.upstream
-        startup = bounds.startup_wait_ms / 1000
-        imported, computed = specifiers(request.code, found)
-        used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
-        await self._upstreams.settled(startup, None if computed else used)
-        if DISCOVERY_SPECIFIER in used:
-            await self._upstreams.settled(startup, at_most=bounds.list_wait_ms / 1000)
+        if self._upstreams.starting:
+            bounds = self._settings.upstream
+            startup = bounds.startup_wait_ms / 1000
+            imported, computed = specifiers(request.code, found)
+            used = {name.removeprefix(SERVERS_PREFIX) for name in (*imported, *request.requested)}
+            await self._upstreams.settled(startup, None if computed else used)
+            if DISCOVERY_SPECIFIER in used:
+                await self._upstreams.settled(startup, at_most=bounds.list_wait_ms / 1000)
+        await self._upstreams.refreshed(request.code, REFRESH_BOUND_SECONDS)
 
-    def _warnings(self, asked: _Asked) -> list[Diagnostic]:
-        catalog = self._upstreams.catalog
-        if asked.grants is not None:
-            catalog = asked.grants.narrowed(catalog)
-        return [*asked.request.warnings, *capability_warnings(asked.request.requested, catalog)]
-
-    async def _run_with(
-        self,
-        catalog: Catalog,
-        found: Imports,
-        share: Share,
-        generation: Generation,
-        asked: _Asked,
-        watch: RunWatch | None,
-    ) -> RunResponse:
-        request, rules = asked.request, None
-        if asked.grants is not None:
-            catalog = asked.grants.narrowed(catalog)
-            rules = RunRules(asked.grants, self._policy.settings, asked.grantee.approver)
-        warnings = self._warnings(asked)
-        conventions = not self._settings.frontend.strict
+    def _planned(
+        self, order: _Order, found: Imports, share: Share, catalog: Catalog
+    ) -> tuple[RunContext, SideCheck]:
+        """Makes what the run is made of, and the check of its types. Raises _Refused."""
+        request, settings, rules = order.request, self._settings, None
+        if order.grants is not None:
+            rules = RunRules(order.grants, self._policy.settings, order.grantee.approver)
+        conventions = not settings.frontend.strict
         plan = make_plan(request.code, catalog, self._urls, found, conventions=conventions)
-        asked.servers.update(named_servers(plan.script, request.requested, catalog))
+        order.servers = named_servers(plan.script, request.requested, catalog)
         if plan.errors:
-            return RunResponse(logs=[], diagnostics=[*plan.errors, *warnings])
-        if len(plan.body) > (most := self._settings.max_message_bytes):
+            raise _Refused(*plan.errors)
+        if len(plan.body) > (most := settings.max_message_bytes):
             # ZeroMQ would cut the host off, and with it every other run that it has.
             message = f"The script and the modules it imports take {len(plan.body)} bytes, over {most}."
-            return _refused("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.", warnings)
-        typecheck, side = self._types.mode(request), self._sides.of(plan, catalog, asked.client)
-        if typecheck == "before":
-            errors, notices = await self._types.before(side)
-            warnings += notices
-            if errors:
-                return RunResponse(logs=[], diagnostics=[*errors, *warnings])
-        run = Run(
-            plan,
-            request.limits,
-            catalog,
-            self._upstreams,
-            concurrent_calls=self._settings.upstream.max_concurrent_calls,
-            max_message_bytes=self._settings.max_message_bytes,
+            raise _Refused(
+                _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
+            )
+        side = self._sides.of(plan, catalog, order.client)
+        context = RunContext(
+            plan=plan,
+            limits=request.limits,
+            catalog=catalog,
             discovery=self._discovery.of(catalog),
-            schemas=self._schemas,
-            learner=self._learner,
-            observer=asked.observer,
             rules=rules,
+            requester=order.requester,
             share=share,
-            watch=watch,
+            caller=self._upstreams,
+            schemas=self._schemas,
+            concurrent_calls=settings.upstream.max_concurrent_calls,
+            max_message_bytes=settings.max_message_bytes,
+            watch=order.watch,
+            learner=self._learner,
             answers=side.answers,
         )
-        if watch is not None:
-            watch.queued()
+        return context, side
+
+    async def _leased(self, run: Run, order: _Order) -> tuple[Lease, int]:
+        """Waits for a worker; gives its lease, and how long that took, in milliseconds."""
+        if order.watch is not None:
+            order.watch.queued()
         queued_at = time.monotonic()
-        try:
-            lease = await self._pool.acquire(run, asked.client)
-        except Overloaded as error:
-            return _refused("OVERLOADED", error.message, error.hint, warnings)
-        except HostUnavailable as error:
-            return _refused("WORKER_UNAVAILABLE", error.message, error.hint, warnings)
-        if watch is not None:
-            watch.leased()
-        queue_ms = int((time.monotonic() - queued_at) * 1000)
-        # Here, and not in the task that waits for its end: that would be one turn of the loop later.
-        run.begin(lease)
-        if typecheck != "off":
-            self._types.beside(side)
-        response = await self._watched(run, generation, run.outcome(queue_ms), watch)
-        if typecheck != "off":
-            response = await self._types.after(response, request, side)
-        if warnings:
-            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *warnings]})
-        return response
+        lease = await self._pool.acquire(run, order.client)
+        if order.watch is not None:
+            order.watch.leased()
+        return lease, int((time.monotonic() - queued_at) * 1000)
 
     async def _watched(
         self,
@@ -327,8 +336,19 @@ class Executor:
             raise
 
 
-def _refused(code: str, message: str, hint: str, warnings: list[Diagnostic]) -> RunResponse:
-    refusal = Diagnostic(
+def _reasons(error: _Refused | TooComplex | Overloaded | HostUnavailable) -> tuple[Diagnostic, ...]:
+    match error:
+        case _Refused():
+            return error.diagnostics
+        case TooComplex():
+            return refused_plan(str(error)).errors
+        case Overloaded():
+            return (_not_started("OVERLOADED", error.message, error.hint),)
+        case HostUnavailable():
+            return (_not_started("WORKER_UNAVAILABLE", error.message, error.hint),)
+
+
+def _not_started(code: str, message: str, hint: str) -> Diagnostic:
+    return Diagnostic(
         severity="error", code=code, message=f"{message} The script was not started.", hint=hint
     )
-    return RunResponse(logs=[], diagnostics=[refusal, *warnings])

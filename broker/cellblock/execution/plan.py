@@ -121,12 +121,12 @@ def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
     return names
 
 
-def named_servers(script: Script, requested: Iterable[str], catalog: Catalog) -> set[str]:
+def named_servers(script: Script, requested: Iterable[str], catalog: Catalog) -> frozenset[str]:
     """Ids of the connected servers that a script imports, or its request asks for."""
     specifiers = [*(found.specifier for found in script.static), *script.dynamic]
     ids = {one.removeprefix(SERVERS_PREFIX) for one in specifiers if one.startswith(SERVERS_PREFIX)}
     ids |= {catalog.id_of(name.removeprefix(SERVERS_PREFIX)) for name in requested}
-    return ids & catalog.servers.keys()
+    return frozenset(ids & catalog.servers.keys())
 
 
 def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -64,17 +62,6 @@ class Usage(_Part):
     tool_calls: int = 0
     approval_wait_ms: int | None = None
     """How long the user was waited for; it does not count for `timeoutMs`. Absent when nothing was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observer:
-    """Who wants to see a run while it runs: told each console entry as it comes and each tool call as it ends."""
-
-    on_log: Callable[[LogEntry], None] | None = None
-    on_call: Callable[[TraceEntry], None] | None = None
-
-
-NOBODY: Final = Observer()
 
 
 class RunResponse(_Part):

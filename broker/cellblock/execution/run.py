@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
-from cellblock.apart.pool import paying
-from cellblock.apart.share import Share, share_of_one
-from cellblock.catalog.discovery import Discovery
-from cellblock.catalog.model import Catalog
 from cellblock.execution import payload
-from cellblock.execution.answers import Answers
-from cellblock.execution.calls import ResultObserver, ToolCaller, ToolCalls
+from cellblock.execution.calls import ToolCalls
+from cellblock.execution.context import RunContext
 from cellblock.execution.due import Due
-from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
-from cellblock.execution.limits import Limits
 from cellblock.execution.outcome import (
     call_limit,
     ending,
@@ -28,16 +21,14 @@ from cellblock.execution.outcome import (
     with_certainty,
     with_unawaited,
 )
-from cellblock.execution.plan import Plan, imported_exports, imported_withheld
+from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
-from cellblock.execution.response import Diagnostic, Observer, RunResponse, Usage
+from cellblock.execution.response import Diagnostic, RunResponse, Usage
 from cellblock.execution.run_clock import RunClock
 from cellblock.execution.said import Said
 from cellblock.execution.states import Event, State, advance
-from cellblock.policy.rules import RunRules
-from cellblock.schemas.cache import ValidatorCache
-from cellblock.upstream.requester import PAUSE_MS, requester, run_clock
+from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease
 from cellblock_worker.wire import protocol
 
@@ -57,56 +48,30 @@ class Run:
     """Implements `pool.LeaseEvents`.
 
     Args:
-        plan: What the worker is sent.
-        limits: The run's limits.
-        catalog: The run's snapshot.
-        caller: Reaches the tools.
-        concurrent_calls: Calls that may be with upstreams at once.
-        max_message_bytes: Cap of one payload.
-        discovery: Answers the script's discovery requests.
-        schemas: Compiled input schemas.
-        learner: Shown the results of tool calls.
-        observer: Told what happens while it happens.
-        rules: The policy in this run; None where nothing is restricted.
-        share: What the client has for large inputs and results.
-        watch: The same for those that watch all runs; None when nobody does.
-        answers: Notes what the tools answer; None where nobody asks.
+        context: What the run is made of.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        limits: Limits,
-        catalog: Catalog,
-        caller: ToolCaller,
-        *,
-        concurrent_calls: int,
-        max_message_bytes: int,
-        discovery: Discovery,
-        schemas: ValidatorCache,
-        learner: ResultObserver | None,
-        observer: Observer,
-        rules: RunRules | None = None,
-        share: Share | None = None,
-        watch: RunWatch | None = None,
-        answers: Answers | None = None,
-    ) -> None:
-        self._plan = plan
-        self._limits = limits
-        self._max_message_bytes = max_message_bytes
-        self._watch = watch
+    def __init__(self, context: RunContext) -> None:
+        rules = context.rules
+        self._context = context
+        self._plan = context.plan
+        self._limits = context.limits
+        self._max_message_bytes = context.max_message_bytes
+        self._watch = context.watch
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
         self._due = Due(self._host_broke_word)
-        self._said = Said(plan.script, limits.max_log_bytes, observer.on_log, watch)
+        self._said = Said(context.plan.script, context.limits.max_log_bytes, context.watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
-        self._share = share or share_of_one()
         self._reading: asyncio.Task[None] | None = None
-        self._replies = Replies(self._send_reply, max_message_bytes)
+        self._replies = Replies(self._send_reply, context.max_message_bytes)
         self._queries = Queries(
-            discovery, self._reply, max_message_bytes, has_room=lambda: self._replies.has_room
+            context.discovery,
+            self._reply,
+            context.max_message_bytes,
+            has_room=lambda: self._replies.has_room,
         )
         self._ended: protocol.Ended | None = None
         self._lost: str | None = None
@@ -115,32 +80,11 @@ class Run:
         self._leased = False
         self._settled = False
         self._last_id = 0
-        self._rules = rules
         self._pause_ms = rules.pause_ms if rules is not None else 0
-        context = contextvars.copy_context()
-        context.run(paying.set, self._share.bill)
-        if requester.get() is not None:
+        if context.requester is not None:
             self._pause_ms += PAUSE_MS
-            context.run(run_clock.set, lambda: self._clock.standing_still())
         self._clock = RunClock(self._pause_ms / 1000, self._hold_clock, self._set_deadline)
-        self._calls = ToolCalls(
-            catalog=catalog,
-            caller=caller,
-            maximum=limits.max_tool_calls,
-            concurrent=concurrent_calls,
-            reply=self._reply,
-            max_reply_bytes=max_message_bytes,
-            room=self._replies.room,
-            schemas=schemas,
-            learner=learner,
-            on_call=observer.on_call,
-            rules=rules,
-            clock=self._clock,
-            share=self._share,
-            watch=watch,
-            answers=answers,
-            context=context,
-        )
+        self._calls = ToolCalls(context, self._reply, self._replies.room, self._clock)
 
     def begin(self, lease: Lease) -> None:
         """Sends the script to the worker that it is leased; `outcome` must be awaited then."""
@@ -327,7 +271,7 @@ class Run:
 
     async def _read_result(self, body: bytes) -> None:
         try:
-            self._result = await read_result(body, self._plan.script, self._share)
+            self._result = await read_result(body, self._plan.script, self._context.share)
         except UnreadableResult as error:
             self._no_result(error.diagnostic)
         except Exception:
@@ -346,7 +290,7 @@ class Run:
         except payload.PayloadError:
             failure = None
         script = self._plan.script
-        catalog = self._calls.catalog
+        catalog = self._context.catalog
         names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
         found = diagnose(message, failure, script, self._limits.max_memory_bytes, names, withheld, catalog)
         self._diagnostics.append(found)
@@ -376,7 +320,7 @@ class Run:
             final = self._ending(ended)
         if final is not None:
             diagnostics.insert(0, with_certainty(final, self._calls.counts()) if self._calls.calls else final)
-        trace = self._calls.trace()
+        trace, rules = self._calls.trace(), self._context.rules
         return RunResponse(
             logs=self._said.logs,
             result=None if final is not None or self._failed else self._result,
@@ -384,12 +328,12 @@ class Run:
             tool_trace=trace,
             usage=Usage(
                 wall_ms=ended.wall_ms,
-                cpu_ms=ended.cpu_ms + self._share.bill.cpu_ms,
+                cpu_ms=ended.cpu_ms + self._context.share.bill.cpu_ms,
                 peak_memory_bytes=ended.peak_bytes,
                 queue_ms=queue_ms,
                 tool_wait_ms=self._calls.wait_ms,
                 tool_calls=len(trace),
-                approval_wait_ms=self._rules.waited_ms if self._rules and self._rules.asked else None,
+                approval_wait_ms=rules.waited_ms if rules and rules.asked else None,
             ),
         )
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, cast
 
-from cellblock.base.callbacks import tell
 from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks
@@ -26,26 +24,18 @@ class Said:
     Args:
         script: Positions in stacks are told in its author's terms; nothing else that it has said is touched.
         max_log_bytes: The run's `maxLogBytes`.
-        on_log: Told each entry.
-        watch: Those that watch all runs; None when nobody does.
+        watch: Told each entry; None when nobody watches.
 
     Attributes:
         logs: In the order in which they came.
         notices: The sandbox's warnings, and what it only wants known.
     """
 
-    def __init__(
-        self,
-        script: Script,
-        max_log_bytes: int,
-        on_log: Callable[[LogEntry], None] | None,
-        watch: RunWatch | None,
-    ) -> None:
+    def __init__(self, script: Script, max_log_bytes: int, watch: RunWatch | None) -> None:
         self.logs: list[LogEntry] = []
         self.notices: list[Diagnostic] = []
         self._script = script
         self._most = max_log_bytes + LOG_NOTE_BYTES
-        self._on_log = on_log
         self._watch = watch
         self._bytes = 0
         self._noticed = 0
@@ -58,8 +48,6 @@ class Said:
         text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
         self.logs.append(entry)
-        if self._on_log is not None:
-            tell(self._on_log, entry)
         if self._watch is not None:
             self._watch.logged(entry)
         return None

@@ -9,9 +9,11 @@ from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.config.settings import Settings
-from cellblock.execution.response import NOBODY, Observer, RunResponse
+from cellblock.execution.events import Watcher
+from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
+from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 
@@ -67,9 +69,10 @@ class RunService(Protocol):
         self,
         request: Mapping[str, Any],
         *,
-        observer: Observer = NOBODY,
+        observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grantee: Grantee = EMBEDDING,
+        requester: Requester | None = None,
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
         ...

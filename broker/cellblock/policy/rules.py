@@ -35,18 +35,6 @@ class Clock(Protocol):
         ...
 
 
-class _NoClock:
-    def stop(self) -> None:
-        pass
-
-    def go_on(self) -> None:
-        pass
-
-
-NO_CLOCK: Final[Clock] = _NoClock()
-"""Where no time passes."""
-
-
 class RunRules:
     """Of one run: its counters, and its questions, one at a time.
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from cellblock.apart.pool import ApartFailed, TookTooLong
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Answer, Task
+from cellblock.base.errors import HostUnavailable
 from cellblock.script import imports
 from cellblock.script.conventions import Entry
 from cellblock.script.imports import Imports, Span, TooComplex, TooSlow, find_imports
@@ -46,8 +47,7 @@ async def analysed(source: bytes, share: Share, room: Room | None = None) -> Imp
     Raises:
         TooComplex: As `find_imports` does.
         Overloaded: Too many scripts wait for a process, or this one has waited too long.
-        HostUnavailable: Cellblock stops meanwhile.
-        OSError: No process can be started.
+        HostUnavailable: Cellblock stops meanwhile, or no process can be started.
     """
     if len(source) <= INLINE_BYTES:
         with contextlib.suppress(TooSlow):
@@ -58,6 +58,9 @@ async def analysed(source: bytes, share: Share, room: Room | None = None) -> Imp
         raise TooSlow(f"it cannot be parsed within {imports.PARSE_BOUND_SECONDS:g} s") from None
     except ApartFailed:
         raise TooComplex("its parser ran out of time or memory") from None
+    except OSError as error:
+        message = f"No process can be started to read the script ({error})."
+        raise HostUnavailable(message, hint="Try again in a moment.") from None
     return _decoded(answer)
 
 

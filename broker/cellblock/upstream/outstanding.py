@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -19,7 +19,7 @@ from mcp.shared.dispatcher import ProgressFnT
 
 from cellblock.base.callbacks import tell
 from cellblock.config.secrets.redaction import Redactor
-from cellblock.upstream.requester import Requester, requester, run_clock
+from cellblock.upstream.requester import CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0
 """After a call was given up: so long its server may still ask something for it."""
@@ -44,13 +44,17 @@ T = TypeVar("T")
 class Outstanding:
     """One call that is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
 
-    by: Requester | None
+    origin: CallOrigin
     clock: asyncio.Timeout
     redactor: Redactor
-    run_clock: Callable[[], AbstractContextManager[None]] | None = None
     asking: int = 0
     left: float = 0.0
     refusal: int | None = None
+
+    @property
+    def by(self) -> Requester | None:
+        """Gives the client that has caused the call; None where there is none."""
+        return self.origin.requester
 
     def progress(self, server: str, tool: str) -> ProgressFnT | None:
         """What to call with the server's reports of progress; None when nobody wants them."""
@@ -85,9 +89,9 @@ class Routing:
     _asking: int = 0
 
     @contextmanager
-    def call(self, clock: asyncio.Timeout) -> Generator[Outstanding]:
+    def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
         """Around one call; `clock` is its bound."""
-        mine = Outstanding(requester.get(), clock, self.redactor, run_clock.get())
+        mine = Outstanding(origin, clock, self.redactor)
         self._calls.add(mine)
         token = _current.set(mine)
         try:
@@ -164,9 +168,8 @@ class Routing:
         assert call.by is not None
         self._asking += 1
         _stop(call)
-        still = call.run_clock() if call.run_clock is not None else nullcontext()
         try:
-            with still:
+            with call.origin.standing_still():
                 async with asyncio.timeout(ANSWER_BOUND_SECONDS):
                     return await work(call.by)
         except TimeoutError:

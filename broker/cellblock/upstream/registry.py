@@ -20,6 +20,7 @@ from cellblock.upstream.facts import ServerFacts
 from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.pins.review import Review, Reviewer
+from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
 from cellblock.upstream.state import State
 
@@ -239,8 +240,10 @@ class Registry:
         sessions = [*self.sessions.values(), *self._retired.values()]
         await asyncio.gather(self._python.close(), *(session.close() for session in sessions))
 
-    def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[Any], Awaitable[Any]]:
-        """How to call one tool: an async function of the input that gives a `CallToolResult` or plain data.
+    def caller(
+        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
+    ) -> Callable[[Any], Awaitable[Any]]:
+        """Gives an async function that calls one tool for `origin`: its input to a `CallToolResult` or plain data.
 
         Raises:
             ToolNotFound: The Python tool does not exist, or the server's session is closed.
@@ -253,7 +256,7 @@ class Registry:
             return lambda arguments: self._python.call(python_tool, arguments)
         session = self._session_of(server)
         bound = self._settings.of(server.config_name).call_timeout_ms / 1000
-        return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound)
+        return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound, origin=origin)
 
     # ---- inside --------------------------------------------------------------------------------------
 

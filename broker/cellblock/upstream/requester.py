@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import mcp_types as types
@@ -44,10 +44,19 @@ PAUSE_MS: Final = 600_000
 """How long the clock of one run may stand still in all while its client answers what servers ask: a server must not
 hold a worker without end."""
 
-requester: Final[ContextVar[Requester | None]] = ContextVar("cellblock_requester", default=None)
-"""Set by a front-end around a run; a run's tool calls see it."""
 
-run_clock: Final[ContextVar[Callable[[], AbstractContextManager[None]] | None]] = ContextVar(
-    "cellblock_run_clock", default=None
-)
-"""The clock of the run that made a call stands still inside what this gives. Set by a run whose client can be asked."""
+@dataclass(frozen=True, slots=True)
+class CallOrigin:
+    """Says what a tool call comes from: a run, and the client that its server may ask meanwhile.
+
+    Args:
+        requester: That client; None where nobody can be asked.
+        standing_still: Gives a block inside which the run's time does not pass.
+    """
+
+    requester: Requester | None = None
+    standing_still: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+NOBODY: Final = CallOrigin()
+"""The origin of a call that no client has caused."""

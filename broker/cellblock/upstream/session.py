@@ -29,6 +29,7 @@ from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, list_tools
 from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
+from cellblock.upstream.requester import NOBODY, CallOrigin
 from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.state import FirstAttempt, State
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
@@ -133,7 +134,9 @@ class UpstreamSession:
         """Waits until no announced change is unread; bound it."""
         await self._fresh.wait()
 
-    async def call(self, tool: str, value: Any, *, call_bound: float) -> types.CallToolResult:
+    async def call(
+        self, tool: str, value: Any, *, call_bound: float, origin: CallOrigin = NOBODY
+    ) -> types.CallToolResult:
         """Calls a tool.
 
         Args:
@@ -141,13 +144,14 @@ class UpstreamSession:
             value: The input, JSON data; an object unless the tool's schema has another root.
             call_bound: Longest time in seconds, without that in which the server waits for an answer of the client;
                 past it the server is sent a cancel notification.
+            origin: Whom the server may ask meanwhile.
 
         Raises:
             ToolCallError: Not connected, refused, timed out, or the answer was no result. Not for `isError`
                 results: those are returned.
         """
         if self._places is None:
-            return await self._call(tool, value, call_bound, call_bound)
+            return await self._call(tool, value, call_bound, call_bound, origin)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + call_bound
         try:
@@ -160,11 +164,13 @@ class UpstreamSession:
                 certainty=Certainty.NOT_STARTED,
             ) from None
         try:
-            return await self._call(tool, value, max(0.0, deadline - loop.time()), call_bound)
+            return await self._call(tool, value, max(0.0, deadline - loop.time()), call_bound, origin)
         finally:
             self._places.release()
 
-    async def _call(self, tool: str, value: Any, left: float, call_bound: float) -> types.CallToolResult:
+    async def _call(
+        self, tool: str, value: Any, left: float, call_bound: float, origin: CallOrigin
+    ) -> types.CallToolResult:
         """`left` is what waiting for a turn has left of `call_bound`."""
         client = self._client
         if client is None:
@@ -176,7 +182,7 @@ class UpstreamSession:
         call: Outstanding | None = None
         try:
             async with asyncio.timeout(left) as clock:
-                with self._routing.call(clock) as call, self._heavy.placed(value) as placed:
+                with self._routing.call(clock, origin) as call, self._heavy.placed(value) as placed:
                     result = await call_tool(
                         client.session, self.name, tool, as_arguments(placed), call.progress(self.name, tool)
                     )

@@ -15,7 +15,8 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from cellblock.execution.response import Level, LogEntry, Observer, TraceEntry
+from cellblock.execution.events import Observer
+from cellblock.execution.response import Level, LogEntry, TraceEntry
 
 logger = logging.getLogger("cellblock.frontend")
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import mcp_types as types
@@ -21,7 +20,6 @@ from pydantic import BaseModel, ValidationError
 from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom
 from cellblock.frontend.mcp.live import LiveRun
 from cellblock.upstream.outstanding import ANSWER_BOUND_SECONDS
-from cellblock.upstream.requester import requester
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -146,16 +144,6 @@ def can_be_asked(context: Context) -> bool:
     return able is not None and not (
         able.elicitation is None and able.sampling is None and able.roots is None
     )
-
-
-@contextmanager
-def asking_back(context: Context, ask: Ask, live: LiveRun | None) -> Generator[None]:
-    """Around the start of a run: upstream servers that it calls may ask this client."""
-    token = requester.set(ClientOfRun(context, ask, live))
-    try:
-        yield
-    finally:
-        requester.reset(token)
 
 
 def _unsupported(what: str) -> types.ErrorData:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 
-from cellblock.execution.response import NOBODY, RunResponse
+from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp.approvals import asks_forms, elicitor, elicitor_in_rounds, in_rounds
 from cellblock.frontend.mcp.held_runs import HeldRuns
 from cellblock.frontend.mcp.live import LiveRun, LogLevels
-from cellblock.frontend.mcp.requests_back import asking_back, by_requests, by_rounds, can_be_asked
+from cellblock.frontend.mcp.requests_back import Ask, ClientOfRun, by_requests, by_rounds, can_be_asked
 from cellblock.frontend.service import RunService
 from cellblock.policy.asking import Approver, Grantee
 
@@ -64,30 +64,24 @@ class RunTool:
         arguments = params.arguments or {}
         live = self._live(context, client)
 
-        async def start(approver: Approver | None) -> RunResponse:
+        async def start(approver: Approver | None, ask: Ask) -> RunResponse:
             return await self._service.run_request(
                 arguments,
-                observer=live.observer if live else NOBODY,
+                observer=live.observer if live else None,
                 client=client,
                 grantee=Grantee(principal, approver),
+                requester=ClientOfRun(context, ask, live),
             )
 
         restricted = "grants" in arguments or self._service.policy.grants_of(principal) is not None
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(principal, live)
             approver = elicitor_in_rounds(held) if restricted and asks_forms(context) else None
-            with asking_back(context, by_rounds(held), live):
-                held.start(start(approver))
+            held.start(start(approver, by_rounds(held)))
             work = self._held.finish(held)
         else:
-            work = self._asking(context, live, start(elicitor(context) if restricted else None))
+            work = start(elicitor(context) if restricted else None, by_requests(context))
         return await _told(live, context, work)
-
-    async def _asking(
-        self, context: Context, live: LiveRun | None, work: Awaitable[RunResponse]
-    ) -> RunResponse:
-        with asking_back(context, by_requests(context), live):
-            return await work
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         level = self._levels.of(context, client)

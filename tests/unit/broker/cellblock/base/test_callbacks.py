@@ -11,7 +11,7 @@ import pytest
 
 from cellblock.base.callbacks import Listeners, tell
 from cellblock.config.settings import UpstreamSettings, parse_settings
-from cellblock.execution.response import Observer
+from cellblock.execution.events import Observer
 from cellblock.upstream.session import UpstreamSession
 from cellblock.workers.pool.pool import Pool
 from support.memory_host import BOUND, HostedRun, World, codes, hold

@@ -12,6 +12,8 @@ import pytest
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.execution.calls import ToolCalls
 from cellblock.schemas.cache import ValidatorCache
+from cellblock.upstream.requester import CallOrigin
+from support.memory_host import always, free_clock, run_context
 
 READ: dict[str, Any] = {
     "type": "object",
@@ -27,7 +29,9 @@ class Upstream:
     def __init__(self) -> None:
         self.inputs: list[Any] = []
 
-    def caller(self, server: ServerEntry, tool: ToolEntry) -> Callable[[dict[str, Any]], Awaitable[Any]]:
+    def caller(
+        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
+    ) -> Callable[[dict[str, Any]], Awaitable[Any]]:
         async def call(arguments: dict[str, Any]) -> Any:
             self.inputs.append(arguments)
             return "done"
@@ -43,15 +47,8 @@ async def call(
     server = ServerEntry("files", "files", "files", tools=(tool,), by_export={"read_file": tool})
     upstream = Upstream()
     answers: asyncio.Queue[tuple[bool, bytes]] = asyncio.Queue()
-    calls = ToolCalls(
-        catalog=Catalog(servers={"files": server}),
-        caller=upstream,
-        maximum=5,
-        concurrent=1,
-        reply=lambda _, ok, answer: answers.put_nowait((ok, answer)),
-        max_reply_bytes=100_000,
-        schemas=schemas or ValidatorCache(),
-    )
+    context = run_context(Catalog(servers={"files": server}), upstream, schemas=schemas)
+    calls = ToolCalls(context, lambda _, ok, answer: answers.put_nowait((ok, answer)), always, free_clock())
     calls.begin(1, "files", "read-file", body)
     ok, answer = await asyncio.wait_for(answers.get(), 10)
     counts = calls.counts()

@@ -16,8 +16,9 @@ from cellblock.apart.light import LIGHT_BYTES
 from cellblock.base.errors import Certainty, SchemaValidationError, ToolCallError
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
+from cellblock.execution.events import Observer, RunEvents
 from cellblock.execution.response import TraceEntry
-from support.memory_host import BOUND, FakeUpstreams, Tool, echo, turns
+from support.memory_host import BOUND, FakeUpstreams, Tool, always, echo, free_clock, run_context, turns
 
 
 class Calls:
@@ -28,15 +29,17 @@ class Calls:
         self.replies: dict[int, tuple[bool, Any]] = {}
         self.traced: list[TraceEntry] = []
         self._changed = asyncio.Event()
-        self.calls = ToolCalls(
-            catalog=upstreams.catalog,
-            caller=upstreams,
-            maximum=3,
-            concurrent=concurrent,
-            reply=self._reply,
-            max_reply_bytes=max_reply_bytes,
-            on_call=self.traced.append,
+        events = RunEvents()
+        events.add(Observer(on_call=self.traced.append))
+        context = run_context(
+            upstreams.catalog,
+            upstreams,
+            calls=3,
+            concurrent_calls=concurrent,
+            max_message_bytes=max_reply_bytes,
+            watch=events.open("tests", ""),
         )
+        self.calls = ToolCalls(context, self._reply, always, free_clock())
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         assert call_id not in self.replies, "answered twice"
@@ -285,7 +288,6 @@ async def test_large_inputs_are_decoded_one_after_the_other_and_far_too_many_are
         return len(arguments["text"])
 
     made = Calls(slow=slow, max_reply_bytes=10_000)
-    made.calls.maximum = 10
     body = json.dumps({"text": "x" * 8_000}).encode()
     for call_id in range(1, 7):
         made.calls.begin(call_id, "tools", "slow", body)

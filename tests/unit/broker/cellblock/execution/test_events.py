@@ -97,7 +97,7 @@ async def test_a_watcher_of_one_run_hears_of_no_other(make_world: MakeWorld) -> 
     world, mine = make_world(), Diary()
     await world.host()
     await world.run()
-    await world.run(watcher=mine)
+    await world.run(observer=mine)
     await world.run()
     assert [line.split()[0] for line in mine.said] == ["accepted", "queued", "leased", "started", "over"]
 

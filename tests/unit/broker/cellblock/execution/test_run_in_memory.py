@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cellblock.execution import queries
-from cellblock.execution.response import LogEntry, Observer, TraceEntry
+from cellblock.execution.events import Observer
+from cellblock.execution.response import LogEntry, TraceEntry
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, turns
 

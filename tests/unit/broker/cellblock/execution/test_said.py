@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cellblock.execution.events import Observer, RunEvents
 from cellblock.execution.response import LogEntry
 from cellblock.execution.said import LOG_NOTE_BYTES, Said
 from cellblock.script.source import Script
@@ -18,7 +19,10 @@ LINE = protocol.Log(level="warn", ms=3)
 
 
 def said(max_log_bytes: int = 100, heard: list[LogEntry] | None = None) -> Said:
-    return Said(Script("1"), max_log_bytes, heard.append if heard is not None else None, None)
+    events = RunEvents()
+    if heard is not None:
+        events.add(Observer(on_log=heard.append))
+    return Said(Script("1"), max_log_bytes, events.open("tests", "1"))
 
 
 def test_entries_are_kept_in_order_and_told() -> None:

@@ -1,0 +1,74 @@
+"""The run context holds everything that one run is made of; the executor makes it once, and nothing in it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cellblock.apart.share import Share
+from cellblock.catalog.discovery import Discovery
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.execution.answers import Answers
+from cellblock.execution.events import RunWatch
+from cellblock.execution.limits import Limits
+from cellblock.execution.plan import Plan
+from cellblock.learning.observation import Kind
+from cellblock.policy.rules import RunRules
+from cellblock.schemas.cache import ValidatorCache
+from cellblock.upstream.requester import CallOrigin, Requester
+
+
+class ToolCaller(Protocol):
+    """Gives the function that calls one tool; the upstream registry implements it."""
+
+    def caller(
+        self, server: ServerEntry, tool: ToolEntry, origin: CallOrigin
+    ) -> Callable[[Any], Awaitable[Any]]:
+        """Gives an async function of the input that gives a `CallToolResult` or plain data."""
+        ...
+
+
+class ResultObserver(Protocol):
+    """Is shown successful results; `learning.learner.Learner` implements it."""
+
+    def offer(self, server: str, tool: ToolEntry, kind: Kind, body: bytes, value: Any) -> None:
+        """Takes a result, as the JSON that the script got and as it was. Must neither block nor raise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Holds what one run is made of: what it does, for whom, with what, and who hears of it.
+
+    Args:
+        plan: What the worker is sent.
+        limits: The run's limits.
+        catalog: The run's snapshot; the set of tools that exist for it.
+        discovery: Answers the script's discovery requests.
+        rules: The policy in this run; None where nothing is restricted.
+        requester: The client that upstream servers may ask during a call; None where nobody can be asked.
+        share: What the run's client has for large inputs and results.
+        caller: Reaches the tools.
+        schemas: Compiled input schemas, shared between runs.
+        concurrent_calls: Calls that may be with upstreams at once.
+        max_message_bytes: Cap of one payload; inputs of so many bytes in all are decoded at the same time.
+        watch: Hears each step; None when nobody watches.
+        learner: Is shown each successful result, after its answer has been sent; None for nobody.
+        answers: Notes what the tools answer; None where nobody asks.
+    """
+
+    plan: Plan
+    limits: Limits
+    catalog: Catalog
+    discovery: Discovery
+    rules: RunRules | None = None
+    requester: Requester | None = None
+    share: Share
+    caller: ToolCaller
+    schemas: ValidatorCache
+    concurrent_calls: int
+    max_message_bytes: int
+    watch: RunWatch | None = None
+    learner: ResultObserver | None = None
+    answers: Answers | None = None
