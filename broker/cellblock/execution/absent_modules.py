@@ -1,4 +1,4 @@
-"""What is said of a module that does not exist: which one was probably meant, or which ones there are."""
+"""Says of a module that does not exist which one was probably meant, or which ones there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cellblock.catalog.modules import IMPORT_SPECIFIER, SERVERS_PREFIX, fixed_mo
 from cellblock.catalog.suggest import nearest_names
 
 MAX_LISTED: Final = 30
-"""Servers that a hint names; they end up in a model's context."""
+"""Bounds the servers that a hint names; they end up in a model's context."""
 
 _PREFIX: Final = "@codemode/"
 _OURS: Final = re.compile(r"@?code-?mode(?:/|$)", re.IGNORECASE)
@@ -19,14 +19,14 @@ _SERVERS: Final = "servers"
 
 
 def no_module(specifier: str) -> str:
-    """Why a specifier that names no server is no module, as the end of a sentence."""
+    """Says why a specifier that names no server is no module, as the end of a sentence."""
     if specifier == _PREFIX[:-1] or specifier.startswith(_PREFIX):
         return "there is no such module"
     return "only @codemode/* modules exist here"
 
 
 def likely_module(specifier: str, catalog: Catalog) -> str:
-    """One corrective action: the module that was probably meant, else the servers that there are."""
+    """Gives one corrective action: the module that was probably meant, else the servers that there are."""
     ours = _OURS.match(specifier)
     instead = None if ours else absent_module_hint(specifier, catalog)
     if ours is None and ":" in specifier:
@@ -49,7 +49,7 @@ def likely_module(specifier: str, catalog: Catalog) -> str:
 
 
 def connected_servers(catalog: Catalog) -> str:
-    """What can be imported, in one sentence."""
+    """Lists what can be imported, in one sentence."""
     names = list(catalog.servers)
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     known = f"{', '.join(names[:MAX_LISTED])}{more}" if names else "none"

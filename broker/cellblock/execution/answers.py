@@ -1,4 +1,5 @@
-"""What the tools of one run have answered, as far as it says whether the script was checked against the truth."""
+"""Notes what the tools of one run have answered, as far as it says whether the script was checked against the
+truth."""
 
 from __future__ import annotations
 
@@ -12,15 +13,15 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.learning.observation import Kind
 
 MAX_KEPT_BYTES: Final = 4 * 1024 * 1024
-"""Of answers that one run keeps until its end, to look for fields in them; they are not copied."""
+"""Bounds the bytes of answers that one run keeps until its end, to look for fields in them; they are not copied."""
 
 
 What = Literal["json text", "text", "value"]
-"""What a script has got; a value is anything that is no text."""
+"""Names what a script has got; a value is anything that is no text."""
 
 
 class Answers:
-    """Notes of one run's answers.
+    """Keeps notes of one run's answers.
 
     Args:
         keeps: Whether fields will be looked for in them.
@@ -42,7 +43,7 @@ class Answers:
                 self._bodies.append(body)
 
     def may_have(self, field: str) -> bool:
-        """Whether an answer has a field of this name, or may have: they were too large to keep."""
+        """Says whether an answer has a field of this name, or may have: they were too large to keep."""
         if self._bodies is None:
             return bool(self._kinds)
         # JSON in a text has its quotes behind backslashes, JSON in that has more of them.
@@ -51,13 +52,13 @@ class Answers:
         return any(found.search(body) for body in self._bodies)
 
     def texts(self) -> list[tuple[str, str]]:
-        """The tools that have answered JSON in a text each time, by the server's id and the tool's name."""
+        """Gives the tools that have answered JSON in a text each time, by the server's id and the tool's name."""
         return [tool for tool, kinds in self._kinds.items() if kinds == {"json text"}]
 
     def unlike(
         self, assumed: Iterable[tuple[ServerEntry, ToolEntry, ToolOutput | None]]
     ) -> Mapping[tuple[str, str], ToolOutput]:
-        """What tools have given that is a text where something else was assumed, or nothing was known.
+        """Gives what tools have given that is a text where something else was assumed, or nothing was known.
 
         Args:
             assumed: What the script was checked against.
@@ -80,7 +81,7 @@ def _what(kind: Kind, body: bytes) -> What:
 
 
 def as_text(output: ToolOutput | None, *, is_json: bool) -> ToolOutput:
-    """What a tool gives that was thought to give a value, or of which nothing was known."""
+    """Describes what a tool gives that was thought to give a value, or of which nothing was known."""
     if not is_json:
         return ToolOutput("observed", "A text, in this run.", text=True)
     inner = output.schema if output is not None and output.schema is not None else True

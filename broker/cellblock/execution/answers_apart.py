@@ -17,11 +17,12 @@ from cellblock.upstream.incoming import parse_message
 from cellblock.upstream.lenience import soften_result, too_large_tool
 
 ERROR_CHARS: Final = 64 * 1024
-"""Kept of the text of an error: more than a script is shown, since secrets are taken out of it on the way."""
+"""Bounds the characters kept of an error's text: more than a script is shown, since secrets are taken out on
+the way."""
 
 PAGE_BYTES: Final = LIGHT_BYTES // 2
 PAGE_CONTAINERS: Final = 10_000
-"""Of one page of a tool list; its tools are also checked one by one on the loop."""
+"""Bounds the containers of one page of a tool list; its tools are also checked one by one on the loop."""
 
 Told = dict[str, Any]
 Lightened = tuple[Told, Sequence[bytes]]
@@ -32,7 +33,8 @@ _answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 
 
 def lighten(told: Told, raw: bytes) -> Lightened:
-    """The work of `upstream.heavy.READ_MESSAGE`. Nothing of a message is believed that the loop would not believe.
+    """Does the work of `upstream.heavy.READ_MESSAGE`. Nothing of a message is believed that the loop would not
+    believe.
 
     Args:
         told: `calls`: by the id of a request, what is set for the tool that it calls; `token`: stands for the value;
@@ -79,7 +81,7 @@ def _value(message: types.JSONRPCResponse, token: str, parse_text: bool, box: st
 
 
 def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:
-    """A tool list in pages that are small enough for the loop."""
+    """Cuts a tool list into pages that are small enough for the loop."""
     pages: list[list[bytes]] = [[]]
     size = containers = 0
     for tool in cast("list[object]", message.result["tools"]):

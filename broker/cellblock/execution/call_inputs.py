@@ -1,4 +1,4 @@
-"""The input of a tool call: decoded and held against the tool's schema, here or, where it is large, apart.
+"""Decodes the input of a tool call and holds it against the tool's schema, here or, where it is large, apart.
 
 What is read apart stays the bytes that it is, spelled as the loop would spell it for the server.
 """
@@ -35,12 +35,12 @@ class InputRules(Protocol):
     """Has further schemas for inputs; `policy.rules.RunRules` implements it."""
 
     def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> Sequence[JsonSchema]:
-        """All must be fitted."""
+        """Gives the schemas that an input must fit, all of them."""
         ...
 
 
 class CallInputs:
-    """Of one run.
+    """Reads the inputs of one run's calls.
 
     Args:
         schemas: The tools' validators.
@@ -54,7 +54,8 @@ class CallInputs:
         self._rules = rules
 
     async def read(self, server: ServerEntry, tool: ToolEntry, body: bytes) -> Any:
-        """The input of a call, checked (Code Mode specification, sections 5.3.1 and 7.2); no input is `{}`.
+        """Decodes and checks the input of a call (Code Mode specification, sections 5.3.1 and 7.2); no input is
+        `{}`.
 
         Returns:
             Plain data, or a `RawJson` of an input that is too large to be decoded, or to be checked, here.

@@ -1,4 +1,4 @@
-"""How much of one run's calls is held in memory, and with them of its client's.
+"""Bounds how much of one run's calls is held in memory, and with them of its client's.
 
 A worker's own cap does not hold here: what it has sent is no longer in it.
 """
@@ -14,11 +14,11 @@ from cellblock.apart.light import LIGHT_BYTES
 from cellblock.apart.share import Share
 
 WAITING_FACTOR: Final = 4
-"""Inputs that wait undecoded may have so many times what may be decoded at once."""
+"""Says how many times as many bytes of inputs may wait undecoded as may be decoded at once."""
 
 
 class CallLoads:
-    """Of one run.
+    """Bounds the memory that one run's unanswered tool calls hold.
 
     Args:
         most: Bytes of JSON whose calls may be decoded and unanswered at the same time; one call may always be.
@@ -45,7 +45,7 @@ class CallLoads:
         return True
 
     def drop(self, size: int) -> None:
-        """What `hold` has taken in is gone."""
+        """Lets go of what `hold` has taken in."""
         self._held -= size
         if size > LIGHT_BYTES and self._share is not None:
             self._share.give_back(size)
@@ -68,7 +68,7 @@ class CallLoads:
             raise
 
     def leave(self, size: int) -> None:
-        """The call is over."""
+        """Notes that a call is over, and lets in those that wait."""
         self._decoded -= size
         self._let_in()
 

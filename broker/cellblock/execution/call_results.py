@@ -1,4 +1,4 @@
-"""What a script gets of a tool's result, as JSON."""
+"""Makes of a tool's result what a script gets, as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cellblock.upstream.heavy import heavy_value
 
 
 class FoundResult(NamedTuple):
-    """What the script gets, which rule gave it, and what the JSON was made of, where that is here."""
+    """Holds what the script gets, which rule gave it, and what the JSON was made of, where that is here."""
 
     body: bytes
     kind: Kind
@@ -27,7 +27,7 @@ class FoundResult(NamedTuple):
 
 
 async def result_of(result: Any, server: str, tool: ToolEntry, max_bytes: int) -> FoundResult:
-    """The JSON for the script; of large data, which a Python tool gave, made in a thread beside the loop.
+    """Makes the JSON for the script; of large data, which a Python tool gave, in a thread beside the loop.
 
     Args:
         result: A `CallToolResult`, or the plain data that a Python tool gave.

@@ -1,4 +1,4 @@
-"""The tool calls of one run: counted, bounded, traced, each executed at most once."""
+"""Makes the tool calls of one run: counted, bounded, traced, each executed at most once."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ from cellblock.upstream.requester import CallOrigin
 logger = logging.getLogger("cellblock.execution")
 
 CANCEL_BOUND_SECONDS: Final = 2.0
-"""From cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel notice in this time."""
+"""Bounds the time from cancelling the calls in flight to giving up on their tasks; the SDK sends its cancel
+notice in this time."""
 
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
 
 
 @dataclass(slots=True)
 class CallCounts:
-    """What is certain about a run's calls."""
+    """Counts what is certain about a run's calls."""
 
     completed: int = 0
     in_flight: int = 0
@@ -84,12 +85,12 @@ class ToolCalls:
 
     @property
     def at_limit(self) -> bool:
-        """Whether the next call would be over `maxToolCalls`."""
+        """Says whether the next call would be over `maxToolCalls`."""
         return len(self.calls) >= self._context.limits.max_tool_calls
 
     @property
     def wait_ms(self) -> int:
-        """Time during which at least one call was under way, in milliseconds."""
+        """Gives the time during which at least one call was under way, in milliseconds."""
         running = time.monotonic() - self._waiting_since if self._waiting_since is not None else 0.0
         return int((self._waited + running) * 1000)
 
@@ -100,7 +101,7 @@ class ToolCalls:
         self._spawn(self._execute(call_id, call, body, held=self._loads.hold(len(body))))
 
     def counts(self) -> CallCounts:
-        """How many calls completed, may have run, or were never sent."""
+        """Counts the calls that completed, may have run, or were never sent."""
         counts = CallCounts()
         for call in self.calls:
             if call.certainty is Certainty.NOT_STARTED:
@@ -112,7 +113,7 @@ class ToolCalls:
         return counts
 
     def trace(self) -> list[TraceEntry]:
-        """The trace, in the order in which the calls were made."""
+        """Gives the trace, in the order in which the calls were made."""
         return [call.entry() for call in self.calls]
 
     def abandon(self) -> None:

@@ -1,4 +1,4 @@
-"""The bound by which a run's host must have kept its word; one at a time."""
+"""Keeps the bound by which a run's host must have kept its word; one at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 LATE_SECONDS: Final = 1.0
-"""A bound that comes so much later than it was due says something of this process, and is given as long once more."""
+"""Says how late a bound may come: one that comes later says something of this process, and is given as long
+once more."""
 
 
 class Due:
@@ -29,7 +30,7 @@ class Due:
         self._timer = loop.call_at(due, self._is_due, due, why)
 
     def cancel(self) -> None:
-        """There is no bound any more."""
+        """Takes the bound away."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

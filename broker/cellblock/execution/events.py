@@ -1,4 +1,5 @@
-"""The one source of facts about runs: what everything that watches (logs, audit, metrics, traces, dashboard) hears.
+"""Tells facts about runs from one place: all that watches (logs, audit, metrics, traces, dashboard) hears them here.
+here.
 
 A watcher is told each step of each run while it happens, in the broker's loop. When nobody watches, a run has no
 `RunWatch`, and each step costs one comparison with None.
@@ -21,20 +22,21 @@ NEVER_SENT = "never sent: the run had ended"
 
 @dataclass(slots=True, eq=False)
 class CallFacts:
-    """One tool call of a run. Times are of `time.monotonic`; `error` is one of a few fixed phrases, never a tool's
-    text."""
+    """Describes one tool call of a run. Times are of `time.monotonic`; `error` is one of a few fixed phrases,
+    never a tool's text."""
 
     server: str
     tool: str
     started: float
     arguments: bytes = b""
-    """JSON; kept only while the call is under way and somebody watches."""
+    """Holds JSON, only while the call is under way and somebody watches."""
     number: int = 0
     """Counts the calls of a run from 1."""
     export: str | None = None
-    """Set when the tool exists: until then, `server` and `tool` are whatever the script has written."""
+    """Holds the tool's export when the tool exists: until then, `server` and `tool` are whatever the script has
+    written."""
     result: bytes | None = None
-    """JSON that the script got; kept only while somebody watches."""
+    """Holds the JSON that the script got, only while somebody watches."""
     duration_ms: int = 0
     ok: bool = False
     error: str | None = NEVER_SENT
@@ -51,7 +53,8 @@ class CallFacts:
 
 @dataclass(slots=True, eq=False)
 class RunFacts:
-    """One run so far. Times are of `time.monotonic`, None before they are; `accepted_at` is Unix time in seconds."""
+    """Describes one run so far. Times are of `time.monotonic`, None before they are; `accepted_at` is Unix time
+    in seconds."""
 
     id: str
     client: str
@@ -60,19 +63,19 @@ class RunFacts:
     accepted: float
     queued: float | None = None
     leased: float | None = None
-    """When it got its place."""
+    """Says when the run got its place."""
     started: float | None = None
-    """When a worker had the script."""
+    """Says when a worker had the script."""
     ended: float | None = None
     calls: list[CallFacts] = field(default_factory=list[CallFacts])
     worker_end: str | None = None
-    """Why its worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
+    """Says why the run's worker ended: a reason of `protocol.Ended`, or `host_lost`; None when it never had one."""
     response: RunResponse | None = None
-    """None after the end when the run was given up before it had a worker."""
+    """Is None after the end when the run was given up before it had a worker."""
 
     @property
     def state(self) -> str:
-        """`planning`, `queued`, `starting`, `running` or `ended`."""
+        """Names the run's state: `planning`, `queued`, `starting`, `running` or `ended`."""
         if self.ended is not None:
             return "ended"
         if self.started is not None:
@@ -83,7 +86,8 @@ class RunFacts:
 
     @property
     def outcome(self) -> str:
-        """`ok`, `running`, or the code of the first error, such as `SANDBOX_LIMIT`: only codes of Cellblock's own."""
+        """Gives `ok`, `running`, or the code of the first error, such as `SANDBOX_LIMIT`: only codes of
+        Cellblock's own."""
         if self.ended is None:
             return "running"
         if self.response is None:
@@ -93,17 +97,17 @@ class RunFacts:
 
 
 class Watcher:
-    """Overrides what it wants to hear. Methods are called in the loop, must return at once, and may raise: that is
-    logged and harms nobody else."""
+    """Hears of runs: a subclass overrides what it wants to hear. Methods are called in the loop, must return at
+    once, and may raise: that is logged and harms nobody else."""
 
     def run_accepted(self, run: RunFacts) -> None:
         """A well-formed request has come. Called in the caller's context (`contextvars`)."""
 
     def run_queued(self, run: RunFacts) -> None:
-        """It is planned and wants a place."""
+        """Says that the run is planned and wants a place."""
 
     def run_leased(self, run: RunFacts) -> None:
-        """It has a place at a host."""
+        """Says that the run has a place at a host."""
 
     def run_started(self, run: RunFacts) -> None:
         """A worker has the script."""
@@ -115,10 +119,10 @@ class Watcher:
         """A tool call begins. Called in the task, and so the context, in which the upstream will be called."""
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
-        """It is over, or was given up with the run."""
+        """Says that a call is over, or was given up with the run."""
 
     def run_ended(self, run: RunFacts) -> None:
-        """The last word on a run; `ended` is set."""
+        """Says the last word on a run; `ended` is set."""
 
 
 @dataclass(frozen=True)
@@ -152,43 +156,43 @@ class RunWatch:
             tell(watcher.run_accepted, self.facts)
 
     def queued(self) -> None:
-        """It wants a place."""
+        """Tells that the run wants a place."""
         self.facts.queued = time.monotonic()
         for watcher in self._watchers:
             tell(watcher.run_queued, self.facts)
 
     def leased(self) -> None:
-        """It has one."""
+        """Tells that the run has a place at a host."""
         self.facts.leased = time.monotonic()
         for watcher in self._watchers:
             tell(watcher.run_leased, self.facts)
 
     def started(self) -> None:
-        """A worker has the script."""
+        """Tells that a worker has the script."""
         self.facts.started = time.monotonic()
         for watcher in self._watchers:
             tell(watcher.run_started, self.facts)
 
     def logged(self, entry: LogEntry) -> None:
-        """A console entry has come."""
+        """Tells that a console entry has come."""
         for watcher in self._watchers:
             tell(watcher.run_logged, self.facts, entry)
 
     def call_begun(self, call: CallFacts) -> None:
-        """A tool call begins."""
+        """Tells that a tool call begins."""
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
         for watcher in self._watchers:
             tell(watcher.call_begun, self.facts, call)
 
     def call_ended(self, call: CallFacts) -> None:
-        """It is over. Of a run that has ended, nothing more is told."""
+        """Tells that a call is over; of a run that has ended, nothing more is told."""
         if self.facts.ended is None:
             for watcher in self._watchers:
                 tell(watcher.call_ended, self.facts, call)
 
     def ended(self, response: RunResponse | None) -> None:
-        """The run is over; said again, it is not told again."""
+        """Tells that the run is over; said again, it is not told again."""
         if self.facts.ended is None:
             self.facts.ended = time.monotonic()
             self.facts.response = response
@@ -211,7 +215,7 @@ def _result(task: asyncio.Task[RunResponse]) -> RunResponse | None:
 
 
 class RunEvents:
-    """Where watchers are added and taken away. A run is told to those that watched when it was accepted."""
+    """Adds watchers and takes them away. A run is told to those that watched when it was accepted."""
 
     def __init__(self) -> None:
         self._watchers: tuple[Watcher, ...] = ()
@@ -225,7 +229,7 @@ class RunEvents:
         self._watchers = tuple(known for known in self._watchers if known is not watcher)
 
     def open(self, client: str, code: str, also: Watcher | None = None) -> RunWatch | None:
-        """For one run; None when nobody watches.
+        """Makes the watch of one run; None when nobody watches.
 
         Args:
             client: Whose run it is.

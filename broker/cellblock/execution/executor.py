@@ -38,27 +38,28 @@ from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
-from cellblock.workers.pool.lease import Lease
+from cellblock.workers.pool.pool import Lease
 from cellblock.workers.pool.pool import Pool
 
 REFRESH_BOUND_SECONDS: Final = 5.0
-"""How long a run waits for a tool list that was announced as changed; then it takes the one that is known."""
+"""Bounds how long a run waits for a tool list that was announced as changed; then it takes the one that is
+known."""
 
 CLOSE_BOUND_SECONDS: Final = 5.0
-"""From aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
+"""Bounds the time from aborting the runs to going on with the shutdown; a run's own bound is 4 s."""
 
 
 class Upstreams(ToolCaller, Protocol):
-    """What the executor needs of the upstream registry."""
+    """Gives what the executor needs of the upstream registry."""
 
     @property
     def catalog(self) -> Catalog:
-        """The newest snapshot."""
+        """Gives the newest snapshot."""
         ...
 
     @property
     def starting(self) -> bool:
-        """Whether a server is in its first attempt to connect."""
+        """Says whether a server is in its first attempt to connect."""
         ...
 
     async def settled(
@@ -81,7 +82,7 @@ class _Refused(Exception):
 
 
 NOT_STARTED: Final = (_Refused, TooComplex, Overloaded, HostUnavailable)
-"""Errors that mean that the script has certainly not been started."""
+"""Lists the errors that mean that the script has certainly not been started."""
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class _Order:
     client: str
     watch: RunWatch | None = None
     catalog: Catalog | None = None
-    """The newest snapshot, with only what is granted; None until there is room for the run."""
+    """Holds the newest snapshot, with only what is granted; None until there is room for the run."""
     servers: frozenset[str] = frozenset()
     notices: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
@@ -112,7 +113,7 @@ class _Order:
 
 
 class Executor:
-    """Shared by all front-ends.
+    """Runs the requests of all front-ends.
 
     Args:
         settings: Limits and bounds.
@@ -159,7 +160,7 @@ class Executor:
 
     @property
     def busy(self) -> bool:
-        """Whether a run is at work, from its request to its response."""
+        """Says whether a run is at work, from its request to its response."""
         return self._at_work > 0
 
     def use(self, settings: CellblockSettings, policy: Policy) -> Generation:

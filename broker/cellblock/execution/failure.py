@@ -1,4 +1,4 @@
-"""From what a worker says of a failed script to a diagnostic in the agent's own terms (section 3.3.3)."""
+"""Turns what a worker says of a failed script into a diagnostic in the agent's own terms (section 3.3.3)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from cellblock_worker.wire import protocol
 MAX_MESSAGE_CHARS: Final = 4_000
 
 MAX_RELATED: Final = 5
-"""Errors of an AggregateError that a message tells; the sandbox sends four and how many more there are."""
+"""Bounds the errors of an AggregateError that a message tells; the sandbox sends four and how many more there
+are."""
 
 MAX_TEXT_CHARS: Final = 8 * 1024
-"""Of each text that a worker sends of a failure; the sandbox's own cap (`sandbox/result/failure.ts`)."""
+"""Bounds the characters of each text that a worker sends of a failure; the sandbox's own cap
+(`sandbox/result/failure.ts`)."""
 
 MAX_EXPORT_CHARS: Final = 1_000
-"""Of the name of an export that is not there."""
+"""Bounds the characters of the name of an export that is not there."""
 
 MAX_HINT_CHARS: Final = 500
-"""Of a hint and of a path, as in notices."""
+"""Bounds the characters of a hint and of a path, as in notices."""
 
 ERROR_CLASSES: Final = frozenset(
     {
@@ -46,7 +48,7 @@ _SCRIPT_URL: Final = re.compile(
 _MODULE_URL: Final = re.compile(r"data:text/javascript;base64,[A-Za-z0-9+/=.]*(:\d+:\d+)?")
 
 _FRAME_TOKEN: Final = b"data:application/script:"
-"""What stands in a stack for the script (`sandbox/result/stack_text.ts`)."""
+"""Stands in a stack for the script (`sandbox/result/stack_text.ts`)."""
 
 _FRAME_PLACE: Final = re.compile(re.escape(_FRAME_TOKEN) + rb"(\d{1,9}):(\d{1,9})")
 
@@ -79,13 +81,13 @@ def in_script_terms(text: str, script: Script) -> str:
 
 
 def has_places(body: bytes) -> bool:
-    """Whether `places_in_stacks` could change anything."""
+    """Says whether `places_in_stacks` could change anything."""
     return _FRAME_TOKEN in body
 
 
 def places_in_stacks(body: bytes, script: Script) -> bytes:
-    """A log text or a result's JSON in which frames of stacks name places in the agent's source; nothing else is
-    touched, as it is the agent's own data (section 3.3.1)."""
+    """Gives a log text or a result's JSON in which frames of stacks name places in the agent's source; nothing
+    else is touched, as it is the agent's own data (section 3.3.1)."""
     if not has_places(body):
         return body
 
@@ -108,7 +110,7 @@ def _with_places(text: str, script: Script) -> str:
 
 
 def _related(failure: dict[str, Any]) -> str:
-    """The first lines of the errors that an error brings along: its cause, or those that it sums up."""
+    """Gives the first lines of the errors that an error brings along: its cause, or those that it sums up."""
     causes: object = failure.get("causes")
     members: object = failure.get("errors")
     told = {
@@ -125,7 +127,8 @@ def _related(failure: dict[str, Any]) -> str:
 
 
 def _text(value: object, most: int = MAX_TEXT_CHARS) -> str:
-    """A text of a failure, cut before anything else: a worker that is taken over fills a whole message with one."""
+    """Gives a text of a failure, cut before anything else: a worker that is taken over fills a whole message
+    with one."""
     return value[:most] if isinstance(value, str) else ""
 
 
@@ -138,7 +141,7 @@ def diagnose(
     withheld: Mapping[str, Withheld] = NONE_WITHHELD,
     catalog: Catalog | None = None,
 ) -> Diagnostic:
-    """The diagnostic of a failed script.
+    """Gives the diagnostic of a failed script.
 
     Args:
         message: What the worker said.
@@ -203,12 +206,13 @@ def diagnose(
 
 
 def _is_refused_import(name: str, text: str) -> bool:
-    """Whether nobody caught what `plan.refusal` made of an `import(…)`."""
+    """Says whether nobody caught what `plan.refusal` made of an `import(…)`."""
     return name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
 
 
 def _importing(where: str, script: Script) -> str | None:
-    """The module of the static import that a place belongs to: names stand before the module they come from."""
+    """Gives the module of the static import that a place belongs to: names stand before the module they come
+    from."""
     line, column = (int(number) for number in where.split(":")[-2:])
     after = (found for found in script.static if (found.line, found.column) > (line, column))
     found = min(after, key=lambda found: (found.line, found.column), default=None)
@@ -216,7 +220,8 @@ def _importing(where: str, script: Script) -> str | None:
 
 
 def _without_place(line: str) -> str:
-    """The line without ` at script.js:LINE:COLUMN` at its end. No pattern, which would try each space in turn."""
+    """Gives the line without ` at script.js:LINE:COLUMN` at its end. No pattern, which would try each space in
+    turn."""
     said, _, place = line.rpartition(" ")
     before = said.removesuffix("at")
     if before == said or before == (kept := before.rstrip()) or len(place.split()) != 1:

@@ -12,7 +12,7 @@ from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.suggest import nearest_names
 
 MAX_NAMED: Final = 12
-"""Exports that a hint names."""
+"""Bounds the exports that a hint names."""
 
 THROWN_VALUE: Final = "Thrown value"
 """The name that the sandbox gives to what was thrown and is no error."""
@@ -44,7 +44,7 @@ def exception_hint(
     namespaces: Callable[[str], bool],
     rebuilt: bool = False,
 ) -> str:
-    """Of an exception that nobody caught.
+    """Gives the hint about an exception that nobody caught.
 
     Args:
         kind: As of the worker's message.
@@ -80,19 +80,19 @@ def exception_hint(
 
 
 def syntax_hint(summary: str) -> str:
-    """Of a syntax error, from the engine's message."""
+    """Gives the hint about a syntax error, from the engine's message."""
     if "Illegal return statement" in summary:
         return "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
     return "Correct the syntax at that position."
 
 
 def left_out(tool: Withheld) -> str:
-    """Why a tool is not there, in one sentence."""
+    """Says why a tool is not there, in one sentence."""
     return f"The tool {tool.name} is left out: {tool.why}."
 
 
 def export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> str:
-    """Of a name that a module does not export.
+    """Gives the hint about a name that a module does not export.
 
     Args:
         missing: The name.
@@ -112,7 +112,8 @@ def export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> 
 def _missing_function(
     text: str, exports: Iterable[str], withheld: Mapping[str, Withheld], namespaces: Callable[[str], bool]
 ) -> str | None:
-    """A near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no function."""
+    """Finds a near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no
+    function."""
     missing = _NO_FUNCTION.search(text)
     if missing is None:
         return None

@@ -1,4 +1,4 @@
-"""The runs between two changes of the configuration: what they use lives until the last of them ends."""
+"""Counts the runs between two changes of the configuration: what they use lives until the last of them ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Generation:
             self._waiters.clear()
 
     async def holding(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that may outlast who asked for it."""
+        """Gives the result of work that may outlast who asked for it."""
         with self:
             return await work
 
@@ -59,6 +59,6 @@ class Generation:
             await waiter
 
     def _unfinished(self) -> Generation | None:
-        """The latest generation up to this one that somebody is in."""
+        """Gives the latest generation up to this one that somebody is in."""
         self._before = self._before._unfinished() if self._before is not None else None
         return self if self._inside else self._before

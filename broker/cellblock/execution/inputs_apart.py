@@ -16,7 +16,7 @@ Told = dict[str, Any]
 
 
 def read(told: Told, body: bytes, schema: bytes, *further: bytes) -> tuple[Told, Sequence[bytes]]:
-    """The work of `call_inputs.READ_INPUT`.
+    """Does the work of `call_inputs.READ_INPUT`.
 
     Args:
         told: `label` names the tool in logs.

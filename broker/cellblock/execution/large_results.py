@@ -1,4 +1,4 @@
-"""The result of a script that is too large to be decoded on the loop: checked apart, and passed on as its bytes."""
+"""Passes on the result of a script that is too large to be decoded on the loop: checked apart, as its bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ SPELL_RESULT: Final = Task(
 
 
 class Spelled(NamedTuple):
-    """How a front-end gives a result: as text within a JSON text, without quotes, or as a document to be kept."""
+    """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be
+    kept."""
 
     inline: bytes | None
     document: bytes | None
@@ -43,7 +44,7 @@ class Spelled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LargeResult(RawJson):
-    """The result of a run, which its client is billed for.
+    """Holds the result of a run, which its client is billed for.
 
     Attributes:
         share: Of the client.
@@ -52,7 +53,7 @@ class LargeResult(RawJson):
     share: Share = field(kw_only=True)
 
     async def spelled(self, most: int | None) -> Spelled:
-        """As text, or as a document where that text has over `most` bytes.
+        """Spells the result as text, or as a document where that text has over `most` bytes.
 
         Raises:
             OverBudget: The client has too many large bodies in memory.
@@ -73,7 +74,7 @@ class UnreadableResult(Exception):
 
 
 async def read_result(body: bytes, script: Script, share: Share) -> LargeResult:
-    """A result as the well-formed JSON that it is.
+    """Reads a result as the well-formed JSON that it is.
 
     Args:
         body: What the worker sent.
@@ -101,7 +102,7 @@ async def read_result(body: bytes, script: Script, share: Share) -> LargeResult:
 
 
 def read(_told: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """The work of `READ_RESULT`."""
+    """Does the work of `READ_RESULT`."""
     if script:
         # Of the broker's own making: it has nothing of the worker in it.
         body = places_in_stacks(body, pickle.loads(script[0]))
@@ -112,7 +113,7 @@ def read(_told: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, 
 
 
 def spell(told: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """The work of `SPELL_RESULT`: as `json.dumps` spells a small result."""
+    """Does the work of `SPELL_RESULT`: as `json.dumps` spells a small result."""
     value: Any = from_json(raw)
     text = json.dumps(value, ensure_ascii=False)
     if told["most"] is not None and len(text.encode()) > told["most"]:
@@ -127,7 +128,7 @@ def document(value: object) -> bytes:
 
 
 def not_json(why: str) -> Diagnostic:
-    """The result is no JSON."""
+    """Says that the result is no JSON."""
     return Diagnostic(
         severity="error",
         code="RESULT_NOT_JSON",
@@ -137,7 +138,7 @@ def not_json(why: str) -> Diagnostic:
 
 
 def not_read(message: str, hint: str) -> Diagnostic:
-    """The result was not read; the script has run to its end."""
+    """Says that the result was not read; the script has run to its end."""
     return Diagnostic(
         severity="error",
         code="RESULT_NOT_READ",

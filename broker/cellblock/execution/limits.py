@@ -1,4 +1,4 @@
-"""The limits of one run: what was asked for, within what the configuration allows."""
+"""Resolves the limits of one run: what was asked for, within what the configuration allows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Times in milliseconds, sizes in bytes."""
+    """Holds the limits of one run, times in milliseconds and sizes in bytes."""
 
     timeout_ms: int
     max_cpu_ms: int
@@ -37,7 +37,7 @@ class Limits:
 def resolve_limits(
     asked: Mapping[str, Any] | None, settings: LimitSettings, *, message_bytes: int
 ) -> tuple[Limits, list[Diagnostic]]:
-    """The limits of a run, and a warning for each that was asked for above its maximum.
+    """Gives the limits of a run, and a warning for each that was asked for above its maximum.
 
     Keys that are not known are ignored (section 3.2.4). What may be logged in all may be logged in one entry, which is
     one message: so it is at most `message_bytes`, whatever the settings say.

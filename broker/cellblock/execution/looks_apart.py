@@ -28,7 +28,7 @@ LOOK: Final = Task(
 )
 
 BOUND_SECONDS: Final = 2 * WALL_SECONDS
-"""For the learner's thread: its turn, and the work itself."""
+"""Bounds the learner's wait: for its turn, and for the work itself."""
 
 
 class LargeLooks:
@@ -43,7 +43,7 @@ class LargeLooks:
         self._loop = asyncio.get_running_loop()
 
     def observe(self, offer: Offer) -> Observation | None:
-        """What is seen of a large result; None for a small one."""
+        """Gives what is seen of a large result; None for a small one."""
         if is_light(offer.body):
             return None
         now = time.time()
@@ -72,7 +72,7 @@ class LargeLooks:
 def look(
     told: dict[str, Any], body: bytes, declared: bytes, given: bytes
 ) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """The work of `LOOK`."""
+    """Does the work of `LOOK`."""
     schema = from_json(declared)
     validator = None
     if schema is not None and told["kind"] == "value":

@@ -1,4 +1,4 @@
-"""The diagnostics of runs that did not end by themselves: which limit, or whose fault."""
+"""Makes the diagnostics of runs that did not end by themselves: which limit, or whose fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cellblock_worker.wire import protocol
 
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
-    """A `SANDBOX_LIMIT` (Code Mode specification, section 7.4)."""
+    """Makes a `SANDBOX_LIMIT` diagnostic (Code Mode specification, section 7.4)."""
     return Diagnostic(
         severity="error",
         code="SANDBOX_LIMIT",
@@ -24,7 +24,7 @@ def limit_diagnostic(message: str, hint: str) -> Diagnostic:
 
 
 def call_limit(name: str, maximum: int) -> Diagnostic:
-    """The script made more calls than it was given."""
+    """Says that the script made more calls than it was given."""
     return limit_diagnostic(
         f"The script made more tool calls than it may: {name} = {maximum}.",
         f"Make fewer calls, or ask for a larger {name}.",
@@ -32,7 +32,7 @@ def call_limit(name: str, maximum: int) -> Diagnostic:
 
 
 def query_limit(maximum: int) -> Diagnostic:
-    """The script asked the catalog more often than it may; no request can raise that."""
+    """Says that the script asked the catalog more often than it may; no request can raise that."""
     return limit_diagnostic(
         f"The script made more than {maximum} discovery requests.",
         "Ask once and keep the answer: list or search outside of loops.",
@@ -40,7 +40,8 @@ def query_limit(maximum: int) -> Diagnostic:
 
 
 def no_result(script: Script, *, logged: bool) -> Diagnostic:
-    """Of a script that has ended with an undefined result: what it forgot, unless it has shown something in logs."""
+    """Says of a script that has ended with an undefined result what it forgot, unless it has shown something in
+    logs."""
     if script.entry is not None:
         said = "What the script exports or returns is undefined, so its result is null."
         hint = f"Return a value on every way through the script, or assign one: `globalThis.{RESULT_NAME} = value;`"
@@ -57,7 +58,7 @@ NOT_AWAITED: Final = "CALLS_NOT_AWAITED"
 
 
 def with_unawaited(notices: list[Diagnostic], script: Script) -> list[Diagnostic]:
-    """The sandbox's notices, and a warning for each call that the script does not wait for, by its text.
+    """Gives the sandbox's notices, and a warning for each call that the script does not wait for, by its text.
 
     Whether one was still under way at the end is luck, and the sandbox's notice about it belongs to the first one.
     """
@@ -87,7 +88,7 @@ def _lost(why: str, certain: str) -> Diagnostic:
 
 
 def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: bool) -> Diagnostic:
-    """Why a run ended that did not finish.
+    """Says why a run ended that did not finish.
 
     Args:
         ended: The host's last word on the run.
@@ -153,7 +154,7 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
 
 
 def with_certainty(diagnostic: Diagnostic, counts: CallCounts) -> Diagnostic:
-    """The end of a run that has called tools, with what is certain about its calls."""
+    """Gives the end of a run that has called tools, with what is certain about its calls."""
     said = (
         f"{diagnostic.message} Tool calls: {counts.completed} completed, {counts.in_flight} in flight "
         f"(may have run), {counts.not_started} not started."

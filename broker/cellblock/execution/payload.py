@@ -13,11 +13,11 @@ from pydantic_core import from_json, to_json
 from cellblock.apart.light import weight_of
 
 MAX_DEPTH: Final = 128
-"""Deepest nesting of a tool input, tool result or script result; MCP peers give up at 200."""
+"""Bounds the nesting of a tool input, tool result or script result; MCP peers give up at 200."""
 
 # Not within a run of digits: a text of many runs that are a little too short would be looked through once for each.
 _FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|(?<!\d)\d{250}")
-"""What a number past the range of doubles must hold somewhere."""
+"""Matches what a number past the range of doubles must hold somewhere."""
 
 
 STEP_WEIGHT: Final = 10_000
@@ -82,7 +82,8 @@ def encode(value: Any, most: int = MAX_DEPTH) -> bytes:
 
 
 def encode_in_steps(value: Any, most: int) -> bytes:
-    """As `encode`, for a thread beside the loop: native code holds the interpreter's lock for a piece at a time.
+    """Encodes as `encode` does, for a thread beside the loop: native code holds the interpreter's lock for a
+    piece at a time.
 
     Raises:
         PayloadError: As `encode`.
@@ -99,7 +100,7 @@ def encode_in_steps(value: Any, most: int) -> bytes:
 
 
 def _pieces(value: Any, depth: int) -> Generator[bytes]:
-    """The JSON of data, in pieces of about `STEP_WEIGHT` values."""
+    """Gives the JSON of data, in pieces of about `STEP_WEIGHT` values."""
     most = MAX_DEPTH - depth
     if most <= 0 and isinstance(value, dict | list | tuple):
         raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
@@ -139,7 +140,7 @@ def _pieces(value: Any, depth: int) -> Generator[bytes]:
 
 
 def _too_deep(value: Any, most: int = MAX_DEPTH) -> bool:
-    """Whether containers nest over the cap. Walks level by level, so its own stack stays flat."""
+    """Says whether containers nest over the cap. Walks level by level, so its own stack stays flat."""
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(most):
         below: list[Any] = []

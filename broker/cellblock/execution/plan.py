@@ -1,4 +1,4 @@
-"""From a request and a catalog to what a worker is sent: the script, its modules, and what is refused early."""
+"""Turns a request and a catalog into what a worker is sent: the script, its modules, and what is refused early."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import SCRIPT_NAME, Script, prepare
 
 MAX_IMPORT_ERRORS: Final = 20
-"""Diagnostics of imports that cannot be satisfied; they end up in a model's context."""
+"""Bounds the diagnostics of imports that cannot be satisfied; they end up in a model's context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`body` is the body of the worker's `Start`; `errors` refuse the run before a worker is used."""
+    """Holds what a worker is sent: `body` is that of its `Start`; `errors` refuse the run before a worker is
+    used."""
 
     script: Script
     body: bytes
     errors: tuple[Diagnostic, ...]
     code: str = ""
-    """The agent's own source."""
+    """Holds the agent's own source."""
 
 
 def make_plan(
@@ -108,7 +109,7 @@ def make_plan(
 
 
 def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
-    """Names that a script's imports can give it, by module; `import(…)` of what is computed left out."""
+    """Gives the names that a script's imports can give it, by module; `import(…)` of what is computed left out."""
     names: dict[str, list[str]] = {}
     for specifier in [*(found.specifier for found in script.static), *script.dynamic]:
         server = catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX))
@@ -122,7 +123,7 @@ def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
 
 
 def named_servers(script: Script, requested: Iterable[str], catalog: Catalog) -> frozenset[str]:
-    """Ids of the connected servers that a script imports, or its request asks for."""
+    """Gives the ids of the connected servers that a script imports, or its request asks for."""
     specifiers = [*(found.specifier for found in script.static), *script.dynamic]
     ids = {one.removeprefix(SERVERS_PREFIX) for one in specifiers if one.startswith(SERVERS_PREFIX)}
     ids |= {catalog.id_of(name.removeprefix(SERVERS_PREFIX)) for name in requested}
@@ -130,14 +131,14 @@ def named_servers(script: Script, requested: Iterable[str], catalog: Catalog) ->
 
 
 def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
-    """Tools of the servers that a script imports which it is not given, by the names it would use."""
+    """Gives the tools of the servers that a script imports which it is not given, by the names it would use."""
     specifiers = [*(found.specifier for found in script.static), *script.dynamic]
     servers = (catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX)) for specifier in specifiers)
     return {tool.export_name: tool for server in servers if server is not None for tool in server.withheld}
 
 
 def refused_plan(why: str) -> Plan:
-    """Of a script that is too complex to be run."""
+    """Makes the plan of a script that is too complex to be run."""
     error = Diagnostic(
         severity="error",
         code="SCRIPT_TOO_COMPLEX",
@@ -148,7 +149,7 @@ def refused_plan(why: str) -> Plan:
 
 
 def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
-    """Why a specifier cannot be imported, as the body of an error."""
+    """Says why a specifier cannot be imported, as the body of an error."""
     named = shorten(specifier)
     if not specifier.startswith(SERVERS_PREFIX):
         return {
@@ -167,7 +168,7 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
 
 
 def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
-    """Why there is no such server, and one corrective action."""
+    """Says why there is no such server, and one corrective action."""
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
         hint = "Do without it, or try again later; Cellblock reconnects by itself."
@@ -180,7 +181,8 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
 
 
 def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:
-    """A warning for each requested server that is not there (section 3.2.3), by its id or its configured name."""
+    """Gives a warning for each requested server that is not there (section 3.2.3), by its id or its configured
+    name."""
     warnings: list[Diagnostic] = []
     for name in requested:
         server_id = catalog.id_of(name.removeprefix(SERVERS_PREFIX))

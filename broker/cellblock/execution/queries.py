@@ -17,10 +17,11 @@ from cellblock_worker.wire.protocol import Query
 logger = logging.getLogger("cellblock.execution")
 
 MAX_QUERIES: Final = 1_000
-"""Discovery requests of one run."""
+"""Bounds the discovery requests of one run."""
 
 MAX_WAITING_BYTES: Final = 8 * cast("int", Query.max_body)
-"""Requests that wait may have so many bytes in all: the sandbox has eight under way, and keeps the others."""
+"""Bounds the bytes of the requests that wait, in all: the sandbox has eight under way, and keeps the
+others."""
 
 
 _OVER: Final = object()
@@ -33,7 +34,7 @@ class _Query(NamedTuple):
 
 
 class Queries:
-    """All of one run.
+    """Answers all discovery requests of one run.
 
     Args:
         discovery: Answers them.
@@ -63,7 +64,7 @@ class Queries:
 
     @property
     def at_limit(self) -> bool:
-        """Whether the next one would be over `MAX_QUERIES`."""
+        """Says whether the next query would be over `MAX_QUERIES`."""
         return self._count >= MAX_QUERIES
 
     def begin(self, query_id: int, op: Operation, body: bytes) -> None:
@@ -125,7 +126,7 @@ class Queries:
             self._refuse(query, failure)
 
     def _encoded(self, query: _Query) -> Generator[None, None, bytes]:
-        """The answer; of one that was asked just before, the same bytes."""
+        """Gives the answer; of one that was asked just before, the same bytes."""
         if self._last is not None and self._last[:2] == (query.op, query.body):
             return self._last[2]
         arguments: object = payload.decode(query.body)

@@ -26,7 +26,7 @@ class _Reply(NamedTuple):
 
 
 class Replies:
-    """All of one run.
+    """Sends all replies of one run.
 
     Args:
         send: Sends one to the worker: id, ok, JSON bytes.
@@ -47,7 +47,7 @@ class Replies:
 
     @property
     def has_room(self) -> bool:
-        """Whether no answer waits: what leads to more of them should wait, too."""
+        """Says whether no answer waits: what leads to more of them should wait, too."""
         return not self._waiting
 
     async def room(self) -> None:

@@ -1,4 +1,4 @@
-"""The `codemode.run` request, checked before a worker is used (Code Mode specification, section 3.2)."""
+"""Checks the `codemode.run` request before a worker is used (Code Mode specification, section 3.2)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cellblock.execution.limits import Limits, resolve_limits
 from cellblock.execution.response import Diagnostic
 
 MAX_CAPABILITIES: Final = 200
-"""Servers that one request may name, each of which can cost a search for near names and a warning."""
+"""Bounds the servers that one request may name, each of which can cost a search for near names and a warning."""
 
 MAX_CAPABILITY_CHARS: Final = 200
-"""Of one of those names."""
+"""Bounds the characters of one name of a requested server."""
 
 
 class RequestBody(BaseModel):
-    """The request as it is on the wire; nothing else is accepted, and nothing is converted."""
+    """Describes the request as it is on the wire; nothing else is accepted, and nothing is converted."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", strict=True, frozen=True)
 
     code: str
-    """Source of an ES module."""
+    """Holds the source of an ES module."""
 
     limits: dict[str, Any] | None = None
     """Limits by name; unknown names are ignored (section 3.2.4)."""
@@ -38,7 +38,7 @@ class RequestBody(BaseModel):
         ]
         | None
     ) = None
-    """Server ids that the script will want (section 3.2.3)."""
+    """Lists the ids of servers that the script will want (section 3.2.3)."""
 
     grants: Grant | None = None
     """Cellblock's own: what this script may call, of what its client is granted."""
@@ -58,12 +58,12 @@ _HINTS = {
 
 
 _SHOULD_BE = "Input should be "
-"""How most of pydantic's messages begin."""
+"""Begins most of pydantic's messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A request that is well-formed, with its limits resolved."""
+    """Holds a request that is well-formed, with its limits resolved."""
 
     code: str
     limits: Limits
@@ -98,8 +98,8 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
 
 
 def request_of(code: object, **fields: object) -> dict[str, Any]:
-    """The request that a Python program means: mappings as objects and sequences as arrays, without the fields that are
-    None. All else stays as it is, for `read_request` to judge."""
+    """Gives the request that a Python program means: mappings as objects and sequences as arrays, without the
+    fields that are None. All else stays as it is, for `read_request` to judge."""
     given = {"code": code} | {name: value for name, value in fields.items() if value is not None}
     return {name: _as_json(value) for name, value in given.items()}
 

@@ -1,4 +1,4 @@
-"""The `codemode.run` request and response (Code Mode specification, sections 3.2 and 3.3)."""
+"""Describes the `codemode.run` response (Code Mode specification, section 3.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class LogEntry(_Part):
-    """One console entry; `time_ms` counts from the start of the sandbox (section 3.3.1)."""
+    """Describes one console entry; `time_ms` counts from the start of the sandbox (section 3.3.1)."""
 
     level: Level
     message: str
@@ -26,7 +26,7 @@ class LogEntry(_Part):
 
 
 class TraceEntry(_Part):
-    """One tool call, without its input and output (section 3.3.2)."""
+    """Describes one tool call, without its input and output (section 3.3.2)."""
 
     server_id: str
     tool_name: str
@@ -36,7 +36,7 @@ class TraceEntry(_Part):
 
 
 class Diagnostic(_Part):
-    """What went wrong or should be known (section 3.3.3)."""
+    """Says what went wrong or should be known (section 3.3.3)."""
 
     severity: Severity
     code: str
@@ -46,26 +46,27 @@ class Diagnostic(_Part):
     error_class: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """As in a response."""
+        """Gives the diagnostic as it is in a response."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Usage(_Part):
-    """What the run took. Times in milliseconds, memory in bytes (peak resident size of the worker)."""
+    """Counts what the run took. Times in milliseconds, memory in bytes (peak resident size of the worker)."""
 
     wall_ms: int = 0
     cpu_ms: int = 0
-    """Of the worker, and of the processes that read what is large for the run; `maxCpuMs` bounds the worker's alone."""
+    """Counts the CPU time of the worker, and of the processes that read what is large for the run; `maxCpuMs`
+    bounds the worker's alone."""
     peak_memory_bytes: int = 0
     queue_ms: int = 0
     tool_wait_ms: int = 0
     tool_calls: int = 0
     approval_wait_ms: int | None = None
-    """How long the user was waited for; it does not count for `timeoutMs`. Absent when nothing was asked."""
+    """Says how long the user was waited for; it does not count for `timeoutMs`. Absent when nothing was asked."""
 
 
 class RunResponse(_Part):
-    """The whole response; `as_json` gives it as the wire has it."""
+    """Holds the whole response; `as_json` gives it as the wire has it."""
 
     logs: list[LogEntry]
     result: Any = None
@@ -73,20 +74,20 @@ class RunResponse(_Part):
     tool_trace: list[TraceEntry] = Field(default_factory=list[TraceEntry])
     usage: Usage = Usage()
     servers: tuple[str, ...] = Field(default=(), exclude=True)
-    """Ids of the servers that the script imports or requests; not on the wire."""
+    """Lists the ids of the servers that the script imports or requests; not on the wire."""
 
     @property
     def ok(self) -> bool:
-        """Whether no diagnostic is an error."""
+        """Says whether no diagnostic is an error."""
         return all(diagnostic.severity != "error" for diagnostic in self.diagnostics)
 
     def decoded(self) -> RunResponse:
-        """The same with its result as data, where that is a `RawJson`."""
+        """Gives the same response with its result as data, where that is a `RawJson`."""
         if not isinstance(self.result, RawJson):
             return self
         return self.model_copy(update={"result": self.result.decoded()})
 
     def as_json(self) -> dict[str, Any]:
-        """The response as plain JSON data with the specification's names; a large result stays a `RawJson`."""
+        """Gives the response as plain JSON data with the specification's names; a large result stays a `RawJson`."""
         data = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result"})
         return {"logs": data.pop("logs"), "result": self.result, **data}

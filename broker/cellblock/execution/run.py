@@ -1,4 +1,4 @@
-"""One run from its lease to its response: hears the worker, keeps the budget, ends exactly once."""
+"""Carries one run from its lease to its response: hears the worker, keeps the budget, ends exactly once."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from cellblock_worker.wire import protocol
 logger = logging.getLogger("cellblock.execution")
 
 LEASE_BOUND_SECONDS: Final = 15.0
-"""From sending a run to `Leased`; the host itself gives a boot 10 s."""
+"""Bounds the time from sending a run to `Leased`; the host itself gives a boot 10 s."""
 
 HOST_GRACE_SECONDS: Final = 3.0
-"""How much later than the host the broker ends a run by its own clock."""
+"""Says how much later than the host the broker ends a run by its own clock."""
 
 KILL_BOUND_SECONDS: Final = 4.0
-"""From asking for a worker's death to `Ended`; the host itself allows 2 s."""
+"""Bounds the time from asking for a worker's death to `Ended`; the host itself allows 2 s."""
 
 
 class Run:
-    """Implements `pool.LeaseEvents`.
+    """Carries one run; implements `pool.LeaseEvents`.
 
     Args:
         context: What the run is made of.
@@ -96,7 +96,8 @@ class Run:
             raise
 
     async def outcome(self, queue_ms: int) -> RunResponse:
-        """The script's end, and that of its lease. Not to be cancelled: call `abort` instead."""
+        """Waits for the script's end, and that of its lease, and gives the response. Not to be cancelled: call
+        `abort` instead."""
         assert self._lease is not None
         try:
             await self._over.wait()
@@ -117,7 +118,7 @@ class Run:
     # ---- what the lease tells (LeaseEvents) ----------------------------------------------------------
 
     def worker_says(self, message: protocol.FromHost, body: bytes) -> None:
-        """A message of the host about this run, or of its worker."""
+        """Takes a message of the host about this run, or of its worker."""
         if self._state is State.OVER:
             return
         match message:
@@ -154,7 +155,7 @@ class Run:
                 return
 
     def host_lost(self, why: str) -> None:
-        """The host is gone, and the worker with it."""
+        """Ends the run: the host is gone, and the worker with it."""
         if self._state is not State.OVER:
             self._lost = why
             self._end()
@@ -228,7 +229,7 @@ class Run:
             self._host_broke_word(breach)
 
     def _is_next(self, call_id: int) -> bool:
-        """Whether ids count up as they must: a call that is said twice must not be made twice."""
+        """Says whether ids count up as they must: a call that is said twice must not be made twice."""
         if call_id <= self._last_id:
             self._kill(self._breach(f"call id {call_id} comes again"))
             return False

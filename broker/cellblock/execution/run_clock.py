@@ -1,4 +1,5 @@
-"""The broker's side of a run's wall clock, which stands still while the user is asked about a call, or by a server.
+"""Keeps the broker's side of a run's wall clock, which stands still while the user is asked about a call, or by
+a server.
 
 The host keeps `timeoutMs`; this tells it when to stop and to go on, and moves the broker's own, later bound along with
 it. Only what the broker itself holds stops the clock: a worker has no word for it.
@@ -14,7 +15,7 @@ from cellblock_worker.wire import protocol
 
 
 class RunClock:
-    """Implements `policy.rules.Clock`.
+    """Stops and continues a run's time; implements `policy.rules.Clock`.
 
     Args:
         allowance: Seconds that the clock may stand still in all; the host keeps this too.
@@ -37,13 +38,13 @@ class RunClock:
         self._holders = 0
 
     def start(self, bound: float) -> None:
-        """The worker has the script; the broker's own bound is so many seconds away."""
+        """Begins the run's time: the worker has the script, and the broker's own bound is `bound` seconds away."""
         self._left = bound
         self._since = asyncio.get_running_loop().time()
         self._set_bound(bound)
 
     def stop(self) -> None:
-        """From now on the run's time does not pass."""
+        """Stops the run's time."""
         self._holders += 1
         if self._stopped or self._allowance <= 0:
             return
@@ -52,7 +53,7 @@ class RunClock:
         self._set_bound(self._left + self._allowance)
 
     def go_on(self) -> None:
-        """It passes again, when nobody else has stopped it."""
+        """Lets the run's time pass again, when nobody else has stopped it."""
         self._holders -= 1
         if self._holders or not self._stopped:
             return
@@ -62,7 +63,7 @@ class RunClock:
 
     @contextmanager
     def standing_still(self) -> Generator[None]:
-        """Inside, the run's time does not pass."""
+        """Keeps the run's time from passing inside a block."""
         self.stop()
         try:
             yield

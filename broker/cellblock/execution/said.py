@@ -1,4 +1,5 @@
-"""What a run has said beside its calls and its outcome: logs and notices, each within what the host must keep."""
+"""Keeps what a run has said beside its calls and its outcome: logs and notices, each within what the host must
+keep."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker.states import MAX_NOTICES
 
 LOG_NOTE_BYTES: Final = 1024
-"""What a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap; who sends
-more lies."""
+"""Bounds what a host may send over `maxLogBytes`: the entry that says that it was cut. The host keeps the cap;
+who sends more lies."""
 
 
 class Said:
-    """Of one run.
+    """Collects the logs and notices of one run.
 
     Args:
         script: Positions in stacks are told in its author's terms; nothing else that it has said is touched.

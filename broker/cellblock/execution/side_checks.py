@@ -23,30 +23,30 @@ from cellblock.execution.response import Diagnostic
 from cellblock.typecheck.checker import Checked, TypeChecker
 
 MAX_KEPT: Final = 1_024
-"""Scripts of which it is kept what was found; one takes some 300 bytes, and what was found."""
+"""Bounds the scripts whose findings are kept; one takes some 300 bytes, and what was found."""
 
 MAX_SERVERS: Final = 100
-"""Definitions of servers that are held for them: those of one that changes are others each time."""
+"""Bounds the definitions of servers that are held for them: those of one that changes are others each time."""
 
 MAX_UNDER_WAY: Final = 32
-"""Checks that wait for the compiler; a script that comes then is not checked this time."""
+"""Bounds the checks that wait for the compiler; a script that comes then is not checked this time."""
 
 MAX_CLIENTS: Final = 256
-"""Clients for which something waits that was found too late."""
+"""Bounds the clients for which something waits that was found too late."""
 
 MAX_LATE: Final = 3
-"""Diagnostics of one client that wait for its next response."""
+"""Bounds the diagnostics of one client that wait for its next response."""
 
 Assumed = tuple[ServerEntry, ToolEntry, ToolOutput | None]
 _KNOWN: Final[frozenset[tuple[str, str]]] = frozenset()
-"""Where every tool has answered as was assumed."""
+"""Stands for a run in which every tool has answered as was assumed."""
 
 _Key = tuple[bytes, tuple[int, ...], frozenset[tuple[str, str]]]
 
 
 @dataclass(slots=True)
 class Kept:
-    """What was found in a script, and against what. The servers are held, so that their ids stay theirs."""
+    """Holds what was found in a script, and against what. The servers are held, so that their ids stay theirs."""
 
     servers: tuple[ServerEntry, ...]
     assumed: list[Assumed]
@@ -57,14 +57,14 @@ class Kept:
 
 @dataclass(slots=True)
 class _Late:
-    """What waits for a client's next response."""
+    """Holds what waits for a client's next response."""
 
     key: bytes
     found: list[Diagnostic] = field(default_factory=list[Diagnostic])
 
 
 class SideChecks:
-    """All checks of a broker that run beside runs.
+    """Makes and keeps all checks of a broker that run beside runs.
 
     Args:
         checker: Asks the compiler; None where type checking is switched off.
@@ -78,7 +78,7 @@ class SideChecks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def of(self, plan: Plan, catalog: Catalog, client: str) -> SideCheck:
-        """The check of one run; it begins when it is told to."""
+        """Makes the check of one run; it begins when it is told to."""
         return SideCheck(self, plan, catalog, client)
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class SideChecks:
     # ---- for the checks ------------------------------------------------------------------------------
 
     def kept(self, key: _Key) -> Kept | None:
-        """What was found the last time, if what was known then of the tools is still so."""
+        """Gives what was found the last time, if what was known then of the tools is still so."""
         held = self._kept.get(key)
         if held is None or self.checker is None:
             return None
@@ -136,13 +136,13 @@ class SideChecks:
                 self._late.popitem(last=False)
 
     def take_late(self, client: str, key: bytes) -> list[Diagnostic]:
-        """What has waited for this client; nothing of the script that it has just sent again."""
+        """Takes out what has waited for this client; nothing of the script that it has just sent again."""
         late = self._late.pop(client, None) if self._late else None
         return [] if late is None or late.key == key else late.found
 
 
 class SideCheck:
-    """The check of one run's script, against closed types.
+    """Checks one run's script, against closed types.
 
     Args:
         owner: Keeps what is found.
@@ -176,7 +176,7 @@ class SideCheck:
 
     @property
     def is_about_tools(self) -> bool:
-        """Whether the script can call any."""
+        """Says whether the script can call any."""
         return bool(self._servers)
 
     def begin(self, bound_seconds: float) -> None:
@@ -185,7 +185,7 @@ class SideCheck:
             self._start(bound_seconds)
 
     async def outcome(self, bound_seconds: float, most_seconds: float | None = None) -> Checked | None:
-        """What was found; None when it has not been by then.
+        """Waits for what was found; gives None when it has not been by then.
 
         Args:
             bound_seconds: Of the check, once the compiler is there.
@@ -207,7 +207,8 @@ class SideCheck:
         return self._found.checked if self._found is not None else self._gave_up
 
     async def certain(self, bound_seconds: float) -> Checked:
-        """The same against types as they are, where an open object may have anything beside what is declared."""
+        """Gives what is found against types as they are, where an open object may have anything beside what is
+        declared."""
         checker = self._owner.checker
         if checker is None or self._found is None:
             return Checked()
@@ -234,7 +235,7 @@ class SideCheck:
         self._owner.spawn(wait)
 
     def late(self) -> list[Diagnostic]:
-        """What was found too late for the client's last response."""
+        """Gives what was found too late for the client's last response."""
         return self._owner.take_late(self._client, self._script)
 
     async def _wait(self, until: float | None) -> None:
@@ -277,7 +278,7 @@ class SideCheck:
 
 
 def _unlike(old: ToolOutput | None, new: ToolOutput | None) -> bool:
-    """Whether two answers about an output make different types."""
+    """Says whether two answers about an output make different types."""
     return _version(old) != _version(new)
 
 

@@ -1,4 +1,4 @@
-"""The life of one run as one table."""
+"""Describes the life of one run as one table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a run is between its lease and its response."""
+    """Says where a run is between its lease and its response."""
 
     SENT = "sent"
     """The host has the script; no worker has been promised yet."""
@@ -26,7 +26,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What moves a run on."""
+    """Names what moves a run on."""
 
     LEASED = "leased"
     SETTLE = "settle"
@@ -47,5 +47,6 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 
 def advance(state: State, event: Event) -> State | None:
-    """The state after `event`, or None when the table has no such move: whoever caused it broke the protocol."""
+    """Gives the state after `event`, or None when the table has no such move: whoever caused it broke the
+    protocol."""
     return TRANSITIONS.get((state, event))

@@ -1,4 +1,5 @@
-"""Type errors as diagnostics: before a script is started, and of one that has run, whether it failed or not."""
+"""Tells type errors as diagnostics: before a script is started, and of one that has run, whether it failed or
+not."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from cellblock.typecheck.compiler import FIX
 from cellblock.upstream.definitions import shown
 
 OF_THE_SCRIPT: Final = frozenset({"UNCAUGHT_EXCEPTION", "IMPORT_FAILURE"})
-"""Failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
+"""Lists failures that a type error may be behind; of a limit, or a host that is gone, the types say nothing."""
 
 MAX_QUOTED_CHARS: Final = 80
-"""Of the line of an earlier script that is quoted."""
+"""Bounds the characters of the line of an earlier script that is quoted."""
 
 _MISUSED: Final = re.compile(r"TypeError: .*(?:is not a function|is not iterable|of undefined)", re.DOTALL)
-"""What the engine says when a text is used as the value whose JSON it is."""
+"""Matches what the engine says when a text is used as the value whose JSON it is."""
 
 
 class TypeErrors:
-    """What the executor asks.
+    """Finds the type errors that a response tells.
 
     Args:
         settings: The mode, and the bounds of a check.
@@ -43,11 +44,11 @@ class TypeErrors:
         self._checker = checker
 
     def mode(self, request: RunRequest) -> TypecheckMode:
-        """When this request's script is checked."""
+        """Says when this request's script is checked."""
         return request.typecheck or self._default
 
     async def before(self, side: SideCheck) -> tuple[list[Diagnostic], list[Diagnostic]]:
-        """The errors that refuse a script, and the notices that belong to its response in any case.
+        """Gives the errors that refuse a script, and the notices that belong to its response in any case.
 
         A script that cannot be checked is not refused: the notice says that it was not.
         """
@@ -74,8 +75,8 @@ class TypeErrors:
             side.begin(self._bound_seconds)
 
     async def after(self, response: RunResponse, request: RunRequest, side: SideCheck) -> RunResponse:
-        """The response, with what is wrong in the script by its types: of one that succeeded too, if it is known
-        soon."""
+        """Gives the response, with what is wrong in the script by its types: of one that succeeded too, if it
+        is known soon."""
         late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
@@ -125,7 +126,7 @@ class TypeErrors:
 
 
 def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
-    """What counts in a script that has succeeded: not what a result has after all, whatever is declared."""
+    """Gives what counts in a script that has succeeded: not what a result has after all, whatever is declared."""
     return [
         replace(fault, message=f"{fault.message} No result of this run had it.") if fault.absent else fault
         for fault in checked.faults
@@ -134,7 +135,8 @@ def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
 
 
 def _said_of_texts(response: RunResponse, texts: list[str]) -> RunResponse:
-    """The response, with the likely reason of an exception where tools, of these names, have answered JSON in texts."""
+    """Gives the response, with the likely reason of an exception where tools, of these names, have answered
+    JSON in texts."""
     if not texts:
         return response
     names = " and ".join(f"`{shown(name)}`" for name in texts[:2])
@@ -149,7 +151,7 @@ def _said_of_texts(response: RunResponse, texts: list[str]) -> RunResponse:
 
 
 def _earlier(faults: list[TypeFault], code: str) -> list[Diagnostic]:
-    """The same of a script whose response is gone: its places would be taken for those of another."""
+    """Makes the diagnostics of a script whose response is gone: its places would be taken for those of another."""
     found: list[Diagnostic] = []
     for fault, diagnostic in zip(faults, _diagnostics(faults, "warning"), strict=True):
         line = line_of(code, fault.line).strip()

@@ -1,4 +1,4 @@
-"""From an MCP tool result to the value a script gets (Code Mode specification, section 5.3.2)."""
+"""Turns an MCP tool result into the value a script gets (Code Mode specification, section 5.3.2)."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def unwrap(
 
 
 def encoded(unwrapped: Any) -> bytes:
-    """The JSON of what `unwrap` gave. Raises PayloadError."""
+    """Gives the JSON of what `unwrap` gave. Raises PayloadError."""
     return unwrapped.raw if isinstance(unwrapped, RawJson) else payload.encode(unwrapped)
 
 
 def _structured(result: types.CallToolResult) -> tuple[Any, ...]:
-    """The structured content, which may be null, or nothing."""
+    """Gives the structured content, which may be null, or nothing."""
     kept = kept_of(result)
     if "structuredContent" in kept:
         return (kept["structuredContent"],)
@@ -76,7 +76,7 @@ def _out_of(box: str | None, content: Any) -> Any:
 
 
 def kind_of(result: types.CallToolResult, unwrapped: Any) -> Kind:
-    """Which of the rules gave a value; for who learns what tools return."""
+    """Says which of the rules gave a value; for who learns what tools return."""
     if _structured(result):
         return "value"
     if _only_text(result) is not None:
@@ -85,7 +85,7 @@ def kind_of(result: types.CallToolResult, unwrapped: Any) -> Kind:
 
 
 def error_text(result: types.CallToolResult) -> str:
-    """What a result says that is an error: its texts, else its structured content; may be empty."""
+    """Gives what a result says that is an error: its texts, else its structured content; may be empty."""
     texts = [block.text for block in result.content if isinstance(block, types.TextContent)]
     text = "\n".join(texts).strip()
     structured = _structured(result)

@@ -19,7 +19,7 @@ RESULT_NAME: Final = "__codemode_result__"
 ASSIGN: Final = f"Assign what you want to see: `globalThis.{RESULT_NAME} = value;`"
 
 MAX_SHOWN: Final = 80
-"""Characters of the script in a hint."""
+"""Bounds the characters of the script in a hint."""
 
 _STATEMENTS: Final = frozenset(
     [
@@ -65,15 +65,15 @@ Kind = Literal["export", "function", "return"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the result is, if it is not assigned: `at` is the byte before which `export default` belongs, and what
-    returns at the top level goes on to the end of the script."""
+    """Says where the result is, if it is not assigned: `at` is the byte before which `export default` belongs,
+    and what returns at the top level goes on to the end of the script."""
 
     kind: Kind
     at: int = 0
 
 
 def entry_of(root: Node, source: bytes) -> Entry | None:
-    """How the script gives its result by a convention, if it does."""
+    """Finds the convention by which the script gives its result, if it does."""
     if (
         b"=>" not in source
         and b"function" not in source
@@ -100,8 +100,8 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
 
 
 def likely_result(root: Node, source: bytes) -> str:
-    """The one corrective action for a script that gives no result, with what was probably meant as one if that is
-    clear."""
+    """Gives the one corrective action for a script that gives no result, with what was probably meant as one if
+    that is clear."""
     others = _split(root)[1]
     if not others:
         return ASSIGN
@@ -118,7 +118,7 @@ def likely_result(root: Node, source: bytes) -> str:
 
 
 def _split(root: Node) -> tuple[list[Node], list[Node]]:
-    """The top level's imports and its other statements."""
+    """Gives the top level's imports and its other statements."""
     imports: list[Node] = []
     others: list[Node] = []
     for node in root.named_children:
@@ -132,12 +132,12 @@ def _first(imports: list[Node], others: list[Node]) -> bool:
 
 
 def _is_directive(statement: Node) -> bool:
-    """Whether a statement is a text alone, as `"use strict"` is."""
+    """Says whether a statement is a text alone, as `"use strict"` is."""
     return statement.type == "expression_statement" and _bare(statement).type == "string"
 
 
 def _returns(statement: Node, returns: list[int]) -> bool:
-    """Whether a statement has a `return` in it that belongs to no function.
+    """Says whether a statement has a `return` in it that belongs to no function.
 
     Args:
         statement: Where to look.
@@ -157,7 +157,7 @@ def _returns(statement: Node, returns: list[int]) -> bool:
 
 
 def _bare(node: Node) -> Node:
-    """What an expression statement, or an expression in parentheses, is about."""
+    """Gives what an expression statement, or an expression in parentheses, is about."""
     while node.type in ("expression_statement", "parenthesized_expression"):
         inner = next((child for child in node.named_children if child.type != "comment"), None)
         if inner is None:
@@ -167,7 +167,7 @@ def _bare(node: Node) -> Node:
 
 
 def _value_of(expression: Node, source: bytes) -> str:
-    """The expression whose value an expression statement throws away."""
+    """Gives the expression whose value an expression statement throws away."""
     if expression.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
         expression = expression.named_children[0]
     elif expression.type == "call_expression":
@@ -196,6 +196,6 @@ def _declared(statement: Node, source: bytes) -> list[str]:
 
 
 def _text(node: Node, source: bytes) -> str:
-    """What is written there; "" where it is no short line."""
+    """Gives what is written there; "" where it is no short line."""
     text = source[node.start_byte : node.end_byte].decode("utf-8", "replace")
     return text if len(text) <= MAX_SHOWN and text.isprintable() else ""

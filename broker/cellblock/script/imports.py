@@ -22,7 +22,7 @@ from cellblock.script.type_blanking import blank_types
 from cellblock.script.unawaited import Unawaited, unawaited_calls
 
 MAX_IMPORTS: Final = 1_000
-"""Imports of one script, static and dynamic; each costs the broker some work on its only thread."""
+"""Bounds the imports of one script, static and dynamic; each costs the broker some work on its only thread."""
 
 PARSE_BOUND_SECONDS: Final = 2.0
 """CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
@@ -38,10 +38,10 @@ TYPESCRIPT: Final = "application/typescript"
 _KEYWORD: Final = re.compile(rb"import|export")
 
 _PHASE: Final = re.compile(rb"(?<=import)\s*\.\s*(?:defer|source)(?=\s*\()")
-"""The part of `import.defer(…)` and `import.source(…)` that no grammar knows yet, but the engine does."""
+"""Matches the part of `import.defer(…)` and `import.source(…)` that no grammar knows yet, but the engine does."""
 
 _HASHBANG: Final = re.compile(rb"(?:\xef\xbb\xbf)?#!(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*+")
-"""A first line that is a comment; to the grammars only LF ends it."""
+"""Matches a first line that is a comment; to the grammars only LF ends it."""
 
 
 class TooComplex(ValueError):
@@ -54,7 +54,7 @@ class TooSlow(TooComplex):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the source in bytes."""
+    """Describes a piece of the source in bytes."""
 
     start: int
     end: int
@@ -63,7 +63,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
+    """Holds the specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
 
     `media_type` is that of the source; `javascript` is a TypeScript source with blanks for types, if that can be.
     `entry` is how it gives its result by a convention, and `fix` what to do where it never names the result;
@@ -133,7 +133,7 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
 
 
 def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
-    """A TypeScript script with blanks for types, or None where it is no JavaScript then."""
+    """Gives a TypeScript script with blanks for types, or None where it is no JavaScript then."""
     try:
         blanked = blank_types(root, source, deadline)
     except TimeoutError:
@@ -179,7 +179,7 @@ def _parse(source: bytes, media_type: str, deadline: float) -> Node:
 
 
 def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], list[Node]]:
-    """The specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
+    """Gives the specifiers of static imports and the first arguments of dynamic ones, in the order of the text.
 
     A walk of its own, into no subtree without a keyword: tree-sitter's queries are quadratic in siblings and in
     depth, and cannot be stopped without crashing.
@@ -213,7 +213,7 @@ def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], li
 
 
 def _only_types(statement: Node) -> bool:
-    """Whether it is an `import type` or `export type` statement, which TypeScript erases."""
+    """Says whether a statement is an `import type` or `export type`, which TypeScript erases."""
     return statement.child_count > 1 and statement.children[1].type == "type"
 
 

@@ -13,13 +13,14 @@ from typing import Final
 BYTE_ORDER_MARK: Final = "\ufeff"
 
 MAX_SEPARATORS: Final = 10_000
-"""U+2028 and U+2029 of one text that `CompilerPlaces` knows; these cost 10 ms, and no script has so many."""
+"""Bounds the U+2028 and U+2029 of one text that `CompilerPlaces` knows; these cost 10 ms, and no script has so
+many."""
 
 _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 _SEPARATOR: Final = re.compile("[\u2028\u2029]")
 
 TAB_COLUMNS: Final = 2
-"""How wide a tab is to Deno's parser, wherever in a line it stands."""
+"""Says how wide a tab is to Deno's parser, wherever in a line it stands."""
 
 
 def with_plain_ends(source: bytes) -> bytes:
@@ -30,18 +31,18 @@ def with_plain_ends(source: bytes) -> bytes:
 
 
 def line_of(text: str, line: int) -> str:
-    """The text of a line, as the engine counts them from 1; "" where there is none."""
+    """Gives the text of a line, as the engine counts them from 1; "" where there is none."""
     lines = _LINE_END.split(text)
     return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
 def units(text: str) -> int:
-    """Length of a text without lone surrogates in UTF-16 units."""
+    """Gives the length of a text without lone surrogates in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 def place(text: str, index: int) -> tuple[int, int]:
-    """Line and column of the character at `index` of `text`."""
+    """Gives line and column of the character at `index` of `text`."""
     # With that character, which may be the LF of a CRLF.
     before = with_plain_ends(text[: index + 1].encode())[: len(text[:index].encode())]
     start = before.rfind(b"\n") + 1
@@ -49,7 +50,7 @@ def place(text: str, index: int) -> tuple[int, int]:
 
 
 def parsed_place(text: str, line: int, column: int) -> tuple[int, int]:
-    """From a place in `text` as Deno's parser gives it in syntax errors.
+    """Turns a place in `text` as Deno's parser gives it in syntax errors into one of the engine's.
 
     To it only LF ends a line, and columns are characters, a tab being `TAB_COLUMNS` of them. It is given no byte
     order mark, so `text` must have none. A place outside of `text` is given back as it is.
@@ -65,7 +66,7 @@ def parsed_place(text: str, line: int, column: int) -> tuple[int, int]:
 
 
 class CompilerPlaces:
-    """From places in a text as compilers give them: to them U+2028 and U+2029 end no line.
+    """Turns places in a text as compilers give them into the engine's: to compilers U+2028 and U+2029 end no line.
 
     So do Deno, where it has compiled TypeScript, and the language server protocol. (After a separator in a string,
     template or comment Deno's source maps are wrong by themselves.) Made once for a text: a place then costs one
@@ -90,7 +91,7 @@ class CompilerPlaces:
             found = _SEPARATOR.search(text, offset + 1)
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Line and column as the engine counts, of ones from 1."""
+        """Turns a line and a column from 1 into those that the engine counts."""
         before = bisect_left(self._separators, (line, column))
         if before:
             last_line, last_column = self._separators[before - 1]

@@ -1,4 +1,4 @@
-"""How deeply a script may nest: the worker's parsers recurse, and crash at the end of their stack.
+"""Bounds how deeply a script may nest: the worker's parsers recurse, and crash at the end of their stack.
 
 A worker that crashes is contained, but its answer helps nobody; so such a script is refused before it gets one.
 Measured with the wheel's Deno, each form alone: parentheses crash from 780 levels of the syntax tree on, objects and
@@ -13,15 +13,17 @@ from typing import Final
 from tree_sitter import Node
 
 LEVEL_COST: Final = 8
-"""Of a level of the syntax tree, where a level of a chain costs 1."""
+"""Weighs a level of the syntax tree, where a level of a chain costs 1."""
 
 MAX_COST: Final = 3_200
-"""Four hundred levels, or a chain of 3200 links, or a mixture: at most two thirds of what crashes the worker."""
+"""Bounds the cost of a script: four hundred levels, or a chain of 3200 links, or a mixture: at most two thirds of what crashes
+the worker."""
 
 MAX_LEVELS: Final = MAX_COST // LEVEL_COST
 
 MAX_TOKENS: Final = 2 * MAX_LEVELS
-"""In a row without bracket, comma or semicolon, where no tree tells what they mean; an arrow function has two."""
+"""Bounds the tokens in a row without bracket, comma or semicolon, where no tree tells what they mean; an arrow
+function has two."""
 
 CHAINS: Final = frozenset(
     {
@@ -49,7 +51,7 @@ TOO_DEEP: Final = "it is nested too deeply"
 
 
 def too_deep(root: Node, source: bytes) -> bool:
-    """Whether a script's nesting might crash a worker.
+    """Says whether a script's nesting might crash a worker.
 
     Where the text is no syntax that is known here, the tree says little, and the text alone is judged: by its open
     brackets, and by the longest run of tokens between brackets, commas and semicolons.

@@ -31,7 +31,7 @@ _OPENINGS: Final = {"function": "export default ", "return": "export default asy
 
 @dataclass(frozen=True, slots=True)
 class StaticImport:
-    """One `import … from` or `export … from`; line and column as in `script_lines`."""
+    """Describes one `import … from` or `export … from`; line and column as in `script_lines`."""
 
     specifier: str
     line: int
@@ -48,7 +48,7 @@ class _Edit:
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """What stands for the bytes from `start` to `end`."""
+    """Stands for the bytes from `start` to `end`."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ class _Replacement:
 
 @dataclass(slots=True)
 class Script:
-    """A script whose imports point at `data:` URLs.
+    """Holds a script whose imports point at `data:` URLs.
 
     `static` are its static imports; `dynamic` are the literal specifiers of `import(…)`, and `computed` says
     whether there is an `import(…)` of anything else. `media_type` is that of `text`, and `typescript` says what the
@@ -81,7 +81,7 @@ class Script:
     )
 
     def has_namespace(self, name: str) -> bool:
-        """Whether the script calls a module so, as in `import * as name` or `name = await import(…)`."""
+        """Says whether the script calls a module so, as in `import * as name` or `name = await import(…)`."""
         made = rf"\*\s*as\s+{re.escape(name)}(?![\w$])|(?<![\w$.]){re.escape(name)}\s*=\s*await\s+import\b"
         return re.search(made, self.text) is not None
 
@@ -94,7 +94,7 @@ class Script:
         return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
 
     def parsed_place(self, line: int, column: int) -> str:
-        """As `place`, of a position in a syntax error of Deno's parser."""
+        """Finds, as `place` does, the position of a syntax error of Deno's parser."""
         line, column = script_lines.parsed_place(self._loaded(), line, column)
         return f"{SCRIPT_NAME}:{line}:{self.original_column(line, column)}"
 
@@ -102,7 +102,7 @@ class Script:
         return self.text.removeprefix(script_lines.BYTE_ORDER_MARK)
 
     def original_column(self, line: int, column: int) -> int:
-        """The column in the agent's own source of a position in `text`, both as in `script_lines`."""
+        """Gives the column in the agent's own source of a position in `text`, both as in `script_lines`."""
         edits = self._edits.get(line)
         if edits is None:
             return column
@@ -113,8 +113,8 @@ class Script:
         return edits[at].column if column < starts[at] + edits[at].new else column - shifts[at]
 
     def _starts_and_shifts(self, line: int, edits: list[_Edit]) -> tuple[list[int], list[int]]:
-        """Where a line's edits begin in `text`, and how far what follows each has moved; counted once, as a result may
-        be full of places in a line of very many imports."""
+        """Says where a line's edits begin in `text`, and how far what follows each has moved; counted once, as
+        a result may be full of places in a line of very many imports."""
         known = self._moved.get(line)
         if known is None:
             starts: list[int] = []
@@ -129,7 +129,7 @@ class Script:
 
 
 def encoded(code: str) -> bytes:
-    """A script's text as what is parsed and sent; lone surrogates have no UTF-8 and become question marks."""
+    """Gives a script's text as what is parsed and sent; lone surrogates have no UTF-8 and become question marks."""
     return code.encode("utf-8", "replace")
 
 
@@ -205,7 +205,7 @@ def prepare(
 
 
 def specifiers(code: str, found: Imports) -> tuple[set[str], bool]:
-    """The literal specifiers of a script's imports, and whether it has an `import(…)` of anything else.
+    """Gives the literal specifiers of a script's imports, and whether it has an `import(…)` of anything else.
 
     Args:
         code: The agent's source.
@@ -233,7 +233,7 @@ def _apply(
 
 
 def _places(source: bytes, offsets: list[int]) -> dict[int, tuple[int, int]]:
-    """Line and column of each byte offset.
+    """Gives line and column of each byte offset.
 
     Each is counted on from the one before: a line may be a whole megabyte long.
     """
@@ -251,7 +251,7 @@ def _places(source: bytes, offsets: list[int]) -> dict[int, tuple[int, int]]:
 
 
 def _literal(source: bytes, node: Span) -> str:
-    """The text of a string node; an escape in it is left as written and so resolves to nothing."""
+    """Gives the text of a string node; an escape in it is left as written and so resolves to nothing."""
     return source[node.start + 1 : node.end - 1].decode("utf-8", "replace")
 
 

@@ -37,7 +37,7 @@ PARSE: Final = Task(
 
 
 async def analysed(source: bytes, share: Share, room: Room | None = None) -> Imports:
-    """As `find_imports`, with the event loop held for at most about `INLINE_SECONDS`.
+    """Finds imports as `find_imports` does, with the event loop held for at most about `INLINE_SECONDS`.
 
     Args:
         source: The script.
@@ -79,7 +79,7 @@ def _decoded(answer: Answer) -> Imports:
 
 
 def parse(_told: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """The work of `PARSE`."""
+    """Does the work of `PARSE`."""
     try:
         found = asdict(find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS))
     except TooComplex as error:

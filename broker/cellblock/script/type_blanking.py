@@ -49,7 +49,7 @@ _TYPE_STATEMENTS: Final = frozenset(
 
 
 def blank_types(root: Node, source: bytes, deadline: float) -> bytes | None:
-    """The script without its types: as long as `source`, with every position where it was.
+    """Gives the script without its types: as long as `source`, with every position where it was.
 
     Args:
         root: The TypeScript tree of `source`, without errors.
@@ -132,7 +132,7 @@ class _Blanking:
         return self.whole(node)
 
     def statement(self, node: Node) -> list[Node]:
-        """A statement or class member; the semicolon in its place ends the one before, as it did."""
+        """Blanks a statement or class member; the semicolon in its place ends the one before, as it did."""
         first = node.children[0]
         if first.type in ("type", "interface", "declare", "abstract"):
             self._on_one_line(first.end_byte, node.children[1].start_byte)
@@ -187,7 +187,7 @@ class _Blanking:
         return [node]
 
     def comparison(self, node: Node) -> list[Node]:
-        """The grammar takes the type arguments of a tagged template for comparisons."""
+        """Blanks the type arguments of a tagged template, which the grammar takes for comparisons."""
         operator = node.child_by_field_name("operator")
         if operator is not None and operator.type == ">":
             left, right = node.children[0], node.children[-1]
@@ -311,7 +311,7 @@ class _Blanking:
     # Doubts
 
     def _again(self, node: Node) -> list[Node]:
-        """For the walk, which looks at the children of what it is given: the node itself."""
+        """Gives the node itself to the walk, which looks at the children of what it is given."""
         visit = _VISITS.get(node.type)
         return [node] if visit is None else visit(self, node)
 
@@ -331,7 +331,8 @@ class _Blanking:
             raise NotErasable("joined")
 
     def _ends_for_sure(self, node: Node) -> None:
-        """In TypeScript a type ends at a line's end before `[`, `<` and `extends`; in the grammar it goes on."""
+        """Says whether a type ends at a line's end before `[`, `<` and `extends`, as in TypeScript; in the
+        grammar it goes on."""
         while True:
             children = node.children
             if children and children[-1].type == ";":

@@ -19,14 +19,14 @@ from tree_sitter import Node
 SERVERS_PREFIX: Final = b"@codemode/servers/"
 
 MAX_LOOKED_AT: Final = 200
-"""Calls of one script that are looked at."""
+"""Bounds the calls of one script that are looked at."""
 
 MAX_TOLD: Final = 3
 
 MAX_CALLEE_CHARS: Final = 80
 
 _BLANKS: Final = 100
-"""Bytes before a name in which an `await` of it is looked for."""
+"""Counts the bytes before a name in which an `await` of it is looked for."""
 
 _CHAIN: Final = frozenset([b"then", b"catch", b"finally"])
 _FUNCTIONS: Final = frozenset(
@@ -51,7 +51,8 @@ _ASYNC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """One call. `start` is its first byte; `used` says whether its promise is used as if it were the value."""
+    """Describes one call. `start` is its first byte; `used` says whether its promise is used as if it were the
+    value."""
 
     start: int
     callee: str
@@ -61,7 +62,7 @@ class Unawaited:
 def unawaited_calls(
     root: Node, source: bytes, imports: Iterable[Node], deadline: float = math.inf
 ) -> tuple[Unawaited, ...]:
-    """The first `MAX_TOLD` of such calls, or as many as are found in time.
+    """Gives the first `MAX_TOLD` calls of tools that nothing awaits, or as many as are found in time.
 
     Args:
         root: The tree of a script without syntax errors.
@@ -101,7 +102,7 @@ def unawaited_calls(
 
 
 def _names(imports: Iterable[Node], source: bytes) -> tuple[set[bytes], set[bytes]]:
-    """What a script calls the modules of servers, and their tools."""
+    """Gives what a script calls the modules of servers, and their tools."""
     modules: set[bytes] = set()
     functions: set[bytes] = set()
     for specifier in imports:
@@ -120,7 +121,7 @@ def _names(imports: Iterable[Node], source: bytes) -> tuple[set[bytes], set[byte
 
 
 def _own_async(root: Node, source: bytes) -> set[bytes]:
-    """The async functions of the top level that wait for something."""
+    """Gives the async functions of the top level that wait for something."""
     if b"async" not in source:
         return set()
     names: set[bytes] = set()
@@ -133,7 +134,7 @@ def _own_async(root: Node, source: bytes) -> set[bytes]:
 
 
 def _call_of(node: Node, *, is_module: bool) -> Node | None:
-    """The call that a name is called in: itself, or a member of the module that it names."""
+    """Gives the call that a name is called in: itself, or a member of the module that it names."""
     callee = node
     if is_module:
         parent = node.parent
@@ -149,7 +150,8 @@ def _call_of(node: Node, *, is_module: bool) -> Node | None:
 
 
 def _is_shadowed(call: Node, name: bytes, source: bytes, deadline: float, *, declared: bool) -> bool:
-    """Whether the name may be another's: a parameter around the call, or declared once more, or no time to look."""
+    """Says whether the name may be another's: a parameter around the call, or declared once more, or no time to
+    look."""
     made = re.findall(rb"(?:const|let|var|class|function)\s+" + re.escape(name) + rb"(?![\w$])", source)
     if len(made) > declared:
         return True
@@ -173,7 +175,8 @@ def _upwards(node: Node) -> Iterator[Node]:
 
 
 def _use_of(call: Node, source: bytes) -> bool | None:
-    """Whether a call's promise is used as a value (True) or thrown away (False); None where it may be awaited."""
+    """Says whether a call's promise is used as a value (True) or thrown away (False); None where it may be
+    awaited."""
     node, around = _out(call)
     while around is not None and around.type == "member_expression":
         member = around.child_by_field_name("property")
@@ -216,7 +219,7 @@ def _use_of(call: Node, source: bytes) -> bool | None:
 
 
 def _of_variable(name: Node, source: bytes) -> bool | None:
-    """The same of a call whose promise has a name, by all places of that name."""
+    """Gives the same of a call whose promise has a name, by all places of that name."""
     word = re.escape(_text(name, source))
     used = False
     for match in re.finditer(rb"(?<![\w$.])" + word + rb"(?![\w$])(\s*\??\.\s*(\w+)|\s*\[)?", source):
@@ -230,7 +233,7 @@ def _of_variable(name: Node, source: bytes) -> bool | None:
 
 
 def _out(node: Node) -> tuple[Node, Node | None]:
-    """The node, or the parentheses and types around it, and what is around these."""
+    """Gives the node, or the parentheses and types around it, and what is around these."""
     around = node.parent
     while around is not None and around.type in _AROUND:
         node, around = around, around.parent

@@ -1,4 +1,4 @@
-"""The names that a TypeScript script imports or exports and that are only types.
+"""Finds the names that a TypeScript script imports or exports and that are only types.
 
 Without the word `type` nothing tells that an imported name is one, so TypeScript and Deno drop every imported name that
 no value position uses. Here it is blanked; the import itself stays, for what its module does.
@@ -35,7 +35,7 @@ class NotErasable(ValueError):
 
 @dataclass(slots=True)
 class _Import:
-    """One statement: local names and what to blank for each, and what to blank when none is left."""
+    """Holds one statement: local names and what to blank for each, and what to blank when none is left."""
 
     start: int
     end: int
@@ -54,7 +54,7 @@ class ImportedNames:
         self._exported: set[bytes] = set()
 
     def add_types(self, statement: Node) -> None:
-        """An `import type`."""
+        """Takes an `import type`."""
         clause = _child(statement, "import_clause")
         for child in clause.children if clause is not None else []:
             inner = child.named_children if child.type == "named_imports" else [child]
@@ -88,7 +88,7 @@ class ImportedNames:
         return spans
 
     def add_exports(self, statement: Node) -> list[Span]:
-        """An export of values: the `type` names in it, to blank.
+        """Takes an export of values: the `type` names in it, to blank.
 
         Raises:
             NotErasable: See `unused`.
@@ -106,7 +106,7 @@ class ImportedNames:
         return spans
 
     def unused(self, root: Node, blanked: bytes, deadline: float) -> list[Span]:
-        """What to blank of imports whose names nothing uses.
+        """Gives what to blank of imports whose names nothing uses.
 
         Args:
             root: The tree.
@@ -150,7 +150,7 @@ class ImportedNames:
         return spans
 
     def _specifiers(self, clause: Node, *, local: bool = True) -> list[tuple[bytes, Span, bool]]:
-        """Of `{ a, type b as c }`: the name, what to blank for it with its comma, and whether it is a type."""
+        """Reads `{ a, type b as c }`: the name, what to blank for it with its comma, and whether it is a type."""
         found: list[tuple[bytes, Span, bool]] = []
         children = [child for child in clause.children if child.type != "comment"]
         for at, child in enumerate(children):
@@ -166,7 +166,7 @@ class ImportedNames:
 
 
 def _binds(node: Node) -> bool:
-    """Whether the name is declared there, so that uses of it may not be of the import."""
+    """Says whether a name is declared there, so that uses of it may not be of the import."""
     if node.type == "shorthand_property_identifier_pattern":
         return True
     parent = node.parent if node.type == "identifier" else None
@@ -181,5 +181,5 @@ def _child(node: Node, kind: str) -> Node | None:
 
 
 def _local(specifier: Node) -> Node:
-    """The name that an import gives in the script: always the last in it."""
+    """Gives the name that an import gives in the script: always the last in it."""
     return specifier.children[-1] if specifier.children else specifier

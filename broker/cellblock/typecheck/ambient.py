@@ -1,4 +1,4 @@
-"""The declarations that a script is checked against: the language's own come with the compiler, the sandbox's globals
+"""Declares what a script is checked against: the language's own comes with the compiler, the sandbox's globals
 from the sandbox's table, and the modules from the catalog.
 
 What is not known is `any` here, so that it can raise no false alarm.
@@ -24,7 +24,7 @@ from cellblock.typecheck import compiler, views
 from cellblock_worker.confinement.confinement import BUNDLE_DIR
 
 MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
-"""Declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""
+"""Bounds the declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""
 
 _KEPT: Final = 64
 """Servers whose text is kept; a server that reconnects gets a new entry, and a new text."""
@@ -37,7 +37,7 @@ _UNTYPED: Final = re.compile(r"type McpToolOutput = [^;=]*;")
 
 
 Got = Mapping[tuple[str, str], ToolOutput]
-"""What a run has got from tools, by id of the server and name of the tool."""
+"""Maps what a run has got from tools, by id of the server and name of the tool."""
 
 NOTHING: Final[Got] = MappingProxyType({})
 
@@ -48,7 +48,8 @@ class TooLarge(ValueError):
 
 @lru_cache(maxsize=4)
 def environment(folder: Path = compiler.FOLDER) -> str:
-    """What is there whatever a script imports: the sandbox's globals, and the fixed `@codemode` modules."""
+    """Declares what is there whatever a script imports: the sandbox's globals, and the fixed `@codemode`
+    modules."""
     table: dict[str, str] = json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))["allowed"]
     standard = set(_INTRINSIC)
     for library in folder.glob("lib.*.d.ts"):
@@ -61,14 +62,15 @@ def environment(folder: Path = compiler.FOLDER) -> str:
 
 
 def _written_globals() -> dict[str, str]:
-    """From `globals.d.ts`: the declaration of each global that is more than `any`, by its name."""
+    """Reads `globals.d.ts`: the declaration of each global that is more than `any`, by its name."""
     text = (Path(__file__).parent / "globals.d.ts").read_text(encoding="utf-8")
     parts = re.split(r"^//= (.+)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 class Declarations:
-    """The text for a script's imports; each server's part is kept until its entry, or what is known of it, changes.
+    """Makes the text for a script's imports; each server's part is kept until its entry, or what is known of
+    it, changes.
 
     Only tools that a script names are declared in full, the others as `any`: making the types of 200 tools takes
     0.2 s, and a script uses a few. Once named, a tool stays declared, so that the text soon stays the same.
@@ -89,7 +91,7 @@ class Declarations:
     def known(
         self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
     ) -> str | None:
-        """What `of` would give, if that is the text of the last time."""
+        """Gives what `of` would give, if that is the text of the last time."""
         servers, words = _imported(catalog, specifiers), _words(code)
         last = self._last.get(closed)
         if last is None or len(last[0]) != len(servers):
@@ -142,7 +144,7 @@ class Declarations:
     def named(
         self, catalog: Catalog, specifiers: Iterable[str], code: str
     ) -> list[tuple[ServerEntry, ToolEntry]]:
-        """The tools that a script with these imports names."""
+        """Gives the tools that a script with these imports names."""
         words = _words(code)
         servers = [(server, _named(server, words)) for server in _imported(catalog, specifiers)]
         return [
@@ -150,11 +152,12 @@ class Declarations:
         ]
 
     def output(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What is known of a tool's output."""
+        """Gives what is known of a tool's output."""
         return self._outputs(server, tool)
 
     def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
-        """The functions whose output is known from observation alone, of the servers that a script imports."""
+        """Gives the functions whose output is known from observation alone, of the servers that a script
+        imports."""
         found: dict[str, ToolOutput] = {}
         for server in _imported(catalog, specifiers):
             for tool in server.tools:
@@ -178,7 +181,7 @@ class Declarations:
         return made
 
     def _text(self, server: ServerEntry, named: frozenset[str], got: Got) -> tuple[str, str]:
-        """A server's declarations as they are, and closed."""
+        """Gives a server's declarations as they are, and closed."""
 
         def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
             return got.get((of.server_id, tool.tool_name)) or self._outputs(of, tool)
@@ -189,7 +192,7 @@ class Declarations:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The text of one server, with the export names that are declared in full."""
+    """Describes the text of one server, with the export names that are declared in full."""
 
     server: ServerEntry
     revision: int
@@ -205,7 +208,7 @@ def _words(code: str) -> frozenset[str]:
 
 
 def _named(server: ServerEntry, words: frozenset[str]) -> frozenset[str]:
-    """The exports that a script with these words can name without computing the name."""
+    """Gives the exports that a script with these words can name without computing the name."""
     return frozenset(
         name
         for name in (tool.export_name for tool in server.tools)

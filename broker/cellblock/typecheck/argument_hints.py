@@ -1,4 +1,5 @@
-"""What to do about an argument that a function does not take: the name that was meant, its place, or an array."""
+"""Says what to do about an argument that a function does not take: the name that was meant, its place, or an
+array."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _ARITY: Final = frozenset({2554, 2555})
 def argument_hint(
     complaint: Complaint, suggested: str | None, declarations: str, members: Sequence[str] = ()
 ) -> str:
-    """One corrective action for a complaint about a call's arguments.
+    """Gives one corrective action for a complaint about a call's arguments.
 
     Args:
         complaint: What counts.
@@ -58,13 +59,13 @@ def argument_hint(
 
 
 def wants_a_list(complaint: Complaint) -> bool:
-    """Whether an object stands where an array is wanted: then none of its keys is at fault."""
+    """Says whether an object stands where an array is wanted: then none of its keys is at fault."""
     unknown = _unknown_property(complaint.message)
     return unknown is not None and element_of(unknown[1]) is not None
 
 
 def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
-    """Whether the schema says in so many words that where an undeclared key stands any other key may stand."""
+    """Says whether the schema says in so many words that where an undeclared key stands any other key may stand."""
     unknown = _unknown_property(complaint.message)
     server = catalog.servers.get(complaint.module.removeprefix(SERVERS_PREFIX))
     tool = (
@@ -97,7 +98,7 @@ def _unknown_hint(
     declarations: str,
     members: Sequence[str],
 ) -> str:
-    """Of a property that the type at its place does not have."""
+    """Gives the hint about a property that the type at its place does not have."""
     element = element_of(kind)
     known = members_of(kind, declarations, complaint.module)
     named = listed(list(known.types), cut=known.cut)
@@ -125,7 +126,7 @@ def _unknown_hint(
 
 
 def _array_hint(complaint: Complaint) -> str | None:
-    """Of something else where an array is wanted."""
+    """Gives the hint about something else where an array is wanted."""
     deepest = complaint.message.splitlines()[-1].strip()
     several = _missing_properties(deepest)
     if several is not None and element_of(several[0]) is not None and "length" in several[1].split(", "):

@@ -1,4 +1,4 @@
-"""The one way to the compiler: checks scripts one after another in a process that is kept warm.
+"""Is the one way to the compiler: checks scripts one after another in a process that is kept warm.
 
 The process is started when it is first wanted, killed when a check takes longer than its bound, replaced when it has
 died or has served `MAX_CHECKS`, and stopped when nothing was asked for `IDLE_SECONDS`.
@@ -31,13 +31,13 @@ INLINE_CHARS: Final = 8 * 1024
 """A script up to this is judged at once, in 2 ms; a larger one in a thread, so that the loop is not held."""
 
 START_BOUND_SECONDS: Final = 10.0
-"""From spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
+"""Bounds the time from spawning the compiler to its first answer; it takes 50 ms on a quiet machine."""
 
 IDLE_SECONDS: Final = 300.0
 """A warm compiler holds about 40 MiB; starting another costs a check 0.1 s."""
 
 MAX_CHECKS: Final = 1_000
-"""Checks of one process: whatever it keeps of scripts that are gone goes with it."""
+"""Bounds the checks of one process: whatever it keeps of scripts that are gone goes with it."""
 
 
 __all__ = ["Checked", "TypeChecker", "TypeFault"]
@@ -77,7 +77,7 @@ class TypeChecker:
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be checked here, or None."""
+        """Says why nothing can be checked here, or None."""
         absent = compiler.why_absent(self._folder)
         if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"
@@ -86,11 +86,11 @@ class TypeChecker:
     def named(
         self, catalog: Catalog, imports: Iterable[str], code: str
     ) -> list[tuple[ServerEntry, ToolEntry]]:
-        """The tools whose declarations a check of this script would read."""
+        """Gives the tools whose declarations a check of this script would read."""
         return self._declarations.named(catalog, imports, code)
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What is known of a tool's output."""
+        """Gives what is known of a tool's output."""
         return self._declarations.output(server, tool)
 
     @property

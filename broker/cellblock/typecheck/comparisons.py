@@ -15,12 +15,12 @@ from tree_sitter import Node
 from cellblock.catalog.suggest import nearest_names
 
 COMPARISON: Final = frozenset({2367, 2678})
-"""With operators, and in a `switch`."""
+"""Lists the codes of comparisons with operators, and in a `switch`."""
 
 _OF_ARGUMENT: Final = 2345
 
 MAX_ALTERNATIVES: Final = 20
-"""Operators around a comparison, and comparisons among these, that are looked at."""
+"""Bounds the operators around a comparison, and comparisons among these, that are looked at."""
 
 _SAID: Final = (
     ("This comparison appears to be unintentional because the types '", "' and '", "' have no overlap."),
@@ -46,7 +46,8 @@ _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "a
 
 
 class Foreign(NamedTuple):
-    """A text that is compared with, and the texts of the enum, all as they are declared; `of` is what has it."""
+    """Describes a text that is compared with, and the texts of the enum, all as they are declared; `of` is what
+    has it."""
 
     value: str
     choices: tuple[str, ...]
@@ -54,12 +55,13 @@ class Foreign(NamedTuple):
 
 
 def may_compare(number: int, node: Node) -> bool:
-    """Whether a complaint is about a comparison: with an operator, in a `switch`, or with the elements of a list."""
+    """Says whether a complaint is about a comparison: with an operator, in a `switch`, or with the elements of
+    a list."""
     return number in COMPARISON or (number == _OF_ARGUMENT and _operands(node) is not None)
 
 
 class Comparisons:
-    """The comparisons of one script.
+    """Looks at the comparisons of one script.
 
     Args:
         root: Its tree.
@@ -73,7 +75,7 @@ class Comparisons:
         self._made: set[bytes] | None = None
 
     def foreign(self, message: str, node: Node) -> Foreign | None:
-        """What a comparison is with, and what there is; None unless the enum, and not the value, is declared.
+        """Gives what a comparison is with, and what there is; None unless the enum, and not the value, is declared.
 
         Args:
             message: The compiler's.
@@ -92,7 +94,8 @@ class Comparisons:
         return None
 
     def _choices(self, value: str, printed: frozenset[str], *, cut: bool) -> tuple[str, ...]:
-        """The texts of the declared enum that a type is, or is what is left of; none where it has the value."""
+        """Gives the texts of the declared enum that a type is, or is what is left of; none where it has the
+        value."""
         if self._unions is None:
             found = {match[0] for match in _UNION.finditer(self._declarations)}
             self._unions = [frozenset(_each(text)) for text in sorted(found) if text[0] != "/"]
@@ -109,7 +112,7 @@ class Comparisons:
         return tuple(sorted(one for one in min(homes, key=len) if one.startswith('"')))
 
     def _is_own(self, of: Node) -> bool:
-        """Whether what is compared may have a value that the script itself has given."""
+        """Says whether what is compared may have a value that the script itself has given."""
         if self._made is None:
             self._made = set(_made(self._root))
         if of.type in ("member_expression", "identifier"):
@@ -126,7 +129,7 @@ def _types_in(message: str, start: str, between: str, end: str) -> tuple[str, st
 
 
 def _literals(union: str) -> frozenset[str]:
-    """The literals of a union that has nothing else, as the compiler prints it; of any other, none."""
+    """Gives the literals of a union that has nothing else, as the compiler prints it; of any other, none."""
     at = 0
     while at < len(union):
         part = _PRINTED.match(union, at)
@@ -144,7 +147,7 @@ def _each(union: str) -> list[str]:
 
 
 def _operands(node: Node) -> tuple[Node, Node] | None:
-    """What is compared, in the order of the compiler's message."""
+    """Gives what is compared, in the order of the compiler's message."""
     parent = node.parent
     if node.type == "binary_expression":
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -169,7 +172,7 @@ def _bare(node: Node) -> Node:
 
 
 def _made(root: Node) -> Iterator[bytes]:
-    """The names of variables and members that the script gives texts of its own, or types."""
+    """Gives the names of variables and members that the script gives texts of its own, or types."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -189,7 +192,7 @@ def _made(root: Node) -> Iterator[bytes]:
 
 
 def _texts_in(value: Node) -> Iterator[Node]:
-    """The texts that an expression's value may be."""
+    """Gives the texts that an expression's value may be."""
     stack = [value]
     while stack:
         node = stack.pop()
@@ -206,14 +209,14 @@ def _texts_in(value: Node) -> Iterator[Node]:
 
 
 def _is_covered(node: Node, of: Node, value: str, choices: tuple[str, ...]) -> bool:
-    """Whether the same is compared beside it with the declared value that was meant, if it is known which."""
+    """Says whether the same is compared beside it with the declared value that was meant, if it is known which."""
     beside = {text for text in _beside(node, of) if text in choices}
     near = nearest_names(value, choices, limit=1)
     return bool(beside) and (not near or near[0] in beside)
 
 
 def _beside(node: Node, of: Node) -> Iterator[str]:
-    """What else the same is compared with, joined with this comparison, as JSON writes it."""
+    """Gives what else the same is compared with, joined with this comparison, as JSON writes it."""
     if node.type != "binary_expression":
         yield from _cases_beside(node)
         return
@@ -235,7 +238,7 @@ def _beside(node: Node, of: Node) -> Iterator[str]:
 
 
 def _cases_beside(value: Node) -> Iterator[str]:
-    """The values of the cases that run into the one of this value, and those that it runs into."""
+    """Gives the values of the cases that run into the one of this value, and those that it runs into."""
     case = value.parent
     if case is None or case.type != "switch_case" or case.parent is None:
         return
@@ -259,7 +262,7 @@ def _is_joined(node: Node) -> bool:
 
 
 def _as_json(node: Node) -> str:
-    """A text as the compiler prints it."""
+    """Gives a text as the compiler prints it."""
     text = _text(node).decode("utf-8", "replace")
     return f'"{text[1:-1]}"' if node.type == "string" else text
 

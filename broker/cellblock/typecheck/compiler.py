@@ -1,4 +1,4 @@
-"""Where the native TypeScript compiler is, and how its process is started: confined, with an empty environment.
+"""Finds the native TypeScript compiler, and starts its process: confined, with an empty environment.
 
 The compiler reads hostile text: the script, and what upstream servers say of their tools. Under bubblewrap its root
 holds the compiler, the declarations of the language and two settings files, read-only, without a network. Elsewhere
@@ -32,7 +32,7 @@ MEMORY_BOUND_BYTES: Final = 1024 * 1024 * 1024
 """RLIMIT_DATA. Go's heap grows in arenas of 64 MiB; a usual check has 40 MiB resident."""
 
 SOFT_MEMORY_BYTES: Final = 384 * 1024 * 1024
-"""Where Go's collector begins to work hard (GOMEMLIMIT), well below the kernel's bound."""
+"""Says where Go's collector begins to work hard (GOMEMLIMIT), well below the kernel's bound."""
 
 CPU_BOUND_SECONDS: Final = 600
 """RLIMIT_CPU of one process, which is replaced long before (`checker.MAX_CHECKS`): a backstop behind the timer."""
@@ -47,7 +47,7 @@ _WORKSPACE_INSIDE: Final = "/workspace"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start one compiler. `fds` must stay open in the child and be closed here after the spawn."""
+    """Says how to start one compiler. `fds` must stay open in the child and be closed here after the spawn."""
 
     argv: list[str]
     workspace_uri: str
@@ -63,7 +63,7 @@ class Launch:
 
 
 def version(folder: Path = FOLDER) -> str | None:
-    """The version of the compiler that the build has put into `folder`, or None when it has not."""
+    """Gives the version of the compiler that the build has put into `folder`, or None when it has not."""
     try:
         info: object = json.loads((folder / "BUILD.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -73,19 +73,19 @@ def version(folder: Path = FOLDER) -> str | None:
 
 
 def why_absent(folder: Path = FOLDER) -> str | None:
-    """Why there is no compiler, or None when there is one."""
+    """Says why there is no compiler, or None when there is one."""
     if version(folder) is not None:
         return None
     return f"the build has brought no TypeScript compiler for {sys.platform} on {platform.machine()}"
 
 
 def can_wrap() -> bool:
-    """Whether there is a bubblewrap to try."""
+    """Says whether there is a bubblewrap to try."""
     return sys.platform.startswith("linux") and bubblewrap.find_binary() is not None
 
 
 def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Path = FOLDER) -> Launch:
-    """How to start the compiler as a language server on its standard streams. Raises OSError."""
+    """Says how to start the compiler as a language server on its standard streams. Raises OSError."""
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
         argv = lifetime.dying_with_this([str(folder / BINARY), "--lsp", "--stdio"])

@@ -1,4 +1,5 @@
-"""The documents of a warm compiler: a script and its declarations, in a project for each of the two languages."""
+"""Keeps the documents of a warm compiler: a script and its declarations, in a project for each of the two
+languages."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _FIELD_KINDS: Final = (5, 10)
 
 
 class WarmSession:
-    """A session, and which text each of its documents has."""
+    """Holds a session, and which text each of its documents has."""
 
     def __init__(self, session: CompilerSession) -> None:
         self.session = session
@@ -23,7 +24,7 @@ class WarmSession:
         self._version = 0
 
     async def diagnostics(self, code: str, declarations: str, typescript: bool) -> list[Any]:
-        """The compiler's report on a script. Raises SessionLost."""
+        """Gives the compiler's report on a script. Raises SessionLost."""
         self.checks += 1
         project = _project(typescript)
         self._put(f"{project}/types.d.ts", declarations)
@@ -37,13 +38,13 @@ class WarmSession:
         return cast("list[Any]", items)
 
     async def members(self, complaint: Complaint, typescript: bool) -> list[str]:
-        """The names of what could stand where a member is that is not there, data before methods."""
+        """Gives the names of what could stand where a member is that is not there, data before methods."""
         return [
             name for name in await self.names_at(complaint.position, typescript) if name != complaint.name
         ]
 
     async def names_at(self, position: tuple[int, int], typescript: bool) -> list[str]:
-        """The names of what could stand at a place, data before methods."""
+        """Gives the names of what could stand at a place, data before methods."""
         project = _project(typescript)
         line, character = position
         params: dict[str, Any] = {
@@ -63,7 +64,7 @@ class WarmSession:
         return data + others
 
     async def described_at(self, position: tuple[int, int], typescript: bool) -> str:
-        """What the compiler says of the name at a place, with its type."""
+        """Gives what the compiler says of the name at a place, with its type."""
         line, character = position
         params: dict[str, Any] = {
             "textDocument": {"uri": self._uri(f"{(project := _project(typescript))}/script.{project}")},

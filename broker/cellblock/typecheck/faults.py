@@ -1,4 +1,4 @@
-"""From the complaints that count to what an agent is told of its script."""
+"""Turns the complaints that count into what an agent is told of its script."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from cellblock.typecheck.verdict import (
 )
 
 MAX_SHOWN: Final = 10
-"""Type errors of one response; they end up in a model's context, and the first ones are what matters."""
+"""Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeFault:
-    """One type error of a script, in the agent's terms. `line` and `column` count from 1."""
+    """Describes one type error of a script, in the agent's terms. `line` and `column` count from 1."""
 
     message: str
     hint: str | None
@@ -39,18 +39,19 @@ class TypeFault:
     column: int
 
     absent: str = ""
-    """What makes it right if a result has it after all: the field that is read, or the text that is compared with."""
+    """Names what makes it right if a result has it after all: the field that is read, or the text that is
+    compared with."""
 
     slip: bool = False
-    """Whether it is a key that is spelt almost like one which the call does not give."""
+    """Says whether the fault is a key that is spelt almost like one which the call does not give."""
 
     json_text: bool = False
-    """Whether a text that holds JSON is used as what it holds."""
+    """Says whether a text that holds JSON is used as what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check found; `gave_up` says why there was none, and then nothing is known."""
+    """Holds what a check found; `gave_up` says why there was none, and then nothing is known."""
 
     faults: tuple[TypeFault, ...] = ()
     gave_up: str | None = None
@@ -58,7 +59,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What one check is of."""
+    """Holds what one check is of."""
 
     code: str
     typescript: bool
@@ -75,7 +76,7 @@ async def told(
     observed: Mapping[str, ToolOutput],
     warm: WarmSession,
 ) -> tuple[TypeFault, ...]:
-    """The faults of a script, at most `MAX_SHOWN`.
+    """Gives the faults of a script, at most `MAX_SHOWN`.
 
     Args:
         counted: The complaints that count.
@@ -130,7 +131,7 @@ def _absent(complaint: Complaint) -> str:
 
 
 def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, ToolOutput]) -> bool:
-    """Whether the values that are compared with may be tags that results happened to have: others may come."""
+    """Says whether the values that are compared with may be tags that results happened to have: others may come."""
     known = [
         json.dumps([output.schema, output.document])
         for name, output in observed.items()
@@ -140,7 +141,7 @@ def _only_observed(complaint: Complaint, script: Script, observed: Mapping[str, 
 
 
 async def _also_undeclared(complaint: Complaint, script: Script, warm: WarmSession) -> list[Complaint]:
-    """The other keys of a literal with an undeclared key that are not declared either."""
+    """Gives the other keys of a literal with an undeclared key that are not declared either."""
     if wants_a_list(complaint):
         return []
     return [
@@ -151,14 +152,14 @@ async def _also_undeclared(complaint: Complaint, script: Script, warm: WarmSessi
 
 
 async def _spreads_json_text(complaint: Complaint, script: Script, warm: WarmSession) -> bool:
-    """Whether what is spread is a name for a text that holds JSON."""
+    """Says whether what is spread is a name for a text that holds JSON."""
     line, column = complaint.position
     described = await warm.described_at((line, column + len("...")), script.typescript)
     return JSON_TEXT in described
 
 
 def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
-    """Each complaint once, at its first place, with the number of its places."""
+    """Gives each complaint once, at its first place, with the number of its places."""
     first: dict[tuple[int, str], Complaint] = {}
     places: dict[tuple[int, str], int] = {}
     for complaint in complaints:

@@ -1,4 +1,5 @@
-"""What a script looks at before it relies on it: such reads are never told, whatever is known of the value."""
+"""Finds what a script looks at before it relies on it: such reads are never told, whatever is known of the
+value."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _CONDITIONS: Final = frozenset(
 
 
 class Guards:
-    """The guards of one script: `if (a.b)`, `a.b && …`, `a.b ?? …`, `a.b?.c`, `typeof a.b`, `"b" in a` and their like.
+    """Holds the guards of one script: `if (a.b)`, `a.b && …`, `a.b ?? …`, `a.b?.c`, `typeof a.b`, `"b" in a`
+    and their like.
 
     One that is written anywhere holds everywhere in the script: a read is told only where nobody asked. Objects that
     the script makes itself count as guarded, too.
@@ -45,7 +47,8 @@ class Guards:
             stack.extend(node.named_children)
 
     def cover(self, name: str, node: Node) -> bool:
-        """Whether a read of a member is guarded. `node` is the member's name, in an expression or a pattern."""
+        """Says whether a read of a member is guarded. `node` is the member's name, in an expression or a
+        pattern."""
         if name.encode() in self._names:
             return True
         parent = node.parent
@@ -63,7 +66,7 @@ class Guards:
         return self._is_kept_for_later(parent)
 
     def _binds_guarded(self, bound: Node | None) -> bool:
-        """Whether a pattern gives the member a default, or binds it to a name that is asked for."""
+        """Says whether a pattern gives the member a default, or binds it to a name that is asked for."""
         if bound is None:
             return False
         parent = bound.parent
@@ -74,7 +77,7 @@ class Guards:
         return _text(bound) in self._asked
 
     def _is_kept_for_later(self, read: Node) -> bool:
-        """Whether the value is kept under a name that is asked for: `const next = page.next; if (next) …`."""
+        """Says whether the value is kept under a name that is asked for: `const next = page.next; if (next) …`."""
         value, around = read, read.parent
         while around is not None and (
             around.type in ("parenthesized_expression", "await_expression") or _is_choice(around)
@@ -174,7 +177,7 @@ def _is_choice(node: Node) -> bool:
 
 
 def _keys_in(nodes: list[Node]) -> set[bytes]:
-    """The keys of the object literals among some arguments, and the texts among them."""
+    """Gives the keys of the object literals among some arguments, and the texts among them."""
     found: set[bytes] = set()
     for node in nodes:
         if node.type == "string":
@@ -186,7 +189,7 @@ def _keys_in(nodes: list[Node]) -> set[bytes]:
 
 
 def _text(node: Node) -> bytes:
-    """An expression without blanks and without the question marks of optional chains."""
+    """Gives an expression without blanks and without the question marks of optional chains."""
     if node.end_byte - node.start_byte > _MAX_TEXT:
         return b"@%d" % node.start_byte
     return _BLANKS.sub(b"", node.text or b"").replace(b"?.[", b"[").replace(b"?.", b".")

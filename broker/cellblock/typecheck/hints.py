@@ -1,4 +1,4 @@
-"""From a complaint to what the agent reads: one message, and one hint that names what was probably meant."""
+"""Turns a complaint into what the agent reads: one message, and one hint that names what was probably meant."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MAX_NAMED_CHARS: Final = 100
 MAX_MESSAGE_CHARS: Final = 500
 
 MAX_RECEIVER_CHARS: Final = 100
-"""Of the type that lacks a member: the hint names what it has."""
+"""Bounds the characters of the type that lacks a member: the hint names what it has."""
 
 _SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
 _BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
 
 
 def message_of(complaint: Complaint) -> str:
-    """The compiler's message without its advice, which is about projects, not about scripts."""
+    """Gives the compiler's message without its advice, which is about projects, not about scripts."""
     text = _BOILERPLATE.sub("", complaint.message.strip())
     if complaint.choices:
         of = f" of `{complaint.subject}`" if complaint.subject else ""
@@ -81,7 +81,7 @@ def hint_of(
     imports: Iterable[str],
     declarations: str = "",
 ) -> str | None:
-    """One corrective action.
+    """Gives one corrective action.
 
     Args:
         complaint: What counts.
@@ -119,7 +119,7 @@ def _json_text_hint(complaint: Complaint) -> str:
 
 
 def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutput]) -> str:
-    """What to add to a hint about a member when the output may be known from a few results only.
+    """Gives what to add to a hint about a member when the output may be known from a few results only.
 
     Args:
         complaint: Of a member that is not there.
@@ -156,7 +156,7 @@ def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | 
 
 
 def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str:
-    """Of a member that arrays, or texts, do not have."""
+    """Gives the hint about a member that arrays, or texts, do not have."""
     array = receiver.endswith("[]")
     if array and wanted in WRAPPERS:
         return f"It is the array itself: leave out `.{wanted}`."

@@ -1,4 +1,4 @@
-"""The local names that a script gives to what it imports from `@codemode/…`."""
+"""Finds the local names that a script gives to what it imports from `@codemode/…`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tree_sitter import Node
 
 
 def imported_names(root: Node) -> dict[str, tuple[str, str]]:
-    """The local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
+    """Gives the local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
     names: dict[str, tuple[str, str]] = {}
     for statement in root.named_children:
         if statement.type != "import_statement":

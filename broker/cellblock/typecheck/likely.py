@@ -1,4 +1,4 @@
-"""Which of the names that there are was probably meant by one that there is not."""
+"""Finds which of the names that there are was probably meant by one that there is not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from cellblock.catalog.suggest import rated_names
 
 MAX_NAMED: Final = 12
-"""Members that a hint names; they end up in a model's context."""
+"""Bounds the members that a hint names; they end up in a model's context."""
 
 MAX_GUESSES: Final = 3
 
@@ -48,7 +48,7 @@ _OF_ARRAYS: Final = {
 MAX_SLIPS: Final = 2
 
 MAX_SLIP_CHARS: Final = 64
-"""Of names that are compared letter by letter."""
+"""Bounds the characters of names that are compared letter by letter."""
 
 _ALIKE: Final = (
     "title name label subject summary heading headline caption",
@@ -79,13 +79,15 @@ _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def is_slip(name: str, members: Sequence[str]) -> bool:
-    """Whether a name is one of some others, but for a slip of the pen: within two edits, and a third of its length."""
+    """Says whether a name is one of some others, but for a slip of the pen: within two edits, and a third of
+    its length."""
     most = min(MAX_SLIPS, len(name) / 3)
     return any(member != name and _edits(name, member) <= most for member in members)
 
 
 def _edits(one: str, other: str) -> int:
-    """Letters to insert, take out, change, or exchange with their neighbours, to make one name of another."""
+    """Counts the letters to insert, take out, change, or exchange with their neighbours, to make one name of
+    another."""
     if abs(len(one) - len(other)) > MAX_SLIPS or len(one) > MAX_SLIP_CHARS:
         return MAX_SLIPS + 1
     before: list[int] = []
@@ -102,19 +104,19 @@ def _edits(one: str, other: str) -> int:
 
 
 def listed(names: Sequence[str], *, cut: bool = False) -> str:
-    """The first of some names; `cut` says that there are more than these."""
+    """Gives the first of some names; `cut` says that there are more than these."""
     return ", ".join([*names[:MAX_NAMED], *(["…"] if cut or len(names) > MAX_NAMED else [])])
 
 
 def likely_member(wanted: str, members: Sequence[str]) -> str | None:
-    """The member that was probably meant, if there is one that is likelier than all others."""
+    """Gives the member that was probably meant, if there is one that is likelier than all others."""
     likely = likely_members(wanted, members)
     return likely[0] if len(likely) == 1 else None
 
 
 def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
-    """The members of which one was probably meant, whatever their order: those spelt most alike, else those that mean
-    the same. More than one are equally likely."""
+    """Gives the members of which one was probably meant, whatever their order: those spelt most alike, else
+    those that mean the same. More than one are equally likely."""
     near = rated_names(wanted, sorted(members))
     if near:
         return [name for similarity, name in near if similarity == near[0][0]][:MAX_GUESSES]
@@ -131,7 +133,7 @@ def likely_members(wanted: str, members: Sequence[str]) -> list[str]:
 
 
 def likely_of_language(wanted: str, members: Sequence[str], *, array: bool) -> str | None:
-    """What to read of an array or a text in place of a member that it does not have: only what is certain.
+    """Says what to read of an array or a text in place of a member that it does not have: only what is certain.
 
     Synonyms are of no use here: `entries` of an array are not its `rows`.
     """

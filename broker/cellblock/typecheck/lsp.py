@@ -1,4 +1,4 @@
-"""The language server protocol's framing over JSON-RPC 2.0, sans I/O, capped before anything is decoded."""
+"""Frames the language server protocol over JSON-RPC 2.0, sans I/O, capped before anything is decoded."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ class FramingError(ValueError):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """One message with its header. `jsonrpc` is added. Text is escaped to ASCII, so any string can be sent."""
+    """Writes one message with its header. `jsonrpc` is added. Text is escaped to ASCII, so any string can be
+    sent."""
     body = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
     return b"Content-Length: %d%s%s" % (len(body), _END, body)
 
 
 class Decoder:
-    """Bytes to messages."""
+    """Turns bytes into messages."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._length: int | None = None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that `data` completes.
+        """Gives the messages that `data` completes.
 
         Raises:
             FramingError: A header or body is malformed or too long; nothing more can be read.

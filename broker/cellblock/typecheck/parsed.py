@@ -1,4 +1,4 @@
-"""A script's text with its tree, and places in it as the compiler gives them."""
+"""Holds a script's text with its tree, and finds places in it as the compiler gives them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PARSE_BOUND_SECONDS: Final = 0.3
 """A script at the checker's cap of 256 KiB takes 0.1 s."""
 
 MAX_KEYS: Final = 20
-"""Keys of a literal that are looked at beside one that is not declared."""
+"""Bounds the keys of a literal that are looked at beside one that is not declared."""
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _KEYS: Final = frozenset({"property_identifier", "shorthand_property_identifier", "string"})
 
 
 class ParsedScript:
-    """One script.
+    """Holds the text and the tree of one script.
 
     Args:
         code: Must have no lone surrogate.
@@ -56,13 +56,13 @@ class ParsedScript:
 
     @property
     def guards(self) -> Guards:
-        """What the script looks at before it relies on it."""
+        """Gives what the script looks at before it relies on it."""
         if self._guards is None:
             self._guards = Guards(self.root)
         return self._guards
 
     def offset(self, line: int, column: int) -> int:
-        """Index in `code` of a place that counts from 0, columns in UTF-16 units."""
+        """Gives the index in `code` of a place that counts from 0, columns in UTF-16 units."""
         if line >= len(self._lines):
             return len(self.code)
         start = self._lines[line]
@@ -71,11 +71,11 @@ class ParsedScript:
         return start + len(units.decode("utf-16-le", "ignore"))
 
     def text(self, node: Node) -> str:
-        """What is written there."""
+        """Gives what is written there."""
         return self.raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def keys_beside(self, key: Node) -> tuple[tuple[str, int, int], ...]:
-        """The other keys of the object literal that a key is in."""
+        """Gives the other keys of the object literal that a key is in."""
         literal: Node | None = key
         while literal is not None and literal.type != "object":
             literal = literal.parent
@@ -88,13 +88,13 @@ class ParsedScript:
         return tuple(found[:MAX_KEYS])
 
     def position(self, node: Node) -> tuple[int, int]:
-        """Line and column of a node, from 0, as the compiler counts."""
+        """Gives the line and column of a node, from 0, as the compiler counts."""
         before = self.raw[: node.start_byte].decode("utf-8", "replace")
         line = bisect_right(self._lines, len(before)) - 1
         return line, units(before[self._lines[line] :])
 
     def node(self, start: int, end: int) -> Node | None:
-        """The smallest node around a part of `code`."""
+        """Gives the smallest node around a part of `code`."""
         first = len(self.code[:start].encode())
         return self.root.named_descendant_for_byte_range(first, first + len(self.code[start:end].encode()))
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_TYPE_CHARS: Final = 20_000
-"""Of a type that is read; the compiler itself prints a few hundred characters, declarations may be long."""
+"""Bounds the characters of a type that is read; the compiler itself prints a few hundred, declarations may be
+long."""
 
 MAX_NESTED: Final = 4
-"""Levels below a type that are searched for a member."""
+"""Bounds the levels below a type that are searched for a member."""
 
 MAX_READ: Final = 32
-"""Types read in one such search; a named one is looked for in all declarations."""
+"""Bounds the types read in one such search; a named one is looked for in all declarations."""
 
 # What has no end goes to the end of its line or of the text: tried and given up, it would be read once for each quote.
 _TOKEN: Final = re.compile(
@@ -35,7 +36,7 @@ _NAMED: Final = re.compile(r"(?:[^\W\d]|\$)[\w$]*")
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The members of an object type, each with its type, in the order of the text.
+    """Describes the members of an object type, each with its type, in the order of the text.
 
     `cut` says whether the compiler has left some out.
     """
@@ -45,7 +46,7 @@ class Members:
 
 
 def element_of(text: str) -> str | None:
-    """The type of an array's elements, or None where it is no array."""
+    """Gives the type of an array's elements, or None where it is no array."""
     text = text.strip()
     if text.endswith("[]") and len(_split(text, "|&")) == 1:
         return _unwrapped(text[:-2].removeprefix("readonly "))
@@ -53,12 +54,13 @@ def element_of(text: str) -> str | None:
 
 
 def is_union(text: str) -> bool:
-    """Whether a type is one of several."""
+    """Says whether a type is one of several."""
     return len(_split(text[:MAX_TYPE_CHARS], "|")) > 1
 
 
 def members_of(text: str, declarations: str = "", module: str = "") -> Members:
-    """The top-level members of an object type, or of all the object types of a union; index signatures are none.
+    """Gives the top-level members of an object type, or of all the object types of a union; index signatures
+    are none.
 
     Args:
         text: A type as it is printed or declared; of an array, that of its elements is read.
@@ -77,8 +79,9 @@ def members_of(text: str, declarations: str = "", module: str = "") -> Members:
 
 
 def nested_place(name: str, text: str, declarations: str = "", module: str = "") -> list[str] | None:
-    """The one member of a type that has a member `name` below it, as the names on the way there, `[]` at the end of
-    those of arrays; None where there is none, or more than one equally near. Arguments as of `members_of`."""
+    """Gives the one member of a type that has a member `name` below it, as the names on the way there, `[]` at
+    the end of those of arrays; None where there is none, or more than one equally near. Arguments as of
+    `members_of`."""
     level: list[tuple[list[str], dict[str, str]]] = [([], members_of(text, declarations, module).types)]
     left = MAX_READ
     for _ in range(MAX_NESTED):
@@ -96,14 +99,15 @@ def nested_place(name: str, text: str, declarations: str = "", module: str = "")
 
 
 def parameters_of(function: str, declarations: str, module: str) -> str | None:
-    """What a declared function takes, as it is written between its parentheses; None where it is not declared."""
+    """Gives what a declared function takes, as it is written between its parentheses; None where it is not
+    declared."""
     body = _module(declarations, module)
     found = re.search(rf"\bfunction {re.escape(function)}\(([^(){{}}]*)\)", body)
     return found[1] if found else None
 
 
 def _alternatives(text: str, declarations: str, module: str, depth: int = 0) -> Iterator[str]:
-    """The object types in braces that a type is made of."""
+    """Gives the object types in braces that a type is made of."""
     for part in _split(_unwrapped(text), "|&"):
         if part.startswith("{") and part.endswith("}"):
             yield part
@@ -116,7 +120,7 @@ def _alternatives(text: str, declarations: str, module: str, depth: int = 0) -> 
 
 
 def _unwrapped(text: str) -> str:
-    """Without parentheses around the whole of it."""
+    """Takes off parentheses around the whole of a type."""
     text = text.strip()
     while text.startswith("(") and text.endswith(")") and len(_split(text, "|&")) == 1:
         text = text[1:-1].strip()
@@ -124,7 +128,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _declared(name: str, declarations: str, module: str) -> str | None:
-    """What a named type stands for."""
+    """Gives what a named type stands for."""
     for body in (_module(declarations, module), declarations):
         for opening in (f"type {name} = ", f"interface {name} "):
             start = body.find(opening)
@@ -135,7 +139,7 @@ def _declared(name: str, declarations: str, module: str) -> str | None:
 
 
 def _first_type(rest: str, end: str) -> str | None:
-    """The type that a text begins with: up to a semicolon outside of brackets, or with a closing brace."""
+    """Gives the type that a text begins with: up to a semicolon outside of brackets, or with a closing brace."""
     depth = 0
     for token in _TOKEN.finditer(rest):
         kind = token.lastgroup
@@ -148,13 +152,13 @@ def _first_type(rest: str, end: str) -> str | None:
 
 
 def _module(declarations: str, module: str) -> str:
-    """The declarations of one module, and what follows them."""
+    """Gives the declarations of one module, and what follows them."""
     start = declarations.find(f'declare module "{module}" {{') if module else -1
     return declarations[start:] if start >= 0 else declarations
 
 
 def _split(text: str, separators: str) -> list[str]:
-    """The parts of a type between separators that are in no brackets, without comments and empty parts."""
+    """Gives the parts of a type between separators that are in no brackets, without comments and empty parts."""
     parts: list[str] = []
     here: list[str] = []
     depth = 0

@@ -15,10 +15,10 @@ from cellblock_worker.worker.deno_process import DenoProcess
 logger = logging.getLogger("cellblock.typecheck")
 
 MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""What may wait for a compiler that does not read: the largest script and declarations fit several times."""
+"""Bounds what may wait for a compiler that does not read: the largest script and declarations fit several times."""
 
 EXIT_BOUND_SECONDS: Final = 5.0
-"""From SIGKILL to the reaped process; it takes milliseconds."""
+"""Bounds the time from SIGKILL to the reaped process; it takes milliseconds."""
 
 
 class SessionLost(Exception):
@@ -26,7 +26,7 @@ class SessionLost(Exception):
 
 
 class CompilerSession:
-    """A running language server. Implements `ProcessEvents`.
+    """Runs a language server. Implements `ProcessEvents`.
 
     Args:
         launch: How to start it; its descriptors are closed here.
@@ -51,16 +51,17 @@ class CompilerSession:
 
     @property
     def pid(self) -> int:
-        """Process id of the child; under bubblewrap, of the process that watches over the compiler."""
+        """Gives the process id of the child; under bubblewrap, of the process that watches over the compiler."""
         return self._process.pid
 
     @property
     def lost(self) -> str | None:
-        """Why nothing more can be asked, or None while it runs."""
+        """Says why nothing more can be asked, or None while it runs."""
         return self._lost
 
     async def initialize(self) -> None:
-        """The protocol's handshake, and the kernel's bounds, before any text of others is sent. Raises SessionLost."""
+        """Makes the protocol's handshake, and sets the kernel's bounds, before any text of others is sent.
+        Raises SessionLost."""
         capabilities: dict[str, Any] = {
             "textDocument": {"diagnostic": {"relatedInformationSupport": False}},
             "workspace": {"configuration": False},
@@ -93,7 +94,7 @@ class CompilerSession:
         self._send({"method": method, "params": params})
 
     def kill(self, why: str) -> None:
-        """SIGKILL; whoever waits for an answer gets SessionLost. Harmless when it is gone."""
+        """Sends SIGKILL; whoever waits for an answer gets SessionLost. Harmless when it is gone."""
         self._lose(why)
         self._process.kill()
 
@@ -108,7 +109,7 @@ class CompilerSession:
     # ---- what the process tells (ProcessEvents) ------------------------------------------------------
 
     def on_output(self, data: bytes) -> None:
-        """Bytes of the compiler's stdout."""
+        """Takes bytes of the compiler's stdout."""
         if self._lost is not None:
             return
         try:
@@ -118,7 +119,7 @@ class CompilerSession:
             self.kill(str(error))
 
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
-        """The compiler is reaped."""
+        """Notes that the compiler is reaped."""
         self._exited.set()
         if self._lost is None:
             said = self._process.stderr_tail.decode("utf-8", "replace").strip()[:300]

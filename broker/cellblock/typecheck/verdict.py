@@ -1,4 +1,4 @@
-"""Which of the compiler's complaints count: those that a script would trip over when it runs.
+"""Finds which of the compiler's complaints count: those that a script would trip over when it runs.
 
 Scripts are loosely typed JavaScript, and what is known of tools may be little. So a complaint counts only when it is
 about something that Cellblock knows: a member of a tool's output or of a module, a tool's arguments, a name that
@@ -21,7 +21,7 @@ from cellblock.typecheck.printed_types import is_union
 MAX_SUBJECT_CHARS: Final = 60
 
 MAX_JUDGED: Final = 200
-"""Complaints of one script that are looked at, in the order of the text."""
+"""Bounds the complaints of one script that are looked at, in the order of the text."""
 
 BRACKETS: Final = 7053
 """A member that is read in brackets, and is not there or is not known before the script runs."""
@@ -40,7 +40,7 @@ KEY: Final = frozenset({2353, 2561})
 """A key of a literal that its type does not have."""
 
 REQUIRE: Final = 2591
-"""What the compiler says of a `require` that it does not know."""
+"""Holds what the compiler says of a `require` that it does not know."""
 
 # A script's own texts stand in messages: no name goes past what may be another beginning.
 _ON_TYPE: Final = re.compile(
@@ -55,7 +55,7 @@ _NOT_ASSIGNABLE: Final = re.compile(
     r"(?:Type|Argument of type) '(.*)' is not assignable to (?:parameter of )?type '(.*+)", re.DOTALL
 )
 JSON_TEXT: Final = "JsonText<"
-"""What the printed type of a text that holds JSON begins with."""
+"""Begins the printed type of a text that holds JSON."""
 
 _WRITTEN_OUT: Final = ("string & { readonly [jsonOf]:", "String & { readonly [jsonOf]:")
 
@@ -86,43 +86,44 @@ _SCOPES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One complaint that counts. `line` and `column` are as in `script_lines`, as the sandbox's are."""
+    """Describes one complaint that counts. `line` and `column` are as in `script_lines`, as the sandbox's are."""
 
     code: int
     message: str
     line: int
     column: int
     name: str
-    """The text it is about."""
+    """Holds the text that the complaint is about."""
 
     receiver: str | None = None
-    """The type that lacks a member, as the compiler prints it."""
+    """Holds the type that lacks a member, as the compiler prints it."""
 
     position: tuple[int, int] = (0, 0)
-    """Line and column from 0, for the compiler."""
+    """Holds line and column from 0, for the compiler."""
 
     module: str = ""
-    """Of a complaint about arguments: from which module the called function is; of `require`, what it asks for."""
+    """Names, of a complaint about arguments, from which module the called function is; of `require`, what it
+    asks for."""
 
     called: str = ""
-    """The name that this module exports the called function by."""
+    """Holds the name that this module exports the called function by."""
 
     owner: str = ""
-    """The property whose value is at fault, or lies in what is at fault; empty for the input itself."""
+    """Holds the property whose value is at fault, or lies in what is at fault; empty for the input itself."""
 
     subject: str = ""
-    """Of a member or of characters: the expression that they are read of, where it is a short one."""
+    """Holds, of a member or of characters, the expression that they are read of, where it is a short one."""
 
     choices: tuple[str, ...] = ()
-    """Of a comparison: what the declared enum has, as JSON writes it."""
+    """Lists, of a comparison, what the declared enum has, as JSON writes it."""
 
     beside: tuple[tuple[str, int, int], ...] = ()
-    """Of an undeclared key: the literal's other keys, each with its line and column from 0. The compiler tells of one
-    key in a literal only."""
+    """Lists, of an undeclared key, the literal's other keys, each with its line and column from 0. The compiler
+    tells of one key in a literal only."""
 
 
 def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -> Complaint:
-    """The same complaint about another key of the literal; its place counts from 0."""
+    """Gives the same complaint about another key of the literal; its place counts from 0."""
     said = complaint.message.partition(" Did you mean")[0]
     said = said.replace(f"'{complaint.name}' does not exist", f"'{name}' does not exist", 1)
     at = CompilerPlaces(code).place(line + 1, column + 1)
@@ -132,7 +133,7 @@ def at_key(complaint: Complaint, name: str, line: int, column: int, code: str) -
 
 
 def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> list[Complaint]:
-    """The complaints that count, in the order of the text.
+    """Gives the complaints that count, in the order of the text.
 
     Args:
         raw: Items of a diagnostic report (language server protocol 3.17), untrusted in shape.
@@ -232,7 +233,8 @@ def _complaint(
 
 
 def _subject(node: Node, source: ParsedScript) -> str:
-    """What a member is read of, what is iterated, or what a function is called with; empty where no name says it."""
+    """Gives what a member is read of, what is iterated, or what a function is called with; empty where no name
+    says it."""
     parent = node.parent
     read: Node | None = node.named_children[0] if node.type == "spread_element" else node
     if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
@@ -245,7 +247,7 @@ def _subject(node: Node, source: ParsedScript) -> str:
 
 
 def _short(read: Node | None, source: ParsedScript) -> str:
-    """What is written, where it is a name, or a member's, that fits into a sentence."""
+    """Gives what is written, where it is a name, or a member's, that fits into a sentence."""
     if read is None or read.type not in ("identifier", "member_expression"):
         return ""
     text = source.text(read)
@@ -257,7 +259,7 @@ def _text_is_listed(function: Node, source: ParsedScript) -> bool:
 
 
 def _upwards(node: Node, source: ParsedScript) -> list[Node]:
-    """The node and what is around it, up to the statement."""
+    """Gives the node and what is around it, up to the statement."""
     # From the root down: each node's parent would be looked for from there again.
     way: list[Node] = []
     here: Node | None = source.root
@@ -290,7 +292,8 @@ def _member_counts(
 
 
 def is_of_object(complaint: Complaint) -> bool:
-    """Whether a member is not there because an object does not have it: no result of another shape is read wrongly."""
+    """Says whether a member is not there because an object does not have it: no result of another shape is read
+    wrongly."""
     if complaint.code not in MEMBER or complaint.receiver is None:
         return False
     receiver = complaint.receiver
@@ -299,12 +302,12 @@ def is_of_object(complaint: Complaint) -> bool:
 
 
 def is_json_text(receiver: str) -> bool:
-    """Whether a printed type is that of a text that holds JSON."""
+    """Says whether a printed type is that of a text that holds JSON."""
     return receiver.startswith((JSON_TEXT, *_WRITTEN_OUT)) and not receiver.endswith("[]")
 
 
 def _is_known(receiver: str, declarations: str) -> bool:
-    """Whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
+    """Says whether a type comes from what Cellblock declares, or is one that scripts do not add members to."""
     if _MODULE.fullmatch(receiver) or receiver.startswith("Promise<") or _PLAIN.fullmatch(receiver):
         return True
     base = receiver.removesuffix("[]")
@@ -340,7 +343,7 @@ def _argument_counts(number: int, message: str) -> bool:
 
 
 def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
-    """The module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
+    """Gives the module and the export of the call that a node is in; None when it is none of `@codemode/…`."""
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
         if here.type == "call_expression":
@@ -355,7 +358,7 @@ def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
 
 
 def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
-    """The property whose value a complaint is about, or whose value has the member that it is about."""
+    """Gives the property whose value a complaint is about, or whose value has the member that it is about."""
     here: Node | None = node
     if of_member:
         # From the member's name to the object that it is in.
@@ -381,7 +384,7 @@ def _root_name(function: Node | None, source: ParsedScript) -> str | None:
 
 
 def _is_required(node: Node, source: ParsedScript) -> bool:
-    """Whether it is a declaration whose value is a call of `require`."""
+    """Says whether a node is a declaration whose value is a call of `require`."""
     value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
     return (
         value is not None

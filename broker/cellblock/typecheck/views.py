@@ -1,4 +1,5 @@
-"""Two readings of a server's declarations: as they are, and closed, where an object has what is declared alone.
+"""Makes two readings of a server's declarations: as they are, and closed, where an object has what is declared
+alone.
 
 The closed one is what tells a slip: most schemas are open, and then a misspelt key or field is no type error at all.
 """
@@ -20,7 +21,7 @@ _NO_CHARACTERS: Final = (
 
 
 def _without_characters(function: str, more: str = "") -> str:
-    """An overload for such a text, after one for `never`; of `any`, which fits too, the compiler says so."""
+    """Gives an overload for such a text, after one for `never`; of `any`, which fits too, the compiler says so."""
     return (
         f"      {function}(value: never{more}): any[];\n      /** @deprecated */\n"
         f"      {function}<T extends JsonText<any>>(text: T{more}): any[];\n"
@@ -38,12 +39,12 @@ _DEPRECATED: Final = (
 
 
 def as_is(text: str) -> str:
-    """The declarations of a server, with a text that holds JSON as something that has no characters."""
+    """Gives the declarations of a server, with a text that holds JSON as something that has no characters."""
     return text.replace(_JSON_TEXT, _NO_CHARACTERS).replace(_JSON_GLOBAL, _DEPRECATED)
 
 
 def closed(text: str) -> str:
-    """The same without what declared keys stand beside: `[key: string]: unknown`.
+    """Gives the same without what declared keys stand beside: `[key: string]: unknown`.
 
     An object that declares no key at all stays open, and so do keys with a type of their own.
     """
