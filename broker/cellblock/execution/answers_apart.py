@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.apart.light import LIGHT_BYTES, containers_in
+from cellblock.base.json import is_object
 from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, error_text, kind_of, unwrap
 from cellblock.upstream.heavy_forms import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY
@@ -84,11 +85,12 @@ def _pages(message: types.JSONRPCResponse, cursor: str) -> Lightened:
     """Cuts a tool list into pages that are small enough for the loop."""
     pages: list[list[bytes]] = [[]]
     size = containers = 0
-    for tool in cast("list[object]", message.result["tools"]):
+    tools: list[object] = message.result["tools"]
+    for tool in tools:
         spelled = to_json(tool)
         found = containers_in(spelled)
         if len(spelled) > PAGE_BYTES or found > PAGE_CONTAINERS:
-            name: object = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
+            name: object = tool.get("name") if is_object(tool) else None
             spelled = to_json(too_large_tool(name, len(spelled)))
         if size + len(spelled) > PAGE_BYTES or containers + found > PAGE_CONTAINERS:
             pages.append([])

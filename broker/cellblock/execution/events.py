@@ -1,5 +1,4 @@
 """Tells facts about runs from one place: all that watches (logs, audit, metrics, traces, dashboard) hears them here.
-here.
 
 A watcher is told each step of each run while it happens, in the broker's loop. When nobody watches, a run has no
 `RunWatch`, and each step costs one comparison with None.

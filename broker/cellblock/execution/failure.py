@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.execution.failure_hints import THROWN_VALUE, exception_hint, export_hint, left_out, syntax_hint
@@ -114,8 +115,8 @@ def _related(failure: dict[str, Any]) -> str:
     causes: object = failure.get("causes")
     members: object = failure.get("errors")
     told = {
-        "cause": cast("list[object]", causes)[:1] if isinstance(causes, list) else [],
-        "errors": cast("list[object]", members)[:MAX_RELATED] if isinstance(members, list) else [],
+        "cause": causes[:1] if is_array(causes) else [],
+        "errors": members[:MAX_RELATED] if is_array(members) else [],
         "error": [failure.get("error")],
         "suppressed": [failure.get("suppressed")],
     }
@@ -152,7 +153,7 @@ def diagnose(
         withheld: Tools of the same servers that the script is not given, by export name.
         catalog: The run's snapshot, for what the script should have imported.
     """
-    known = cast("dict[str, Any]", failure) if isinstance(failure, dict) else {}
+    known = failure if is_object(failure) else {}
     name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
     hint = _text(known.get("hint"), MAX_HINT_CHARS) or None
     if message.kind == "result":

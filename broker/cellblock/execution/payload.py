@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn, cast
 from pydantic_core import from_json, to_json
 
 from cellblock.apart.light import weight_of
+from cellblock.base.json import is_array, is_object
 
 MAX_DEPTH: Final = 128
 """Bounds the nesting of a tool input, tool result or script result; MCP peers give up at 200."""
@@ -111,9 +112,9 @@ def _pieces(value: Any, depth: int) -> Generator[bytes]:
         for start in range(0, len(value), STEP_WEIGHT):
             yield encode(value[start : start + STEP_WEIGHT])[1:-1]
         yield b'"'
-    elif isinstance(value, dict):
+    elif is_object(value):
         yield b"{"
-        for number, (key, item) in enumerate(cast("dict[str, Any]", value).items()):
+        for number, (key, item) in enumerate(value.items()):
             # As a key of its own, whatever it is encoded to.
             yield (b"," if number else b"") + encode({key: None})[1:-5]
             yield from _pieces(item, depth + 1)
@@ -145,12 +146,10 @@ def _too_deep(value: Any, most: int = MAX_DEPTH) -> bool:
     for _ in range(most):
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                below += [
-                    child for child in cast("dict[str, Any]", item).values() if isinstance(child, dict | list)
-                ]
-            elif isinstance(item, list):
-                below += [child for child in cast("list[Any]", item) if isinstance(child, dict | list)]
+            if is_object(item):
+                below += [child for child in item.values() if isinstance(child, dict | list)]
+            elif is_array(item):
+                below += [child for child in item if isinstance(child, dict | list)]
         if not below:
             return False
         level = below
@@ -161,10 +160,10 @@ def _has_infinity(value: Any) -> bool:
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        if isinstance(item, dict):
-            stack += cast("dict[str, Any]", item).values()
-        elif isinstance(item, list):
-            stack += cast("list[Any]", item)
+        if is_object(item):
+            stack += item.values()
+        elif is_array(item):
+            stack += item
         elif isinstance(item, float) and math.isinf(item):
             return True
     return False
@@ -189,9 +188,8 @@ def _well_formed(value: Any, depth: int) -> Any:
         raise PayloadError(f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        items = cast("dict[object, Any]", value)
-        return {_well_formed(str(key), depth): _well_formed(item, depth + 1) for key, item in items.items()}
+    if is_object(value):
+        return {_well_formed(str(key), depth): _well_formed(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_well_formed(item, depth + 1) for item in cast("list[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value):

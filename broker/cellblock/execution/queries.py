@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from cellblock.base.errors import ScriptError
+from cellblock.base.json import is_array
 from cellblock.catalog.discovery import Discovery, Operation
 from cellblock.execution import payload
 from cellblock.execution.error_reply import encode_error
@@ -130,7 +131,7 @@ class Queries:
         if self._last is not None and self._last[:2] == (query.op, query.body):
             return self._last[2]
         arguments: object = payload.decode(query.body)
-        items = cast("list[Any]", arguments) if isinstance(arguments, list) else []
+        items = arguments if is_array(arguments) else []
         answer = yield from self._discovery.encoded(query.op, items, payload.encode)
         if len(answer) > self._most:
             raise ScriptError("The answer is too large.", hint='Ask with detail: "name", or for one tool.')

@@ -3,8 +3,9 @@ keep."""
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final
 
+from cellblock.base.json import is_object
 from cellblock.execution import payload
 from cellblock.execution.events import RunWatch
 from cellblock.execution.failure import places_in_stacks
@@ -62,10 +63,9 @@ class Said:
             notice: object = payload.decode(places_in_stacks(body, self._script))
         except payload.PayloadError:
             return None
-        if not isinstance(notice, dict):
+        if not is_object(notice):
             return None
-        known = cast("dict[str, Any]", notice)
-        texts = {key: value for key, value in known.items() if isinstance(value, str)}
+        texts = {key: value for key, value in notice.items() if isinstance(value, str)}
         self.notices.append(
             Diagnostic(
                 severity="info" if texts.get("severity") == "info" else "warning",

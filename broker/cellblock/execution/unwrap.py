@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import mcp_types as types
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.errors import Certainty, ToolCallError
+from cellblock.base.json import is_object
 from cellblock.execution import payload
 from cellblock.learning.observation import Kind
 from cellblock.learning.sample import TooDeep, parse_document
@@ -69,10 +70,7 @@ def _only_text(result: types.CallToolResult) -> str | None:
 
 
 def _out_of(box: str | None, content: Any) -> Any:
-    if box is None or not isinstance(content, dict):
-        return content
-    boxed = cast("dict[str, Any]", content)
-    return boxed[box] if list(boxed) == [box] else boxed
+    return content[box] if box is not None and is_object(content) and list(content) == [box] else content
 
 
 def kind_of(result: types.CallToolResult, unwrapped: Any) -> Kind:

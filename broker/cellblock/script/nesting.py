@@ -16,8 +16,8 @@ LEVEL_COST: Final = 8
 """Weighs a level of the syntax tree, where a level of a chain costs 1."""
 
 MAX_COST: Final = 3_200
-"""Bounds the cost of a script: four hundred levels, or a chain of 3200 links, or a mixture: at most two thirds of what crashes
-the worker."""
+"""Bounds the cost of a script: four hundred levels, or a chain of 3200 links, or a mixture: at most two
+thirds of what crashes the worker."""
 
 MAX_LEVELS: Final = MAX_COST // LEVEL_COST
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from cellblock.base.json import is_array
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.suggest import nearest_names
@@ -77,8 +78,8 @@ def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
     stack: list[object] = [tool.input_schema]
     while stack:
         part = stack.pop()
-        if isinstance(part, list):
-            stack.extend(cast("list[object]", part))
+        if is_array(part):
+            stack.extend(part)
         elif isinstance(part, Mapping):
             schema = cast("Mapping[str, object]", part)
             stack.extend(schema.values())

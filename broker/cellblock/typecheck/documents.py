@@ -3,9 +3,9 @@ languages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.typecheck.session import CompilerSession, SessionLost
 from cellblock.typecheck.verdict import Complaint
 
@@ -32,10 +32,10 @@ class WarmSession:
         self._put(script, code)
         params = {"textDocument": {"uri": self._uri(script)}}
         report: object = await self.session.request("textDocument/diagnostic", params)
-        items = cast("Mapping[str, object]", report).get("items") if isinstance(report, dict) else None
-        if not isinstance(items, list):
+        items = report.get("items") if is_object(report) else None
+        if not is_array(items):
             raise SessionLost("it gave no diagnostic report")
-        return cast("list[Any]", items)
+        return items
 
     async def members(self, complaint: Complaint, typescript: bool) -> list[str]:
         """Gives the names of what could stand where a member is that is not there, data before methods."""
@@ -52,12 +52,12 @@ class WarmSession:
             "position": {"line": line, "character": character},
         }
         answer: object = await self.session.request("textDocument/completion", params)
-        items = cast("Mapping[str, object]", answer).get("items") if isinstance(answer, dict) else None
-        if not isinstance(items, list):
+        items = answer.get("items") if is_object(answer) else None
+        if not is_array(items):
             return []
         data: list[str] = []
         others: list[str] = []
-        for item in cast("list[dict[str, Any]]", items)[:_MAX_MEMBERS]:
+        for item in items[:_MAX_MEMBERS]:
             label = item.get("label")
             if isinstance(label, str):
                 (data if item.get("kind") in _FIELD_KINDS else others).append(label.removesuffix("?")[:100])

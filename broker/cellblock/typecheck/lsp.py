@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, cast
+from typing import Any, Final
+
+from cellblock.base.json import is_object
 
 MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
 """A script within the checker's cap that has an error in every token gives about 6 MB."""
@@ -53,9 +55,9 @@ class Decoder:
                 message: object = json.loads(body)
             except (ValueError, RecursionError) as error:
                 raise FramingError(f"a message is no JSON: {error}") from None
-            if not isinstance(message, dict):
+            if not is_object(message):
                 raise FramingError("a message is no object")
-            messages.append(cast("dict[str, Any]", message))
+            messages.append(message)
 
     def _header(self) -> int | None:
         end = self._buffer.find(_END, 0, MAX_HEADER_BYTES)

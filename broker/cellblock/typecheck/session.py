@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from cellblock.base.json import is_array, is_object
 from cellblock.typecheck import compiler
 from cellblock.typecheck.lsp import Decoder, FramingError, encode
 from cellblock_worker.confinement import bubblewrap
@@ -138,8 +139,8 @@ class CompilerSession:
             if number is not None:
                 # Everything that it asks is optional: registrations and settings.
                 params: object = message.get("params")
-                items = cast("dict[str, object]", params).get("items") if isinstance(params, dict) else None
-                nothing = [None] * len(cast("list[Any]", items)) if isinstance(items, list) else None
+                items = params.get("items") if is_object(params) else None
+                nothing = [None] * len(items) if is_array(items) else None
                 self._send({"id": number, "result": nothing})
             return
         answer = self._waiting.get(number) if isinstance(number, int) else None
