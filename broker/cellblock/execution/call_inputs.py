@@ -5,8 +5,7 @@ What is read apart stays the bytes that it is, spelled as the loop would spell i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from pydantic_core import to_json
 
@@ -16,9 +15,10 @@ from cellblock.apart.raw import RawJson
 from cellblock.apart.share import Share
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError, Certainty, SchemaValidationError, ToolCallError
-from cellblock.catalog.model import JsonSchema, ServerEntry, ToolEntry
+from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.execution import payload
+from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
 from cellblock.schemas.explain import Violation
 from cellblock.schemas.hints import corrective_hint
@@ -31,14 +31,6 @@ READ_INPUT: Final = Task(
 )
 
 
-class InputRules(Protocol):
-    """Has further schemas for inputs; `policy.rules.RunRules` implements it."""
-
-    def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> Sequence[JsonSchema]:
-        """Gives the schemas that an input must fit, all of them."""
-        ...
-
-
 class CallInputs:
     """Reads the inputs of one run's calls.
 
@@ -48,7 +40,7 @@ class CallInputs:
         rules: What else inputs are held against; None for nothing.
     """
 
-    def __init__(self, schemas: ValidatorCache, share: Share, rules: InputRules | None) -> None:
+    def __init__(self, schemas: ValidatorCache, share: Share, rules: RunRules | None) -> None:
         self._schemas = schemas
         self._share = share
         self._rules = rules
@@ -108,40 +100,36 @@ class CallInputs:
 
 
 def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:
-    return SchemaValidationError(
-        f"The input of {tool.export_name} is {why}.",
-        hint="Pass plain, shallow JSON data.",
-        toolName=tool.tool_name,
-        exportName=tool.export_name,
-        path="",
-        expected="JSON of a moderate depth",
-        received=why,
-    )
+    said = f"The input of {tool.export_name} is {why}."
+    return _refused(tool, said, "Pass plain, shallow JSON data.", "", "JSON of a moderate depth", why)
 
 
 def _misfit(tool: ToolEntry, schema: CheckedSchema, violation: Violation) -> SchemaValidationError:
+    said = f"The input of {tool.export_name} does not fit its schema: {violation.message}"
     details = {"example": schema.example} if schema.example is not None else {}
-    return SchemaValidationError(
-        f"The input of {tool.export_name} does not fit its schema: {violation.message}",
-        hint=corrective_hint(violation, nearest_names),
-        toolName=tool.tool_name,
-        exportName=tool.export_name,
-        path=violation.path,
-        expected=violation.expected,
-        received=violation.received,
-        **details,
-    )
+    hint = corrective_hint(violation, nearest_names)
+    where = violation.path, violation.expected, violation.received
+    return _refused(tool, said, hint, *where, **details)
 
 
 def _no_object(tool: ToolEntry, kind: str) -> SchemaValidationError:
+    said = f"The input of {tool.export_name} must be an object."
+    hint = f"Call {tool.export_name}({{ … }}) with one object."
+    return _refused(tool, said, hint, "", "object", kind)
+
+
+def _refused(
+    tool: ToolEntry, said: str, hint: str, path: str, expected: str, received: str, **details: object
+) -> SchemaValidationError:
     return SchemaValidationError(
-        f"The input of {tool.export_name} must be an object.",
-        hint=f"Call {tool.export_name}({{ … }}) with one object.",
+        said,
+        hint=hint,
         toolName=tool.tool_name,
         exportName=tool.export_name,
-        path="",
-        expected="object",
-        received=kind,
+        path=path,
+        expected=expected,
+        received=received,
+        **details,
     )
 
 

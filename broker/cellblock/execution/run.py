@@ -240,7 +240,7 @@ class Run:
         if not self._is_next(message.id):
             return
         if self._calls.at_limit:
-            self._kill(call_limit("maxToolCalls", self._limits.max_tool_calls))
+            self._kill(call_limit(self._limits.max_tool_calls))
             return
         self._calls.begin(message.id, message.server, message.tool, body)
 

@@ -14,7 +14,6 @@ from tree_sitter import Language, Node, Parser
 
 from cellblock.script.lines import CompilerPlaces, units
 from cellblock.typecheck.guards import Guards
-from cellblock.typecheck.imported import imported_names
 
 PARSE_BOUND_SECONDS: Final = 0.3
 """A script at the checker's cap of 256 KiB takes 0.1 s."""
@@ -51,7 +50,7 @@ class ParsedScript:
             progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
         )
         self.root = tree.root_node
-        self.imported = imported_names(self.root)
+        self.imported = _imported_names(self.root)
         self._guards: Guards | None = None
 
     @property
@@ -108,3 +107,31 @@ def _language(typescript: bool) -> Language:
 def _parser(typescript: bool) -> Parser:
     # One for each call: judging happens in threads.
     return Parser(_language(typescript))
+
+
+def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
+    """Gives the local names that imports of `@codemode/…` bind: to a module, and an export of it or nothing."""
+    names: dict[str, tuple[str, str]] = {}
+    for statement in root.named_children:
+        if statement.type != "import_statement":
+            continue
+        specifier = statement.child_by_field_name("source")
+        if specifier is None or b"@codemode/" not in (specifier.text or b""):
+            continue
+        module = _text_of(specifier)[1:-1]
+        stack = [child for child in statement.named_children if child.type == "import_clause"]
+        while stack:
+            here = stack.pop()
+            if here.type == "import_specifier":
+                exported = _text_of(here.child_by_field_name("name")).strip("\"'")
+                bound = _text_of(here.child_by_field_name("alias")) or exported
+                names[bound] = module, exported
+            elif here.type == "identifier":
+                names[_text_of(here)] = module, ""
+            else:
+                stack.extend(here.named_children)
+    return names
+
+
+def _text_of(node: Node | None) -> str:
+    return ((node.text if node is not None else None) or b"").decode("utf-8", "replace")
