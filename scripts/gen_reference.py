@@ -43,7 +43,7 @@ denied calls) and [conformance.md](conformance.md) (every clause of the Code Mod
 
 MAKERS = {
     "Diagnostic": ("severity", "code", "message", "hint"),
-    "_refused": ("code", "message", "hint"),
+    "_not_started": ("code", "message", "hint"),
     "limit_diagnostic": ("message", "hint"),
 }
 """Functions that make diagnostics, with the names of their arguments by position."""

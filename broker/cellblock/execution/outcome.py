@@ -11,18 +11,6 @@ from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 
-_LIMITS: Final = {
-    "timeout": ("ran longer than it may", "timeoutMs", "timeout_ms", "Do less in one script"),
-    "cpu": ("computed longer than it may", "maxCpuMs", "max_cpu_ms", "Compute less in one script"),
-    "memory": (
-        "used up its memory",
-        "maxMemoryBytes",
-        "max_memory_bytes",
-        "Process the data in smaller pieces",
-    ),
-}
-"""Says of the limits that the host keeps what the script did, the limit's name, its field, and what to do."""
-
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
     """Makes a `SANDBOX_LIMIT` diagnostic (Code Mode specification, section 7.4)."""
@@ -112,10 +100,21 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
         certain = "The script may have run in part." if started else "The script may or may not have started."
         return _lost(lost, certain)
     match ended.reason:
-        case "timeout" | "cpu" | "memory":
-            does, name, maximum, hint = _LIMITS[ended.reason]
-            said = f"The script {does}: {name} = {getattr(limits, maximum)}."
-            return limit_diagnostic(said, f"{hint}, or ask for a larger {name}.")
+        case "timeout":
+            return limit_diagnostic(
+                f"The script ran longer than it may: timeoutMs = {limits.timeout_ms}.",
+                "Do less in one script, or ask for a larger timeoutMs.",
+            )
+        case "cpu":
+            return limit_diagnostic(
+                f"The script computed longer than it may: maxCpuMs = {limits.max_cpu_ms}.",
+                "Compute less in one script, or ask for a larger maxCpuMs.",
+            )
+        case "memory":
+            return limit_diagnostic(
+                f"The script used up its memory: maxMemoryBytes = {limits.max_memory_bytes}.",
+                "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
+            )
         case "total_memory":
             return limit_diagnostic(
                 "The machine had no memory left, although the script was within its own maxMemoryBytes: "

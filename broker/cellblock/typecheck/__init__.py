@@ -1,4 +1,6 @@
-"""Type-checks scripts against what is known of tools, with the native TypeScript compiler as a language server.
+"""Typecheck checks scripts against what is known of tools, with the native TypeScript compiler as a language server.
 
-`checker.TypeChecker` is the way in; it owns one `session.CompilerSession`, which owns the compiler's process.
+In: a script, the catalog, and what is known of outputs. Out: a `faults.Checked`. It may import `script`, `catalog`,
+`config` and `base`, and how the worker host confines processes. Start at `checker.TypeChecker`; it owns one
+`session.CompilerSession`, which owns the compiler's process.
 """
