@@ -42,9 +42,9 @@ def misread_message(message: Any) -> Misread | None:
         return Misread(INVALID_REQUEST, None, "A message is one JSON object.")
     message = cast("dict[str, Any]", message)
     request_id = id_of(message)
+    if not isinstance(message.get("method"), str) and ("result" in message or "error" in message):
+        return None
     if "method" not in message:
-        if "result" in message or "error" in message:
-            return None
         return Misread(INVALID_REQUEST, request_id, "A request has a `method`.")
     if message.get("jsonrpc") != "2.0":
         return Misread(INVALID_REQUEST, request_id, '`jsonrpc` is not "2.0".')

@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
 import anyio
@@ -26,6 +25,7 @@ from mcp.shared.message import SessionMessage
 
 from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import LIGHT_BYTES, is_light
+from cellblock.base.streams import ClosingStream
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
 from cellblock.upstream.incoming import read_message
@@ -112,7 +112,7 @@ def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[
     return lifetime.dying_with_this(argv) if found else argv
 
 
-class _Writer:
+class _Writer(ClosingStream):
     """One message at a time, so that no more than one waits for a server that does not read."""
 
     def __init__(
@@ -145,18 +145,6 @@ class _Writer:
     async def aclose(self) -> None:
         """Closes the server's stdin."""
         self._stdin.close()
-
-    async def __aenter__(self) -> _Writer:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        await self.aclose()
-        return None
 
 
 async def _read(

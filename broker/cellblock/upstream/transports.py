@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
 from typing import Final, TextIO
 
 import httpx2
@@ -15,6 +14,7 @@ from mcp.shared._httpx_utils import MCP_DEFAULT_SSE_READ_TIMEOUT, MCP_DEFAULT_TI
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from cellblock.base.streams import ClosingStream
 from cellblock.config.secrets.redaction import guard_loggers
 from cellblock.config.settings import ServerConfig
 from cellblock.upstream.heavy import HeavyMessages
@@ -31,7 +31,7 @@ MAX_SSE_BYTES: Final = 1024 * 1024
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
 
-class WatchedStream:
+class WatchedStream(ClosingStream):
     """A transport's read stream that sets `ended` when nothing more will come, and softens tool lists.
 
     The SDK tells only the requests in flight that a connection has closed; an idle session would not notice.
@@ -67,9 +67,6 @@ class WatchedStream:
         self._ended.set()
         await self._inner.aclose()
 
-    def __aiter__(self) -> WatchedStream:
-        return self
-
     async def __anext__(self) -> SessionMessage | Exception:
         try:
             return self._read(await self._inner.__anext__())
@@ -77,25 +74,12 @@ class WatchedStream:
             self._ended.set()
             raise
 
-    async def __aenter__(self) -> WatchedStream:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        self._ended.set()
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
-
     def _read(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         self._posts.received(item)
         return soften(self._heavy.filled(item))
 
 
-class RestoringStream:
+class RestoringStream(ClosingStream):
     """A transport's write stream that puts inputs which are no objects into their own form."""
 
     def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages, posts: Posts) -> None:
@@ -112,18 +96,6 @@ class RestoringStream:
     async def aclose(self) -> None:
         """Closes the inner stream."""
         await self._inner.aclose()
-
-    async def __aenter__(self) -> RestoringStream:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
-    ) -> bool | None:
-        return await self._inner.__aexit__(exc_type, exc_val, exc_tb)
 
 
 @asynccontextmanager

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Context = ServerRequestContext[dict[str, Any], Any]
 
+STDIO_CLIENT: Final = "stdio"
+"""Names the client of a process that serves over stdio: it serves one."""
+
 GREETINGS: Final = ("initialize", "server/discover")
 """The methods whose results have the instructions."""
 

@@ -17,12 +17,11 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
 from cellblock.apart.raw import Splices
-from cellblock.frontend.mcp.granted import Granted, stdio_principal
+from cellblock.frontend.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
 from cellblock.frontend.mcp.manual import instructions
 from cellblock.frontend.mcp.tool_name import ToolNames
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
-from cellblock.frontend.taken_lines import CLIENT
 
 if TYPE_CHECKING:
     from cellblock.frontend.mcp.surface import Surface
@@ -60,7 +59,7 @@ class FrontServer(Server[dict[str, Any]]):
         service: RunService,
         *,
         version: str,
-        client_of: Callable[[Context], str] = lambda _: CLIENT,
+        client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
         principal_of: Callable[[Context], str] = stdio_principal,
     ) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
@@ -164,7 +163,7 @@ def make_server(
     service: RunService,
     *,
     version: str,
-    client_of: Callable[[Context], str] = lambda _: CLIENT,
+    client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
     principal_of: Callable[[Context], str] = stdio_principal,
     kept: KeptOutputs | None = None,
 ) -> FrontServer:

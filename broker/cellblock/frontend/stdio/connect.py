@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import ssl
-import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -120,24 +119,16 @@ async def relay_stdio(daemon: Daemon, on_answer: Callable[[], None] = lambda: No
         await daemon.check(channel)
         lines = await StdinLines.open()
         output = await StdoutLines.open(on_lost=lines.close)
-        send = _to_file if output is None else output.send
         try:
-            lost = await Relay(daemon.url, daemon.gone, channel, lines, send, on_answer).run()
-            if output is not None:
-                output.say_farewell()
-                await output.flush()
+            lost = await Relay(daemon.url, daemon.gone, channel, lines, output.send, on_answer).run()
+            output.say_farewell()
+            await output.flush()
         finally:
-            if output is not None:
-                output.close()
+            output.close()
             # Otherwise the reader of stdin keeps the process for as long as the client likes.
             lines.close()
     if lost is not None:
         raise lost
-
-
-async def _to_file(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,17 +8,12 @@ from collections.abc import AsyncGenerator, Awaitable
 from types import TracebackType
 from typing import Final
 
-from mcp.server.stdio import stdio_server
-
-from cellblock.apart.pool import Apart
 from cellblock.apart.raw import Splices
-from cellblock.frontend.due import DueAnswers
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.service import RunService
+from cellblock.frontend.stdio.client_streams import FromClient, ToClient
 from cellblock.frontend.stdio.stdin import StdinLines
 from cellblock.frontend.stdio.stdout import StdoutLines
-from cellblock.frontend.stdio.unreadable import AnsweringStream
-from cellblock.frontend.taken_lines import TakenLines
 
 GREET_SECONDS: Final = 0.1
 """For a client to ask to be greeted, which it does as soon as it has started a server: its question is in the pipe when
@@ -93,33 +88,17 @@ class StdioFront:
     async def _serve(self) -> None:
         server = self._server
         lines = await StdinLines.open()
-        taken = TakenLines(lines, self._apart)
+        server.splices = Splices()
         # Who cannot be answered any more need not be listened to.
-        splices = Splices()
-        output = await StdoutLines.open(on_lost=lines.close, splices=splices, on_written=self._greeted.set)
-        server.splices = splices if output is not None else None
+        output = await StdoutLines.open(
+            on_lost=lines.close, splices=server.splices, on_written=self._greeted.set
+        )
+        answers = ToClient(output)
         try:
-            async with stdio_server(stdin=taken.as_file(), stdout=output.as_file() if output else None) as (
-                read,
-                write,
-            ):
-                due = DueAnswers(write)
-
-                async def before_end() -> None:
-                    await server.opened()
-                    await due.none_left()
-
-                incoming = AnsweringStream(read, due, before_end=before_end, on_message=due.received)
-                taken.refuse_by(incoming.answer)
-                await server.run(incoming, due, server.create_initialization_options())
-                if output is not None:
-                    output.say_farewell()
+            messages = FromClient(lines, answers, server.opened, lambda: self._service.apart)
+            await server.run(messages, answers, server.create_initialization_options())
+            output.say_farewell()
+            await output.flush()
         finally:
-            if output is not None:
-                output.close()
+            output.close()
             lines.close()
-
-    async def _apart(self) -> Apart:
-        """The broker's processes for large messages, as soon as it runs."""
-        await self._server.opened()
-        return self._service.apart

@@ -11,19 +11,17 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    import anyio
-
     from cellblock.apart.raw import Splices
 
 FAREWELL_SECONDS: Final = 2.0
 """For the last answers to a client that has closed its stdin, before they are dropped."""
 
 
-class _Flow(asyncio.Protocol):
+class Flow(asyncio.Protocol):
     """Knows whether more may be written, and whether anybody reads."""
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
@@ -45,21 +43,20 @@ class _Flow(asyncio.Protocol):
 
 
 class StdoutLines:
-    """A writer of text. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool gets
-    between the messages.
-
-    Use `open`. Implements as much of `anyio.AsyncFile[str]` as `mcp.server.stdio.stdio_server` uses.
-    """
+    """A writer of lines. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool gets
+    between the messages. Use `open`."""
 
     def __init__(
         self,
         fd: int,
-        flow: _Flow,
-        transport: asyncio.WriteTransport,
+        flow: Flow,
+        pipe: IO[bytes],
+        transport: asyncio.WriteTransport | None,
         splices: Splices | None,
         on_written: Callable[[], None],
     ) -> None:
         self._fd = fd
+        self._pipe = pipe
         self._on_written = on_written
         self._splices = splices
         self._flow = flow
@@ -72,41 +69,41 @@ class StdoutLines:
         on_lost: Callable[[], None],
         splices: Splices | None = None,
         on_written: Callable[[], None] = lambda: None,
-    ) -> StdoutLines | None:
-        """Takes over stdout, or gives None where it is a file, a terminal or a device: writing there never waits long.
+    ) -> StdoutLines:
+        """Takes over stdout. A file, a terminal or a device is written to at once: that never waits long.
 
         Args:
             on_lost: Called when nobody can read stdout any more.
             splices: Puts large results into what is written; None where there are none.
             on_written: Called when a message is written.
         """
-        mode = os.fstat(sys.stdout.fileno()).st_mode
-        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            return None
         sys.stdout.flush()
         fd = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 3)
         os.dup2(2, 1)
-        flow = _Flow(on_lost)
+        flow = Flow(on_lost)
         # The transport closes its own copy, and may do so late; ours is there to give fd 1 back.
         pipe = os.fdopen(os.dup(fd), "wb", buffering=0)
+        mode = os.fstat(fd).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+            return cls(fd, flow, pipe, None, splices, on_written)
         transport, _ = await asyncio.get_running_loop().connect_write_pipe(lambda: flow, pipe)
         # `flush` is over when everything is in the pipe, so nothing is left to be lost at the end.
         transport.set_write_buffer_limits(high=0)
-        return cls(fd, flow, transport, splices, on_written)
+        return cls(fd, flow, pipe, transport, splices, on_written)
 
-    def as_file(self) -> anyio.AsyncFile[str]:
-        """Itself, as the type that the SDK asks for."""
-        return cast("anyio.AsyncFile[str]", self)
-
-    async def write(self, text: str) -> int:
-        """Gives the text to the loop. What nobody can read is dropped."""
-        data = text.encode()
-        self._write([data] if self._splices is None else self._splices.spliced(data))
-        return len(text)
+    def write(self, line: bytes) -> None:
+        """Gives a line to the loop. What nobody can read is dropped."""
+        if self._flow.lost:
+            return
+        # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
+        for piece in [line] if self._splices is None else self._splices.spliced(line):
+            self._put(piece)
+        self._put(b"\n")
+        self._on_written()
 
     async def send(self, line: bytes) -> None:
         """Writes a line, and waits until that is done, or nobody reads any more."""
-        self._write([line + b"\n"])
+        self.write(line)
         await self.flush()
 
     async def flush(self) -> None:
@@ -127,14 +124,16 @@ class StdoutLines:
         os.dup2(self._fd, 1)
         os.close(self._fd)
 
-    def _write(self, pieces: Iterable[bytes]) -> None:
-        if not self._flow.lost:
-            # Not in pieces with pauses: half a message, of a request that is cancelled, would spoil those that follow.
-            for piece in pieces:
-                self._transport.write(piece)
-            self._on_written()
+    def _put(self, piece: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(piece)
+            return
+        while piece:
+            piece = piece[self._pipe.write(piece) :]
 
     def _drop(self) -> None:
-        # A transport that has lost its pipe must not be aborted: it raises AttributeError.
-        if not self._flow.lost:
+        if self._transport is None:
+            self._pipe.close()
+        elif not self._flow.lost:
+            # A transport that has lost its pipe must not be aborted: it raises AttributeError.
             self._transport.abort()

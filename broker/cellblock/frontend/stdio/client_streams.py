@@ -1,0 +1,154 @@
+"""Carries MCP messages between a stdio client and the SDK's server: lines of stdin in, lines to stdout out.
+
+The SDK's own transport drops a line that is no message: a client with that bug would wait for ever. Here it is answered
+as JSON-RPC 2.0 has it (section 5.1), and a large line is read in a process apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from cellblock.apart.pool import Apart
+from cellblock.base.streams import ClosingStream
+from cellblock.frontend.intake import AS_IT_IS_BYTES, NotTaken, take
+from cellblock.frontend.mcp.granted import STDIO_CLIENT
+from cellblock.frontend.misread import INVALID_REQUEST, NO_UTF8, Misread, misread_line, misread_message
+from cellblock.frontend.stdio.stdin import LineTooLong, StdinLines
+from cellblock.frontend.stdio.stdout import StdoutLines
+
+LONG: Final = ("tools/call", "subscriptions/listen")
+"""Names the requests that take as long as they like, and end with stdin."""
+
+
+def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
+    """Reads a line of a client.
+
+    Returns:
+        The message, or the error that answers the line; None where nobody is to be told.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return misread_line(line.decode("utf-8", "replace"), NO_UTF8)
+    try:
+        return types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] != "json_invalid":
+        # Python refuses numbers with thousands of digits.
+        with contextlib.suppress(ValueError, RecursionError):
+            return misread_message(json.loads(text))
+    return misread_line(text, first["msg"])
+
+
+class ToClient(ClosingStream):
+    """A write stream that writes one message at a time, and knows which requests of the client wait for an answer.
+
+    Args:
+        output: Takes lines.
+    """
+
+    def __init__(self, output: StdoutLines) -> None:
+        self._output = output
+        self._turn = asyncio.Lock()
+        self._due: set[types.RequestId] = set()
+        self._changed = asyncio.Event()
+
+    def expect(self, message: types.JSONRPCMessage) -> None:
+        """Notes a message of the client: whether it wants an answer, or wants one no more."""
+        if isinstance(message, types.JSONRPCRequest) and message.method not in LONG:
+            self._due.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            # Whether it still gets one is the server's to say.
+            self._settle((message.params or {}).get("requestId"))
+
+    async def none_due(self) -> None:
+        """Waits until every request is answered. They are only looked up, and nothing starts for them."""
+        while self._due:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Writes a message, as soon as those before it are in the pipe."""
+        message = item.message
+        try:
+            await self._write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+        finally:
+            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                self._settle(message.id)
+
+    async def refuse(self, found: Misread) -> None:
+        """Answers a line that is no message."""
+        await self._write(json.dumps(found.answer(), separators=(",", ":")).encode())
+
+    async def _write(self, line: bytes) -> None:
+        async with self._turn:
+            await self._output.flush()
+            self._output.write(line)
+
+    def _settle(self, request_id: object) -> None:
+        if isinstance(request_id, int | str):
+            self._due.discard(request_id)
+            self._changed.set()
+
+
+class FromClient(ClosingStream):
+    """A read stream of the client's messages, which ends when all that it has asked is answered.
+
+    Args:
+        lines: Gives the client's lines.
+        answers: Answers what is no message.
+        opened: Waits until the broker runs.
+        apart: Gives what reads large lines, once the broker runs.
+    """
+
+    def __init__(
+        self,
+        lines: StdinLines,
+        answers: ToClient,
+        opened: Callable[[], Awaitable[None]],
+        apart: Callable[[], Apart],
+    ) -> None:
+        self._lines = lines
+        self._answers = answers
+        self._opened = opened
+        self._apart = apart
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Gives the next message. Raises anyio.EndOfStream."""
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            try:
+                line = await self._lines.line()
+                if not line:
+                    # What waits for an answer may wait for the broker.
+                    await self._opened()
+                    await self._answers.none_due()
+                    raise StopAsyncIteration
+                if len(line) > AS_IT_IS_BYTES:
+                    await self._opened()
+                    line = (await take(line, self._apart(), STDIO_CLIENT)).body
+                found = message_of(line)
+            except LineTooLong as error:
+                found = Misread(INVALID_REQUEST, error.request_id, str(error))
+            except NotTaken as refused:
+                found = Misread(refused.code, refused.request_id, refused.why)
+            if isinstance(found, Misread):
+                await self._answers.refuse(found)
+            elif found is not None:
+                self._answers.expect(found)
+                return SessionMessage(found)
