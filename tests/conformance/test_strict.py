@@ -12,7 +12,7 @@ import pytest
 from mcp import Client, MCPError
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from conformance.world import broker_with, run
 from support.waits import within
 
@@ -43,7 +43,7 @@ async def test_a_module_does_not_return(strict: Broker) -> None:
 async def test_the_tool_has_one_name(strict: Broker) -> None:
     """Whatever the client is."""
     info = types.Implementation(name="claude-ai", version="1")
-    async with Client(make_server(strict, version="1"), client_info=info) as client:
+    async with Client(FrontServer(strict, version="1").open(), client_info=info) as client:
         assert [tool.name for tool in (await within(client.list_tools())).tools] == ["codemode.run"]
         with pytest.raises(MCPError, match=r"codemode\.run"):
             await within(client.session.call_tool("codemode_run", {"code": "1"}))

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.entries import SERVERS, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -104,7 +104,7 @@ class Person:
         self._name = name
         self._wait = wait
         self.client = Client(
-            make_server(broker, version="1"),
+            FrontServer(broker, version="1").open(),
             mode=mode,
             elicitation_callback=self.elicit,
             sampling_callback=self.sample,
@@ -160,7 +160,7 @@ async def test_the_client_is_asked_in_the_servers_name(older: Broker) -> None:
         ("url", "asking: Agree there."),
         ("sample", "10"),
     ]
-    async with Client(make_server(older, version="1"), mode="legacy") as bare:
+    async with Client(FrontServer(older, version="1").open(), mode="legacy") as bare:
         assert await result_of(bare, "elicit") == "refused -32601: The client does not support elicitation."
         assert await result_of(bare, "sample") == "refused -32601: The client does not support sampling."
         assert await result_of(bare, "roots") == "", "no roots are none"

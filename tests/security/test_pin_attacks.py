@@ -9,7 +9,7 @@ from typing import Any
 from mcp import Client
 
 from cellblock import Broker
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from support.entries import ledger, plain_server, settings
 from support.responses import succeeded
 from support.waits import until, within
@@ -106,7 +106,7 @@ ANNOUNCE = """
 async def told_to_clients(broker: Broker, names: list[str]) -> str:
     """All that an MCP client can ask about the server and its tools."""
     seen: list[str] = []
-    async with Client(make_server(broker, version="1")) as client:
+    async with Client(FrontServer(broker, version="1").open()) as client:
         seen += [(await client.list_tools()).model_dump_json(), client.instructions or ""]
         for resource in (await client.list_resources()).resources:
             seen += [resource.model_dump_json(), (await client.read_resource(resource.uri)).model_dump_json()]

@@ -13,8 +13,7 @@ from cellblock.apart.light import LIGHT_BYTES, containers_in
 from cellblock.base.json import is_object
 from cellblock.execution import payload
 from cellblock.execution.unwrap import encoded, error_text, kind_of, unwrap
-from cellblock.upstream.heavy_forms import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY
-from cellblock.upstream.incoming import parse_message
+from cellblock.upstream.incoming import ASKS_TOO_MUCH, NO_PLACE, TOO_LARGE_START, VALUE_KEY, parse_message
 from cellblock.upstream.lenience import soften_result, too_large_tool
 
 ERROR_CHARS: Final = 64 * 1024

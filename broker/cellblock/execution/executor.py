@@ -38,8 +38,7 @@ from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
 from cellblock.upstream.requester import Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
-from cellblock.workers.pool.pool import Lease
-from cellblock.workers.pool.pool import Pool
+from cellblock.workers.pool.pool import Lease, Pool
 
 REFRESH_BOUND_SECONDS: Final = 5.0
 """Bounds how long a run waits for a tool list that was announced as changed; then it takes the one that is

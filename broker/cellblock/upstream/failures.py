@@ -9,8 +9,7 @@ from mcp import MCPError
 
 from cellblock.base.errors import AuthenticationFailed, Certainty, ToolCallError
 from cellblock.config.secrets.redaction import Redactor
-from cellblock.upstream.heavy_forms import TOO_LARGE_START
-from cellblock.upstream.incoming import NO_ANSWER
+from cellblock.upstream.incoming import NO_ANSWER, TOO_LARGE_START
 from cellblock.upstream.message_cap import is_too_large
 
 CONNECTION_CLOSED: Final = -32000

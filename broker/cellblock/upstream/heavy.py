@@ -27,8 +27,7 @@ from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
 from cellblock.learning.observation import Kind
-from cellblock.upstream.heavy_forms import TOO_LARGE_START, VALUE_KEY
-from cellblock.upstream.incoming import read_message
+from cellblock.upstream.incoming import TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
 from cellblock.upstream.lines import KEPT_BYTES, answered_id
 

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 NO_ANSWER: Final = "cellblock: the answer is no JSON-RPC response"
 """The error that a request is failed with whose answer cannot be read."""
 
+VALUE_KEY: Final = "cellblock/value"
+"""In the `_meta` of a small result: where the value stands that belongs to it."""
+
+TOO_LARGE_START: Final = "cellblock: the message "
+"""Begins the error that a request fails with whose answer is too large to be read, or could not be."""
+
+NO_PLACE: Final = "is larger than it may be for what was asked"
+ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
+"""What a message that could not be read is said to do."""
+
 MAX_DEPTH: Final = 200
 """Deepest nesting of a message, as of the fast parser's; the SDK cannot handle much more."""
 

@@ -14,7 +14,7 @@ from cellblock.apart.budget import OverBudget
 from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.upstream.events import EventSplitter
 from cellblock.upstream.heavy import HeavyMessages
-from cellblock.upstream.heavy_forms import TOO_LARGE_START
+from cellblock.upstream.incoming import TOO_LARGE_START
 from cellblock.upstream.lines import TooLong
 from cellblock.upstream.pace import MESSAGE_BYTES, Flooding, Pace
 from cellblock.upstream.posts import Post, RequestOver

@@ -16,13 +16,13 @@ from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool
-from cellblock.upstream.facts import ServerFacts
+from cellblock.upstream.connecting import State
 from cellblock.upstream.heavy import ResultForm, large_messages
+from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
-from cellblock.upstream.state import State
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """A script with this can come to any server."""

@@ -21,17 +21,15 @@ from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream import failures
-from cellblock.upstream.backoff import Backoff
-from cellblock.upstream.facts import ServerFacts, facts_of
+from cellblock.upstream.connecting import Backoff, FirstAttempt, State
 from cellblock.upstream.heavy import LargeMessages, large_messages, list_page
 from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
-from cellblock.upstream.listing import Listing, list_tools
+from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.requester import NOBODY, CallOrigin
 from cellblock.upstream.server_log import ServerLog, wanted_level
-from cellblock.upstream.state import FirstAttempt, State
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
 

@@ -41,9 +41,9 @@ from cellblock.frontend.http.sessions import Sessions
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.mcp.list_changes import LISTEN
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.memory import Memory
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs, keeping
+from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
@@ -192,28 +192,13 @@ class HttpFrontend:
         Returns:
             Whether all that was in flight ended by itself.
         """
-        async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
-            return await self._serve(
-                service, kept, pages, version=version, ready=ready, on_serving=on_serving
-            )
-
-    async def _serve(
-        self,
-        service: RunService,
-        kept: KeptOutputs | None,
-        pages: Pages | None,
-        *,
-        version: str,
-        ready: Callable[[], bool],
-        on_serving: Callable[[], None],
-    ) -> bool:
-        server = make_server(
-            service, version=version, client_of=client_of, principal_of=principal_of, kept=kept
+        splices = Splices()
+        server = FrontServer(
+            service, version=version, client_of=client_of, principal_of=principal_of, splices=splices
         )
-        server.splices = Splices()
         manager = SplicingManager(
             server,
-            splices=server.splices,
+            splices=splices,
             # The gate has checked the same before; this is the SDK's own lock on the door.
             security_settings=TransportSecuritySettings(
                 allowed_hosts=self._hosts, allowed_origins=self._origins
@@ -236,7 +221,14 @@ class HttpFrontend:
             return await Exchange.of(ctx).carry(ctx, call_next)
 
         server.middleware.append(bound_to_its_request)
-        web = self._make_web_server(gate, on_serving)
+        async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
+            return await self._until_drained(
+                server.open(kept), manager, gate, self._make_web_server(gate, on_serving)
+            )
+
+    async def _until_drained(
+        self, server: FrontServer, manager: StreamableHTTPSessionManager, gate: Gate, web: _Server
+    ) -> bool:
         said = logging.getLogger("uvicorn.error")
         cancellations = CancellationsUnsaid()
         said.addFilter(cancellations)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -52,6 +52,7 @@ class FrontServer(Server[dict[str, Any]]):
         version: Of Cellblock.
         client_of: Names the client that a request comes from, as for `Surface`.
         principal_of: Says whom a request is for, as for `Surface`.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class FrontServer(Server[dict[str, Any]]):
         version: str,
         client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
         principal_of: Callable[[Context], str] = stdio_principal,
+        splices: Splices | None = None,
     ) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
-        self.splices: Splices | None = None
-        """Has the large results for whoever writes responses; None where nobody puts them in."""
+        self.splices: Final = splices
         self._service, self._client_of, self._principal_of = service, client_of, principal_of
         self._uses = UseLog(service.settings.state_dir)
         self._granted = Granted(service, principal_of, self._uses)
@@ -80,8 +81,8 @@ class FrontServer(Server[dict[str, Any]]):
 
             self.middleware.append(with_trace_context)
 
-    def open(self, kept: KeptOutputs | None) -> None:
-        """The broker runs: what waits is answered, and what comes.
+    def open(self, kept: KeptOutputs | None = None) -> Self:
+        """Answers what waits, and what comes, now that the broker runs; returns the server itself.
 
         Args:
             kept: Where outputs go that are too large for a response; None: responses are whole.
@@ -94,13 +95,14 @@ class FrontServer(Server[dict[str, Any]]):
             self._uses,
             client_of=self._client_of,
             principal_of=self._principal_of,
-            splices=lambda: self.splices,
+            splices=self.splices,
             kept=kept,
         )
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         names = ToolNames(self._service.settings.cellblock.frontend).taken
         self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
         self._opened.set()
+        return self
 
     def end_streams(self) -> None:
         """Ends the streams of changes, which would never end by themselves."""
@@ -157,17 +159,3 @@ class FrontServer(Server[dict[str, Any]]):
         self.instructions = instructions(self._service.known_catalog, self._service.settings)
         if self._service.policy.restricts_clients and self._granted.greet not in self.middleware:
             self.middleware.append(self._granted.greet)
-
-
-def make_server(
-    service: RunService,
-    *,
-    version: str,
-    client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
-    principal_of: Callable[[Context], str] = stdio_principal,
-    kept: KeptOutputs | None = None,
-) -> FrontServer:
-    """A server in front of a broker that runs; the arguments are those of `FrontServer` and `FrontServer.open`."""
-    server = FrontServer(service, version=version, client_of=client_of, principal_of=principal_of)
-    server.open(kept)
-    return server

@@ -91,7 +91,7 @@ class Surface:
         client_of: Names the client that a request comes from, the same for all requests of one connection; clients
             share the workers fairly.
         principal_of: Says whom a request is for, as `cellblock.policy` knows clients.
-        splices: Gives what has the large results for whoever writes responses; None where nobody puts them in.
+        splices: Has the large results for whoever writes responses; None where nobody puts them in.
         kept: Where outputs go that are too large for a response; None: responses are whole.
     """
 
@@ -103,7 +103,7 @@ class Surface:
         *,
         client_of: Callable[[Context], str],
         principal_of: Callable[[Context], str],
-        splices: Callable[[], Splices | None],
+        splices: Splices | None,
         kept: KeptOutputs | None,
     ) -> None:
         self._service = service
@@ -172,7 +172,7 @@ class Surface:
             (params.arguments or {}).get("code"),
         )
         owner = self._owner_of(context) if self._kept else None
-        result = await tool_result(response, self._kept, owner, self._splices(), declarations)
+        result = await tool_result(response, self._kept, owner, self._splices, declarations)
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
         return result

@@ -6,11 +6,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
 
-from cellblock.apart.budget import OverBudget
+from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import CellblockError
 from cellblock.config.outputs import OutputSettings
@@ -18,7 +19,6 @@ from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output, Owner
 from cellblock.frontend.outputs.kept_resources import output_uri, resource_link
-from cellblock.frontend.spliced import SplicedResult
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -28,6 +28,43 @@ ENTRY_BYTES: Final = 48
 """Of a log entry's JSON beside its message."""
 
 _LINES: Final = frozenset("\n\t")
+
+WAITING_BYTES: Final = 128 * 1024 * 1024
+"""Of results that wait to be written, twice their size each; a further one is not sent."""
+
+WAITING_SECONDS: Final = 120.0
+"""From a response to its writing; what has not been written by then has lost its client."""
+
+_waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
+
+
+class SplicedResult:
+    """One result in the two places that it has in a response."""
+
+    def __init__(self, splices: Splices) -> None:
+        self._splices = splices
+        self.in_text = self.in_data = ""
+
+    def add(self, data: bytes, text: bytes) -> None:
+        """Takes it in.
+
+        Args:
+            data: JSON.
+            text: JSON as it is within a JSON text, without quotes.
+
+        Raises:
+            OverBudget: Too much waits already.
+        """
+        _waiting.take("", len(data) + len(text))
+        self.in_data = self._splices.add(data, on_gone=partial(_waiting.give_back, "", len(data)))
+        self.in_text = self._splices.add(
+            text, quote=b'\\"', on_gone=partial(_waiting.give_back, "", len(text))
+        )
+        asyncio.get_running_loop().call_later(WAITING_SECONDS, self._forget)
+
+    def _forget(self) -> None:
+        self._splices.drop(self.in_data)
+        self._splices.drop(self.in_text)
 
 
 async def tool_result(

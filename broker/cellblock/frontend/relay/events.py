@@ -1,38 +1,24 @@
-"""Messages of an event stream. Its lines end with LF or CR LF, as every daemon writes them."""
+"""Reads the messages of an event stream, as the relay passes them on."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from cellblock.frontend.relay.channel import MAX_MESSAGE_BYTES, Broken
+from cellblock.upstream.events import EventSplitter
 
 
 async def messages_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event that is a message.
+    """Gives the data of each event that is a message.
 
     Raises:
         Broken: One is too large, or the stream breaks.
     """
-    rest, searched, size = bytearray(), 0, 0
-    kind, data = b"message", list[bytes]()
+    splitter = EventSplitter()
     async for piece in pieces:
-        rest += piece
-        start = 0
-        while (end := rest.find(b"\n", max(start, searched))) >= 0:
-            line = bytes(rest[start:end]).removesuffix(b"\r")
-            start = end + 1
-            name, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if name == b"data" and line:
-                data.append(value)
-                size += len(value)
-            elif name == b"event" and line:
-                kind = value
-            elif not line:
-                if kind == b"message" and any(data):
-                    yield b"\n".join(data)
-                kind, data, size = b"message", [], 0
-        del rest[:start]
-        searched = len(rest)
-        if size + len(rest) > MAX_MESSAGE_BYTES:
+        for event in splitter.feed(piece):
+            kinds = {line.partition(b":")[2].strip() for line in event.lines if line.startswith(b"event:")}
+            if event.data and kinds <= {b"message"}:
+                yield event.data
+        if splitter.held > MAX_MESSAGE_BYTES:
             raise Broken(f"a message has over {MAX_MESSAGE_BYTES} bytes")

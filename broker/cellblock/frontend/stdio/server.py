@@ -30,7 +30,7 @@ class StdioFront:
 
     def __init__(self, service: RunService, *, version: str) -> None:
         self._service = service
-        self._server = FrontServer(service, version=version)
+        self._server = FrontServer(service, version=version, splices=Splices())
         self._greeted = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -88,7 +88,6 @@ class StdioFront:
     async def _serve(self) -> None:
         server = self._server
         lines = await StdinLines.open()
-        server.splices = Splices()
         # Who cannot be answered any more need not be listened to.
         output = await StdoutLines.open(
             on_lost=lines.close, splices=server.splices, on_written=self._greeted.set

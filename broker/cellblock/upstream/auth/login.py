@@ -17,10 +17,10 @@ from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.threads import start_daemon
+from cellblock.config.auth import ServerAuthSettings
 from cellblock.config.secrets.redaction import guard_loggers
 from cellblock.config.settings import ServerConfig, Settings
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
-from cellblock.upstream.auth.clients import kept_client, kept_record, may_ask, port_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
     MemoryStorage,
@@ -113,15 +113,15 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
             raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
     store = place.store()
-    before = await kept_record(store)
-    kept = kept_client(own, before)
+    before = await _kept_record(store)
+    kept = _kept_client(own, before)
     wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
-    if kept is not None and own.client_id is None and not may_ask(kept, wanted):
+    if kept is not None and own.client_id is None and not _may_ask(kept, wanted):
         # It was registered for less: register anew.
         kept = None
     listener = RedirectListener()
     await _listen(listener, own.redirect_port, kept)
-    if kept is not None and port_of(kept) not in (None, listener.port):
+    if kept is not None and _port_of(kept) not in (None, listener.port):
         # Many authorization servers compare the redirect's port, too: register anew.
         kept = None
     try:
@@ -220,13 +220,47 @@ async def status_of(place: Place) -> dict[str, Any]:
 # ---- inside --------------------------------------------------------------------------------------
 
 
+async def _kept_record(store: LoginStore) -> LoginRecord | None:
+    """The login before, if there is one that can be read."""
+    try:
+        return await store.load()
+    except LoginStoreError:
+        return None
+
+
+def _may_ask(client: OAuthClientInformationFull, scopes: list[str]) -> bool:
+    """Whether a registration is for all of these scopes, or does not say."""
+    return client.scope is None or set(scopes) <= set(client.scope.split())
+
+
+def _kept_client(own: ServerAuthSettings, record: LoginRecord | None) -> OAuthClientInformationFull | None:
+    """The client to log in with, if it is known before: that of the configuration, else the one registered last."""
+    if own.client_id is not None:
+        secret = own.secret()
+        return OAuthClientInformationFull(
+            client_id=own.client_id,
+            client_secret=secret,
+            token_endpoint_auth_method=own.client_auth_method if secret else "none",
+            issuer=own.issuer,
+        )
+    if record is None or own.client_metadata_url is not None:
+        return None
+    # A registration that was just refused is no use; one whose tokens were revoked is.
+    return record.client if record.client.redirect_uris else None
+
+
+def _port_of(client: OAuthClientInformationFull) -> int | None:
+    """Of the redirect that was registered."""
+    return client.redirect_uris[0].port if client.redirect_uris else None
+
+
 async def _listen(
     listener: RedirectListener, port: int | None, kept: OAuthClientInformationFull | None
 ) -> None:
     if port is not None:
         await listener.start(port)
         return
-    before = port_of(kept) if kept is not None else None
+    before = _port_of(kept) if kept is not None else None
     try:
         await listener.start(before or 0)
     except LoginError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock.base.errors import CellblockError
+from cellblock.upstream.auth.private_file import Stamp, stamp_of
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pins import Pin, Pins
 from cellblock_worker.base.folders import Folder, InTheWay

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from cellblock.catalog.model import Withheld
 from cellblock.config.settings import PinSettings, Reaction, ServerConfig
+from cellblock.upstream.auth.private_file import Stamp
 from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins

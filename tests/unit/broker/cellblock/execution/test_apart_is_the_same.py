@@ -20,8 +20,7 @@ from cellblock.execution.call_results import result_of
 from cellblock.learning.observation import Kind
 from cellblock.learning.sample import UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
-from cellblock.upstream.heavy_forms import VALUE_KEY
-from cellblock.upstream.incoming import read_message
+from cellblock.upstream.incoming import VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
 
 ODD = [

@@ -17,8 +17,8 @@ from cellblock.apart.share import Share, share_of_one
 from cellblock.config.outputs import OutputSettings
 from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
-from cellblock.frontend import spliced
 from cellblock.frontend.http.spliced import SplicingManager
+from cellblock.frontend.outputs import run_output
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
 from cellblock.frontend.outputs.run_output import tool_result
 from support.waits import within
@@ -77,7 +77,7 @@ async def test_a_kept_result(share: Share, tmp_path: Path) -> None:
 
 
 async def test_too_much_that_waits_is_an_error(share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spliced._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(run_output._waiting, "_whole", 10)  # pyright: ignore[reportPrivateUsage]
     made = await within(
         tool_result(response_with(LargeResult(to_json(VALUE), share=share)), None, None, Splices())
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cellblock.config.settings import ServerConfig, UpstreamSettings
+from cellblock.upstream.connecting import State
 from cellblock.upstream.session import CLOSE_BOUND_SECONDS, UpstreamSession
-from cellblock.upstream.state import State
 from support.waits import until
 
 MOMENTS = 200

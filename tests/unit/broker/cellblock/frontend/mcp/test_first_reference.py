@@ -17,7 +17,7 @@ from cellblock.catalog.typescript import declare_server
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp import first_reference
 from cellblock.frontend.mcp.first_reference import FirstReferences
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.mcp.use import FILE_NAME
 from cellblock.policy.policy import Policy
 from support.entries import settings
@@ -62,7 +62,7 @@ async def brought(client: Client, code: str) -> dict[str, str]:
 
 async def test_once_for_each_state_of_a_servers_tools(tmp_path: Path) -> None:
     service = Naming(tmp_path, server("a", "one"), server("b", "two"), frontend={"declaration_chars": 0})
-    async with Client(make_server(service, version="1")) as client:  # type: ignore[arg-type]
+    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         assert list(await brought(client, "a")) == ["a"]
         assert await brought(client, "a") == {}
         # Connected anew with the same tools, then with others.
@@ -78,7 +78,7 @@ async def test_a_description_shows_declarations_to_those_who_pass_it_on(
 ) -> None:
     service = Naming(tmp_path, server("a", "one"))
     about = Implementation(name=name, version="1")
-    async with Client(make_server(service, version="1"), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
+    async with Client(FrontServer(service, version="1").open(), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
         [tool] = (await client.list_tools()).tools
         assert 'declare module "@codemode/servers/a"' in (tool.description or "")
         assert list(await brought(client, "a")) == ([] if sees else ["a"])
@@ -91,7 +91,9 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
 
     async def told(name: str) -> str:
         about = Implementation(name=name, version="1")
-        async with Client(make_server(service, version="1"), mode="legacy", client_info=about) as client:  # type: ignore[arg-type]
+        async with Client(
+            FrontServer(service, version="1").open(), mode="legacy", client_info=about
+        ) as client:  # type: ignore[arg-type]
             before = await client.list_tools()
             await brought(client, "b" if name == "editor" else "")
             assert (await client.list_tools()).tools == before.tools
@@ -106,7 +108,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
 async def test_what_was_observed_is_in_it(tmp_path: Path) -> None:
     service = Naming(tmp_path, server("a", "one"))
     service.seen = ToolOutput("observed", "Observed from 3 results.", text=True)
-    async with Client(make_server(service, version="1")) as client:  # type: ignore[arg-type]
+    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         text = (await brought(client, "a"))["a"]
     assert "Output: Observed from 3 results." in text and "Promise<string>" in text
 
@@ -116,7 +118,7 @@ async def test_the_budget_is_shared_and_what_the_script_names_comes_first(tmp_pa
     small = server("small", "one")
     room = len(declare_server(small)) + 1_500
     service = Naming(tmp_path, large, small, frontend={"declaration_chars": 0, "first_reference_chars": room})
-    async with Client(make_server(service, version="1")) as client:  # type: ignore[arg-type]
+    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         texts = await brought(client, "large,small//tool_57()")
     assert texts["small"] == declare_server(small)
     assert "function tool_57(" in texts["large"] and "function tool_0(" in texts["large"]
@@ -126,7 +128,7 @@ async def test_the_budget_is_shared_and_what_the_script_names_comes_first(tmp_pa
 
 async def test_none_where_there_is_no_room_for_any(tmp_path: Path) -> None:
     service = Naming(tmp_path, server("a", "one"), frontend={"first_reference_chars": 0})
-    async with Client(make_server(service, version="1")) as client:  # type: ignore[arg-type]
+    async with Client(FrontServer(service, version="1").open()) as client:  # type: ignore[arg-type]
         assert await brought(client, "a") == {}
 
 

@@ -17,7 +17,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import Settings
 from cellblock.frontend.mcp import list_changes, surface
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
 from cellblock.policy.policy import Policy
 from support.entries import settings
@@ -49,7 +49,9 @@ def server(server_id: str, *names: str) -> ServerEntry:
 
 
 @asynccontextmanager
-async def following(service: Any, said: list[str], **options: Any) -> AsyncGenerator[Client]:
+async def following(
+    service: Any, said: list[str], kept: Any = None, **options: Any
+) -> AsyncGenerator[Client]:
     """A client of an older revision that notes what it is told."""
 
     async def on_message(message: object) -> None:
@@ -59,7 +61,10 @@ async def following(service: Any, said: list[str], **options: Any) -> AsyncGener
             said.append("resources")
 
     client = Client(
-        make_server(service, version="1", **options), mode="legacy", message_handler=on_message, cache=None
+        FrontServer(service, version="1", **options).open(kept),
+        mode="legacy",
+        message_handler=on_message,
+        cache=None,
     )
     async with client:
         # The server has then had what comes before: that the client is initialized.
@@ -154,7 +159,7 @@ async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(
 async def test_streams_have_a_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_changes, "MAX_STREAMS", 2)
     service: Any = Standing(settings(tmp_path), server("files", "read"))
-    async with Client(make_server(service, version="1")) as client, AsyncExitStack() as open_streams:
+    async with Client(FrontServer(service, version="1").open()) as client, AsyncExitStack() as open_streams:
         for _ in range(2):
             await open_streams.enter_async_context(client.listen(tools_list_changed=True))
         with pytest.raises(MCPError, match="2 streams of changes are open already"):
@@ -182,7 +187,7 @@ def room(client: Client) -> Callable[[], bool]:
 
 async def test_a_new_session_is_greeted_with_what_is_there_now(tmp_path: Path) -> None:
     service: Any = Standing(settings(tmp_path), server("files", "read"))
-    made = make_server(service, version="1")
+    made = FrontServer(service, version="1").open()
     async with Client(made, mode="legacy"):
         service.show(server("files", "read", "write"))
         async with Client(made, mode="legacy") as late:

@@ -16,7 +16,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog
 from cellblock.config.settings import FrontendSettings
 from cellblock.execution.response import Diagnostic, RunResponse
-from cellblock.frontend.mcp.mcp_server import make_server
+from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, ToolNames
 from cellblock.policy.policy import Policy
 from support.entries import settings
@@ -46,7 +46,9 @@ class Answering:
 
 def client(service: Any, name: str = "someone", mode: Any = "legacy") -> Client:
     return Client(
-        make_server(service, version="1"), mode=mode, client_info=types.Implementation(name=name, version="1")
+        FrontServer(service, version="1").open(),
+        mode=mode,
+        client_info=types.Implementation(name=name, version="1"),
     )
 
 

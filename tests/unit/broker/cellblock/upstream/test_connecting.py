@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.upstream.backoff import STEADY_SECONDS, Backoff
+from cellblock.upstream.connecting import STEADY_SECONDS, Backoff
 
 
 def test_pauses_double_to_the_longest_and_start_over_after_a_steady_connection() -> None:
