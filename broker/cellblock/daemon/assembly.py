@@ -36,12 +36,12 @@ FIRST: Final = (
     "cellblock.workers.start",
 )
 SECOND: Final = ("cellblock.typecheck.checker", "cellblock.execution.executor")
-"""The modules of each step that import most of the others."""
+"""Names the modules of each step that import most of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a broker reaches: servers and workers, and what it has learnt of their outputs."""
+    """Holds what a broker reaches: servers and workers, and what it has learnt of their outputs."""
 
     registry: Registry
     workers: Workers
@@ -51,7 +51,7 @@ class Reach:
 
 
 def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
-    """The Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
+    """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
     paths = settings.cellblock.tools
     if not paths and not given:
         return []
@@ -61,7 +61,7 @@ def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Ca
 
 
 def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
-    """The catalog of a broker that has not begun: ids alone."""
+    """Returns the catalog of a broker that has not begun: ids alone."""
     names = [name for name, server in settings.servers.items() if not server.disabled]
     ids = module_paths([*names, *([LOCAL_SERVER] if local else [])])
     waiting = dict.fromkeys(ids.values(), "not started yet")

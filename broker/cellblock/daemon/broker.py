@@ -48,7 +48,7 @@ LEARN_BOUND_SECONDS: Final = 5.0
 """Longest wait for the store of observed schemas; it opens in milliseconds."""
 
 HOST_START_BOUND_SECONDS: Final = 15.0
-"""For the worker host to greet before the embedding API goes on without it; it takes about 0.3 s."""
+"""Bounds the wait for the worker host's greeting before the embedding API goes on without it; it takes about 0.3 s."""
 
 
 class Broker:
@@ -121,7 +121,8 @@ class Broker:
 
     @contextlib.asynccontextmanager
     async def begun(self) -> AsyncGenerator[None]:
-        """While inside, it runs, as in `async with` of itself, but its entry waits for no other process."""
+        """Runs the broker inside the block, as `async with` of itself does, but its entry waits for no other
+        process."""
         await self._begin()
         try:
             yield
@@ -224,19 +225,20 @@ class Broker:
 
     @property
     def apart(self) -> Apart:
-        """Its processes for work that would hold the loop. Raises HostUnavailable when it is not running."""
+        """Gives the broker's processes for work that would hold the loop. Raises HostUnavailable when it is not
+        running."""
         if self._apart is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         return self._apart
 
     @property
     def policy(self) -> Policy:
-        """What clients are granted."""
+        """Says what clients are granted."""
         return self._policy
 
     @property
     def settings(self) -> Settings:
-        """The configuration."""
+        """Gives the configuration in force."""
         return self._settings
 
     def reconfigure(self, settings: Settings) -> list[str]:
@@ -269,26 +271,26 @@ class Broker:
 
     @property
     def catalog(self) -> Catalog:
-        """What is known about the servers and tools now."""
+        """Says what is known about the servers and tools now."""
         return self._registry.catalog if self._registry else self._before_start
 
     @property
     def known_catalog(self) -> Catalog:
-        """The same with servers that are out of reach at the moment, as they last were."""
+        """Gives the catalog with servers that are out of reach at the moment, as they last were."""
         return self._registry.known_catalog if self._registry else self._before_start
 
     @property
     def hosts(self) -> list[protocol.Hello]:
-        """What the connected worker hosts said of themselves."""
+        """Gives what the connected worker hosts said of themselves."""
         return self._workers.pool.hosts if self._workers else []
 
     @property
     def warm_workers(self) -> int:
-        """Workers that are booted and wait."""
+        """Returns workers that are booted and wait."""
         return self._workers.pool.warm if self._workers else 0
 
     def facts(self) -> BrokerFacts:
-        """The state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
+        """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         if self._workers is None or self._registry is None or self._outputs is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         from cellblock.telemetry.view import BrokerFacts
@@ -302,7 +304,7 @@ class Broker:
 
     @property
     def hosts_endpoint(self) -> str | None:
-        """Where worker hosts on other machines connect, or None."""
+        """Says where worker hosts on other machines connect, or None."""
         return self._workers.remote.endpoint if self._workers and self._workers.remote else None
 
     def watch_catalog(self, listener: Callable[[], object]) -> Callable[[], None]:
@@ -310,14 +312,14 @@ class Broker:
         return self._changed.add(listener)
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What is known now of a tool's output: given, declared or observed; None when nothing is.
+        """Says what is known now of a tool's output: given, declared or observed; None when nothing is.
 
         An `OutputLookup`, for discovery and inspection: texts that a client caches must not be made with it.
         """
         return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
 
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
+        """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
         return None if self._outputs is None else self._outputs.observed(server, tool)
 
     async def looked(self, bound: float = LEARN_BOUND_SECONDS) -> None:
@@ -370,7 +372,7 @@ class Broker:
             )
 
     def _forget(self) -> None:
-        """Nothing of a broker that has ended is taken for running; what it has learnt of outputs can still be asked."""
+        """Takes nothing of a broker that has ended for running; what it has learnt of outputs can still be asked."""
         self._registry = self._workers = self._loop = self._apart = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:

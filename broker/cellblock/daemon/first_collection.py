@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 AFTER_SECONDS: Final = 1.0
-"""From the start to the first look for an idle moment: a command that ends sooner need not collect at all."""
+"""Delays the first look for an idle moment after the start: a command that ends sooner need not collect at all."""
 
 AGAIN_SECONDS: Final = 0.1
-"""Between two looks."""
+"""Sets the pause between two looks for an idle moment."""
 
 LONGEST_SECONDS: Final = 30.0
-"""A broker that was busy at every look so far collects then."""
+"""Bounds the wait for an idle moment: a broker that was busy at every look so far collects then."""
 
 
 class FirstCollection:
@@ -37,11 +37,11 @@ class FirstCollection:
 
     @property
     def done(self) -> bool:
-        """Whether it has collected, or was given up."""
+        """Says whether the collection is done, or was given up."""
         return self._timer is None
 
     def give_up(self) -> None:
-        """It will not collect any more."""
+        """Collects no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What this machine must have left for a broker to start, and what to do when it has not."""
+"""Says what this machine must have left for a broker to start, and what to do when it has not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import zmq
 
 DESCRIPTORS_NEEDED: Final = 24
-"""A broker without servers opens about 15; past its start, ZeroMQ may abort the process when it gets none."""
+"""Sets the file descriptors that must be free: a broker without servers opens about 15; past its start, ZeroMQ may
+abort the process when it gets none."""
 
 _FREE_SPACE: Final = "Free space on that disk, or use another --state-dir."
 _MORE_FILES: Final = "Raise the number of open files: `ulimit -n 1024`, or LimitNOFILE= of the service."
@@ -40,6 +41,6 @@ def check_descriptors() -> None:
 
 
 def unavailable(error: OSError | zmq.ZMQError) -> HostUnavailable:
-    """What a broker that cannot start raises in the place of a bare system error."""
+    """Makes the error that a broker raises when the machine does not let it start."""
     hint = _HINTS.get(error.errno or 0, "Run `cellblock doctor`.")
     return HostUnavailable(f"This machine does not let Cellblock start: {error}.", hint=hint)

@@ -1,4 +1,4 @@
-"""What of a changed configuration a running daemon can take over, and what waits for a restart."""
+"""Says what of a changed configuration a running daemon can apply, and what waits for a restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def taken_over(old: Settings, new: Settings) -> tuple[Settings, list[str], list[str]]:
-    """The settings that can be in force without a restart.
+    """Returns the settings that can be in force without a restart.
 
     Returns:
         The settings; the names of those that have changed and are in force now; and of those that need a restart.
@@ -51,7 +51,7 @@ def taken_over(old: Settings, new: Settings) -> tuple[Settings, list[str], list[
 
 
 def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> list[str]:
-    """What has become of a changed configuration, a sentence each, without values."""
+    """Says what has become of a changed configuration, a sentence each, without values."""
     return [
         *(f"server {name} is added" for name in change.added),
         *(f"server {name} has changed; runs in flight keep its old session" for name in change.changed),
@@ -74,7 +74,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _with(old: Model, new: Model, names: Sequence[str]) -> Model:
-    """A model with one value, some levels down, of another."""
+    """Returns a model with one value, some levels down, of another."""
     name, *below = names
     value = getattr(new, name)
     if below:

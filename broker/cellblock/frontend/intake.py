@@ -18,17 +18,17 @@ from cellblock.frontend.mcp.cut import cut
 logger = logging.getLogger("cellblock.frontend")
 
 AS_IT_IS_BYTES: Final = 16 * 1024
-"""A message of this size is taken as it is, as nearly all are."""
+"""Bounds the messages that are taken as they are, as nearly all are."""
 
 EASY_VALUES: Final = 10_000
 """Commas and brackets, about as many as values, with which a message is cut on the loop: in at most 5 ms. A script of
 200 KiB has some thousands."""
 
 CONTAINER_BYTES: Final = 256
-"""What an object or an array takes beside its text: an object with one key has 184 to 232 bytes in Python."""
+"""Estimates what an object or an array takes beside its text: an object with one key has 184 to 232 bytes in Python."""
 
 COPIES: Final = 3
-"""Of a message's text, in the web server, the SDK and the run."""
+"""Counts the copies of a message's text, in the web server, the SDK and the run."""
 
 CUT: Final = Task(
     work="cellblock.frontend.mcp.cut:cut_apart",
@@ -44,7 +44,7 @@ class Taken(NamedTuple):
 
     body: bytes
     weight: int
-    """About how many bytes it takes with what it is decoded to."""
+    """Estimates how many bytes the message takes with what it is decoded to."""
 
 
 class NotTaken(Exception):
@@ -73,7 +73,7 @@ class NotTaken(Exception):
 
 
 async def take(raw: bytes, apart: Apart, client: str) -> Taken:
-    """What is to be decoded of a message.
+    """Returns what is to be decoded of a message.
 
     Args:
         raw: The message.

@@ -1,5 +1,5 @@
-"""What requests take of the broker's memory while they are read, wait and run: a bound for a client, for a principal
-and for all together. Sans-I/O."""
+"""Bounds what requests take of the broker's memory while they are read, wait and run: a bound for a client, for a
+principal and for all together. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from typing import Final
 
 CLIENT_PART: Final = 4
-"""A client may hold one in so many of all bytes: an honest one sends kilobytes, and at times a large script."""
+"""Allows a client one in so many of all bytes: an honest one sends kilobytes, and at times a large script."""
 
 
 class Memory:
-    """What all requests hold.
+    """Counts what all requests hold.
 
     Args:
         total: Bytes for all together.
@@ -26,7 +26,7 @@ class Memory:
         self._held_by: Counter[str] = Counter()
 
     def charge(self, client: str, principal: str) -> Charge:
-        """An account for one request; its owner must `end` it."""
+        """Opens an account for one request; its owner must `end` it."""
         return Charge(self, f"client {client}", f"principal {principal}")
 
     def move(self, by: int, client: str, principal: str) -> bool:
@@ -46,7 +46,7 @@ class Memory:
 
 
 class Charge:
-    """What one request holds."""
+    """Counts what one request holds."""
 
     __slots__ = ("_bytes", "_client", "_memory", "_principal")
 
@@ -58,7 +58,7 @@ class Charge:
 
     @property
     def most(self) -> int:
-        """What there is at all for one client."""
+        """Returns what there is at all for one client."""
         return self._memory.of_client
 
     def to(self, size: int) -> bool:

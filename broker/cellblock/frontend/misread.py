@@ -1,5 +1,5 @@
-"""What is wrong with a line that is no message, as JSON-RPC 2.0 has it (section 5.1). Imports next to nothing, for the
-relay."""
+"""Says what is wrong with a line that is no message, as JSON-RPC 2.0 has it (section 5.1). Imports next to nothing, for
+the relay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERNAL_ERROR: Final = -32603
 CONNECTION_CLOSED: Final = -32000
 
 MAX_WHY_CHARS: Final = 300
-"""Of what is wrong with a line."""
+"""Bounds the text that says what is wrong with a line."""
 
 NO_UTF8: Final = "it is no UTF-8"
 
@@ -27,13 +27,13 @@ class Misread(NamedTuple):
     why: str
 
     def answer(self) -> dict[str, Any]:
-        """The error as a message."""
+        """Returns the error as a message."""
         error = {"code": self.code, "message": self.why}
         return {"jsonrpc": "2.0", "id": self.request_id, "error": error}
 
 
 def misread_message(message: Any) -> Misread | None:
-    """What is wrong with JSON data that is no message; None where nobody is to be told.
+    """Says what is wrong with JSON data that is no message; None where nobody is to be told.
 
     Args:
         message: The data, which is held against the four kinds of messages already.
@@ -55,7 +55,7 @@ def misread_message(message: Any) -> Misread | None:
 
 
 def misread_line(line: str, why: str) -> Misread | None:
-    """What is wrong with a line that a parser does not take; None where nobody is to be told.
+    """Says what is wrong with a line that a parser does not take; None where nobody is to be told.
 
     Args:
         line: As text, with something in the place of what is no text.
@@ -78,10 +78,10 @@ def misread_line(line: str, why: str) -> Misread | None:
 
 
 def id_of(message: dict[str, Any]) -> int | str | None:
-    """The id of a message, if it is one."""
+    """Returns the id of a message, if it is one."""
     return as_id(message.get("id"))
 
 
 def as_id(given: object) -> int | str | None:
-    """JSON data as an id, if it is one."""
+    """Returns JSON data as an id, if it is one."""
     return given if isinstance(given, int | str) and not isinstance(given, bool) else None

@@ -1,4 +1,4 @@
-"""What a front-end needs of the broker."""
+"""Says what a front-end needs of the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RunService(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """The configuration."""
+        """Gives the configuration in force."""
         ...
 
     @property
@@ -32,17 +32,18 @@ class RunService(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """What clients are granted."""
+        """Says what clients are granted."""
         ...
 
     @property
     def catalog(self) -> Catalog:
-        """What is known about the servers and tools now."""
+        """Says what is known about the servers and tools now."""
         ...
 
     @property
     def known_catalog(self) -> Catalog:
-        """The same with servers that are out of reach at the moment, as they last were: stable text for agents."""
+        """Gives the catalog with servers that are out of reach at the moment, as they last were: stable text for
+        agents."""
         ...
 
     async def about_to_answer(self) -> None:
@@ -54,11 +55,11 @@ class RunService(Protocol):
         ...
 
     def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
+        """Says what is known now of a tool's output: given, declared or observed. Not for text that a client caches."""
         ...
 
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """What has been observed of a tool's output, whatever is given or declared."""
+        """Says what has been observed of a tool's output, whatever is given or declared."""
         ...
 
     async def looked(self, bound: float) -> None:

@@ -9,20 +9,20 @@ from typing import Any, Final
 
 
 class Verdict(Enum):
-    """What came of a question."""
+    """Says what came of a question."""
 
     ACCEPTED = "accepted"
     DECLINED = "declined"
     CANCELLED = "cancelled"
-    """Dismissed without a choice."""
+    """Says that the question was dismissed without a choice."""
 
     CANNOT_ASK = "cannot ask"
-    """The client has no way to ask its user."""
+    """Says that the client has no way to ask its user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """About one call.
+    """Asks about one call.
 
     `tool_name` is the upstream's own text and `arguments` are the script's: both untrusted. `timeout` is in seconds.
     Large arguments are a `RawJson`.
@@ -41,7 +41,7 @@ Approver = Callable[[Question], Awaitable[Verdict]]
 
 @dataclass(frozen=True, slots=True)
 class Grantee:
-    """Whom a run is for.
+    """Names for whom a run is.
 
     Args:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which

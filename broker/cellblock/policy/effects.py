@@ -1,4 +1,4 @@
-"""What a tool does to the world, as far as anybody says."""
+"""Says what a tool does to the world, as far as anybody says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from cellblock.catalog.model import Effect, ToolEntry
 
 
 def effect_of(tool: ToolEntry) -> Effect | None:
-    """The class that the user gives a tool, else what its server's annotations say; None when neither says anything.
+    """Returns the class that the user gives a tool, else what its server's annotations say; None when neither says
+    anything.
 
     Where annotations contradict each other the worse one counts. A tool that says it is not read-only, and no more,
     is destructive: that is MCP's default for `destructiveHint`.

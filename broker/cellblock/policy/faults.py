@@ -1,4 +1,5 @@
-"""What is wrong with a policy that only shows in view of the servers, or when its schemas are made: with its place."""
+"""Finds what is wrong with a policy that only shows in view of the servers, or when its schemas are made: with its
+place."""
 
 from __future__ import annotations
 
@@ -12,18 +13,19 @@ from cellblock.policy.grants import Layer
 
 
 class Fault(NamedTuple):
-    """One thing. `grant` is `default` or `clients.NAME`, `path` the keys below `cellblock.policy`."""
+    """Describes one thing that is wrong. `grant` is `default` or `clients.NAME`, `path` the keys below
+    `cellblock.policy`."""
 
     grant: str
     path: tuple[str | int, ...]
     message: str
-    """Without its full stop."""
+    """Says what is wrong, without a full stop."""
     hint: str
     at_key: bool = False
 
 
 def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
-    """Everything that `Policy` refuses.
+    """Yields everything that `Policy` refuses.
 
     Args:
         settings: The `policy` section.
@@ -63,7 +65,7 @@ def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Gr
 
 
 def _patterns(grant: Grant) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
-    """Every pattern with its place, and whether it is a key there."""
+    """Yields every pattern with its place, and whether it is a key there."""
     for index, pattern in enumerate(grant.tools or ()):
         yield ("tools", index), pattern, False
     for key, patterns in (("budgets", grant.budgets), ("arguments", grant.arguments)):

@@ -1,4 +1,4 @@
-"""Which tools a run has: the grant of its client, and the request's own, which can only take away from it.
+"""Decides which tools a run has: the grant of its client, and the request's own, which can only take away from it.
 
 A run's grants are layers, and a tool must be granted by each of them. So one more layer never widens anything, whatever
 is in it.
@@ -22,15 +22,15 @@ from cellblock.schemas.validation import Allowance, InputValidator
 MAX_SHOWN_NAME_CHARS: Final = 200
 
 PREPARE_SECONDS: Final = 0.1
-"""CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones take less
-than a millisecond each."""
+"""Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
+take less than a millisecond each."""
 
 _KEPT_CATALOGS: Final = 2
-"""The catalog of connected servers, and the one of all known ones."""
+"""Bounds the narrowed catalogs that are kept."""
 
 
 class Refusal(NamedTuple):
-    """Why a tool is not there: a sentence without its full stop, and what can be done."""
+    """Says why a tool is not there: a sentence without its full stop, and what can be done."""
 
     why: str
     hint: str
@@ -74,16 +74,16 @@ class Layer:
 
     @property
     def hint(self) -> str:
-        """What can be done about a refusal."""
+        """Says what can be done about a refusal."""
         return self._hint
 
     def may_reach(self, server_id: str) -> bool:
-        """Whether any tool of a server could be granted."""
+        """Says whether any tool of a server could be granted."""
         tools = self.grant.tools
         return tools is None or any(may_fit_server(pattern, server_id) for pattern in tools)
 
     def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
-        """Why a tool is not granted; None when it is."""
+        """Says why a tool is not granted; None when it is."""
         grant = self.grant
         if grant.tools is not None and not any_fits(grant.tools, server_id, tool):
             return Refusal(f"{self._whose} not grant it", self._hint)
@@ -96,13 +96,13 @@ class Layer:
         return None
 
     def asks_about(self, server_id: str, tool: ToolEntry) -> bool:
-        """Whether the user is asked before each call."""
+        """Says whether the user is asked before each call."""
         if self.grant.destructive == "approve" and effect_of(tool) == "destructive":
             return True
         return any_fits(self.grant.approve, server_id, tool)
 
     def budgets(self, server_id: str, tool: ToolEntry) -> Iterator[tuple[str, int]]:
-        """The budgets that a call of a tool counts for: pattern and number of calls."""
+        """Yields the budgets that a call of a tool counts for: pattern and number of calls."""
         return (
             (pattern, most) for pattern, most in self.grant.budgets.items() if fits(pattern, server_id, tool)
         )
@@ -110,7 +110,7 @@ class Layer:
     def violation(
         self, server_id: str, tool: ToolEntry, arguments: Any, allowance: Allowance | None = None
     ) -> str | None:
-        """What is wrong with an input; None when it is granted. All layers of a call share one `allowance`."""
+        """Says what is wrong with an input; None when it is granted. All layers of a call share one `allowance`."""
         allowance = allowance or Allowance(arguments)
         for pattern, validator in self._schemas:
             if not fits(pattern, server_id, tool):
@@ -120,7 +120,7 @@ class Layer:
         return None
 
     def schemas_for(self, server_id: str, tool: ToolEntry) -> list[JsonSchema]:
-        """What inputs of a tool are held against by `violation`."""
+        """Returns what inputs of a tool are held against by `violation`."""
         return [
             self.grant.arguments[pattern] for pattern, _ in self._schemas if fits(pattern, server_id, tool)
         ]
@@ -136,18 +136,19 @@ class Grants:
 
     @property
     def may_ask(self) -> bool:
-        """Whether the user could be asked about anything."""
+        """Says whether the user could be asked about anything."""
         return any(layer.grant.approve or layer.grant.destructive == "approve" for layer in self.layers)
 
     def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
-        """Why a tool is not granted; None when it is."""
+        """Says why a tool is not granted; None when it is."""
         for layer in self.layers:
             if (refusal := layer.refusal(server_id, tool)) is not None:
                 return refusal
         return None
 
     def narrowed(self, catalog: Catalog) -> Catalog:
-        """The same without what is not granted: those tools are withheld, and servers without any are denied."""
+        """Returns the catalog without what is not granted: those tools are withheld, and servers without any are
+        denied."""
         held = self._catalogs.get(id(catalog))
         if held is not None and held[0] is catalog:
             return held[1]
@@ -226,12 +227,12 @@ class Grants:
 
 
 def _shown(name: str) -> str:
-    """A tool's name as it may be shown: an upstream chose it."""
+    """Returns a tool's name as it may be shown: an upstream chose it."""
     safe = "".join(character if character.isprintable() else "\ufffd" for character in name)
     return safe if len(safe) <= MAX_SHOWN_NAME_CHARS else safe[:MAX_SHOWN_NAME_CHARS] + "…"
 
 
 def restricts(grant: Grant) -> bool:
-    """Whether a grant takes anything away."""
+    """Says whether a grant takes anything away."""
     empty: Mapping[str, Any] = Grant().model_dump()
     return grant.model_dump() != empty

@@ -9,7 +9,7 @@ from cellblock.catalog.model import ToolEntry
 
 
 def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
-    """Whether a pattern is of this tool. A server's id has no dot, so the first one ends it."""
+    """Says whether a pattern is of this tool. A server's id has no dot, so the first one ends it."""
     if pattern == "*":
         return True
     server, _, name = pattern.partition(".")
@@ -17,18 +17,18 @@ def fits(pattern: str, server_id: str, tool: ToolEntry) -> bool:
 
 
 def may_fit_server(pattern: str, server_id: str) -> bool:
-    """Whether a pattern could be of a tool of this server, whichever tools it has."""
+    """Says whether a pattern could be of a tool of this server, whichever tools it has."""
     return pattern == "*" or glob(pattern.partition(".")[0], server_id)
 
 
 def any_fits(patterns: Iterable[str], server_id: str, tool: ToolEntry) -> bool:
-    """Whether one of the patterns is of this tool."""
+    """Says whether one of the patterns is of this tool."""
     return any(fits(pattern, server_id, tool) for pattern in patterns)
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Whether a whole text fits. Takes time linear in the text, for each `*` that it reaches at most: requests bring
-    patterns of their own."""
+    """Says whether a whole text fits a pattern. Takes time linear in the text, for each `*` that it reaches at most:
+    requests bring patterns of their own."""
     parts = _parts(pattern)
     first, last = parts[0], parts[-1]
     if len(parts) == 1:
@@ -46,6 +46,6 @@ def glob(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=2_000)
 def _parts(pattern: str) -> tuple[str, ...]:
-    """What stands before, between and behind the stars; stars in a row are one."""
+    """Returns what stands before, between and behind the stars of a pattern; stars in a row are one."""
     first, *rest = pattern.split("*")
     return (first, *(part for part in rest[:-1] if part), rest[-1]) if rest else (first,)

@@ -12,10 +12,11 @@ from cellblock.policy.faults import unknown_servers
 from cellblock.policy.grants import Grants, Layer, restricts
 
 MAX_ASKED_CHARS: Final = 128 * 1024
-"""Of a request's own grants: its schemas are compiled while other runs wait."""
+"""Bounds a request's own grants: its schemas are compiled while other runs wait."""
 
 MAX_ASKED_SCHEMAS: Final = 20
-"""Under `arguments` of a request's own grants: each call of a tool is checked against all that fit it."""
+"""Bounds the schemas under `arguments` of a request's own grants: each call of a tool is checked against all that fit
+it."""
 
 KEPT_GRANTS: Final = 64
 """Grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
@@ -45,7 +46,7 @@ class Policy:
         )
 
     def grants_of(self, principal: str, asked: Grant | None = None) -> Grants | None:
-        """The grants of a run; None when nothing is restricted.
+        """Returns the grants of a run; None when nothing is restricted.
 
         Args:
             principal: Whom the run is for: a name of `PolicySettings.clients`.
@@ -98,7 +99,7 @@ def _as_text(asked: Grant | None) -> str:
 
 
 def claimed_name(name: str) -> str:
-    """The principal of a client that has only said its name."""
+    """Returns the principal of a client that has only said its name."""
     return CLAIMED + name
 
 

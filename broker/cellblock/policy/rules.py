@@ -20,23 +20,23 @@ from cellblock.schemas.validation import Allowance
 logger = logging.getLogger("cellblock.policy")
 
 MIN_QUESTION_SECONDS: Final = 1.0
-"""Nobody answers in less; a run with less time left for answers does not ask any more."""
+"""Sets the least time for an answer; a run with less time left for answers does not ask any more."""
 
 
 class Clock(Protocol):
     """The wall clock of a run, which stands still while the user is asked."""
 
     def stop(self) -> None:
-        """From now on the run's time does not pass."""
+        """Stops the run's time."""
         ...
 
     def go_on(self) -> None:
-        """It passes again."""
+        """Lets the run's time pass again."""
         ...
 
 
 class RunRules:
-    """Of one run: its counters, and its questions, one at a time.
+    """Applies the policy to one run: its counters, and its questions, one at a time.
 
     Args:
         grants: What the run has.
@@ -56,17 +56,17 @@ class RunRules:
 
     @property
     def pause_ms(self) -> int:
-        """How long the run's clock may stand still in all, in milliseconds."""
+        """Says how long the run's clock may stand still in all, in milliseconds."""
         return self._settings.approval_total_ms if self._approver and self._grants.may_ask else 0
 
     @property
     def asked(self) -> int:
-        """How often the user was asked."""
+        """Counts how often the user was asked."""
         return self._questions
 
     @property
     def waited_ms(self) -> int:
-        """How long the user was waited for, in milliseconds."""
+        """Says how long the user was waited for, in milliseconds."""
         return int(self._waited * 1000)
 
     async def admit(self, server: ServerEntry, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
@@ -99,7 +99,8 @@ class RunRules:
             await self._ask(server_id, tool, arguments, clock)
 
     def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:
-        """What inputs of a tool are held against, for whoever reads them where they are too large for `admit`."""
+        """Returns what inputs of a tool are held against, for whoever reads them where they are too large for
+        `admit`."""
         return [
             schema for layer in self._grants.layers for schema in layer.schemas_for(server.server_id, tool)
         ]
@@ -153,7 +154,7 @@ class RunRules:
                 raise _denied("APPROVAL_TIMEOUT", tool, why, hint, Fault.CALLER)
 
     async def _answered(self, ask: Approver, question: Question, clock: Clock) -> Verdict | None:
-        """The answer, or None when none came in time. The run's clock stands still meanwhile."""
+        """Returns the answer, or None when none came in time. The run's clock stands still meanwhile."""
         began = time.monotonic()
         clock.stop()
         try:

@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Final
 
 STEADY_SECONDS: Final = 10.0
-"""A connection that held so long was a good one; one that ended sooner counts as a failure."""
+"""Sets how long a good connection holds; one that ended sooner counts as a failure."""
 
 JITTER: Final = 0.5
-"""Share of each pause that is left to chance, so that many clients of one server do not come back at once."""
+"""Sets the share of each pause that is left to chance, so that many clients of one server do not come back at once."""
 
 
 class Backoff:
@@ -32,7 +32,7 @@ class Backoff:
         self._next = first
 
     def pause(self, held: float) -> float:
-        """The pause after a connection that held so many seconds; 0 for one that never was."""
+        """Returns the pause after a connection that held so many seconds; 0 for one that never was."""
         if held >= STEADY_SECONDS:
             self._next = self._first
         pause, self._next = self._next, min(self._next * 2, self._longest)
@@ -40,7 +40,7 @@ class Backoff:
 
 
 class State(Enum):
-    """Where a session is."""
+    """Says where a session is."""
 
     CONNECTING = "connecting"
     READY = "ready"
@@ -57,15 +57,15 @@ class FirstAttempt:
 
     @property
     def pending(self) -> bool:
-        """Whether it is not over yet."""
+        """Says whether the first attempt is not over yet."""
         return not self._over.is_set()
 
     def begin(self) -> None:
-        """The attempt begins: bounds count from now."""
+        """Begins the attempt: bounds count from now."""
         self._began = asyncio.get_running_loop().time()
 
     def end(self) -> None:
-        """The attempt is over, whatever came of it."""
+        """Ends the attempt, whatever came of it."""
         self._over.set()
 
     async def over(self, bound: float, *, at_most: float | None = None) -> None:

@@ -22,12 +22,13 @@ from cellblock.upstream.lenience import schemas_of, stubbed_bytes
 from cellblock_worker.wire.protocol import MAX_NAME_CHARS
 
 SHOWN_NAME_CHARS: Final = 80
-"""Of an upstream's own name in a sentence."""
+"""Bounds an upstream's own name in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """What a server says of one tool. Equal when the digests are: `==` on the schemas would take `true` for `1`."""
+    """Holds what a server says of one tool. Equal when the digests are: `==` on the schemas would take `true` for
+    `1`."""
 
     name: str
     digest: str
@@ -39,13 +40,13 @@ class ToolDefinition:
     annotations: Mapping[str, Any] | None = field(default=None, compare=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The definition by its names in MCP; what is absent is left out."""
+        """Returns the definition by its names in MCP; what is absent is left out."""
         return _as_json(
             self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations
         )
 
     def as_entry(self, export: str) -> ToolEntry:
-        """The tool under a name in its server's module."""
+        """Returns the tool under a name in its server's module."""
         return ToolEntry(
             tool_name=self.name,
             export_name=export,
@@ -57,19 +58,19 @@ class ToolDefinition:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON data in its one canonical spelling. Recursive: cap the depth first."""
+    """Returns JSON data in its one canonical spelling. Recursive: cap the depth first."""
     text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     # A lone surrogate is text that a server may send, and no UTF-8.
     return text.encode("utf-8", "surrogatepass")
 
 
 def digest(canonical_json: bytes) -> str:
-    """The hash of a canonical form, with the name of its algorithm."""
+    """Returns the hash of a canonical form, with the name of its algorithm."""
     return f"sha256:{hashlib.sha256(canonical_json).hexdigest()}"
 
 
 def from_json(definition: Mapping[str, Any], known_digest: str) -> ToolDefinition:
-    """The definition that `as_json` gave."""
+    """Returns the definition that `as_json` gave."""
     return ToolDefinition(
         name=definition["name"],
         digest=known_digest,
@@ -83,7 +84,7 @@ def from_json(definition: Mapping[str, Any], known_digest: str) -> ToolDefinitio
 
 
 def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
-    """A tool's definition, or why it is left out: the first cap that it is over."""
+    """Returns a tool's definition, or why it is left out: the first cap that it is over."""
     if len(tool.name) > MAX_NAME_CHARS:
         why = f"its name has {len(tool.name)} characters, over {MAX_NAME_CHARS}"
         return left_out(tool.name, why, "Report it to the server's authors.")
@@ -120,13 +121,14 @@ def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | With
 
 
 def shown(name: str) -> str:
-    """A name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is invisible."""
+    """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
+    invisible."""
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
     return "".join(char if is_visible(char) else _escaped(char) for char in short)
 
 
 def left_out(name: str, why: str, hint: str) -> Withheld:
-    """A tool that is listed and not given to scripts."""
+    """Returns a tool that is listed and not given to scripts."""
     return Withheld(shown(name), identifier(name[:SHOWN_NAME_CHARS]), why, hint)
 
 
@@ -178,7 +180,7 @@ def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:
 
 
 def _plain(value: Any) -> Any:
-    """The same data with whole floats as integers: `1.0` and `1` are one number in JSON Schema."""
+    """Returns the same data with whole floats as integers: `1.0` and `1` are one number in JSON Schema."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 LEAST_RETRY_MS: Final = 100
 MOST_RETRY_MS: Final = 30_000
-"""A server's word on when to ask for its stream again: not in a loop, and not when all have forgotten it."""
+"""Bounds a server's word on when to ask for its stream again: not in a loop, and not when all have forgotten it."""
 
 _FIELD: Final = b"data:"
 _RETRY: Final = b"retry"
@@ -25,11 +25,11 @@ class Event(NamedTuple):
 
     @property
     def raw(self) -> bytes:
-        """As it came, with plain line ends."""
+        """Gives the event as it came, with plain line ends."""
         return b"\n".join(self.lines) + b"\n\n"
 
     def with_data(self, data: bytes) -> bytes:
-        """The same event with other data, of one line."""
+        """Returns the same event with other data, of one line."""
         others = [line for line in self.lines if not line.startswith(_FIELD)]
         return b"\n".join([*others, _FIELD + b" " + data]) + b"\n\n"
 
@@ -47,7 +47,7 @@ class EventSplitter:
         self._after_return = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that end in this chunk."""
+        """Returns the events that end in this chunk."""
         if self._after_return and chunk.startswith(b"\n"):
             chunk = chunk[1:]
         if chunk:
@@ -81,7 +81,7 @@ def _last_position(before: Event, after: Event) -> list[bytes]:
 
 
 def _bounded(line: bytes) -> bytes:
-    """A line as it came, or, of how long to wait before the stream is asked for again, within bounds."""
+    """Returns a line as it came, or, of how long to wait before the stream is asked for again, within bounds."""
     field, _, value = line.partition(b":")
     if field != _RETRY:
         return line

@@ -1,4 +1,4 @@
-"""What a failed call or connection is told as: whose fault, what is certain, and what to do."""
+"""Words a failed call or connection: whose fault, what is certain, and what to do."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cellblock.upstream.message_cap import is_too_large
 
 CONNECTION_CLOSED: Final = -32000
 CONNECTION_CLOSED_TEXT: Final = "Connection closed"
-"""The SDK's own error; servers use the same code for whatever they like."""
+"""Repeats the SDK's own error; servers use the same code for whatever they like."""
 
 HTTP_REFUSED: Final = "Server returned an error response"
-"""How the SDK words an HTTP status of 400 or more that came without a JSON-RPC error."""
+"""Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""
 
 _METHOD_NOT_FOUND: Final = -32601
 
 MAX_SEARCHED_CHARS: Final = 200
-"""Of a server's message, where it would say that credentials are missing."""
+"""Bounds the part of a server's message where it would say that credentials are missing."""
 
 _UNAUTHORIZED: Final = re.compile(
     r"\b(?:unauthori[sz]ed|unauthenticated|not authenticated|authentication (?:failed|required)"
@@ -32,7 +32,7 @@ _UNAUTHORIZED: Final = re.compile(
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
-    """No answer came."""
+    """Words that no answer came."""
     return ToolCallError(
         f"{server} did not answer {tool} within {bound:g} s.",
         hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
@@ -41,14 +41,14 @@ def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
 
 
 def session_gone(error: MCPError, refusal: int | None) -> bool:
-    """Whether an HTTP server does not know our session any more: 404 by the specification, 400 in practice."""
+    """Says whether an HTTP server does not know our session any more: 404 by the specification, 400 in practice."""
     if refusal not in (400, 404):
         return False
     return error.message == HTTP_REFUSED or "session" in error.message.lower()
 
 
 def forgotten(server: str, tool: str) -> ToolCallError:
-    """The server has no such session."""
+    """Words that the server has no such session."""
     return ToolCallError(
         f"{server} has forgotten the session; {tool} was not called.",
         hint="Try again in a moment; Cellblock reconnects by itself.",
@@ -57,12 +57,12 @@ def forgotten(server: str, tool: str) -> ToolCallError:
 
 
 def is_closed(error: MCPError) -> bool:
-    """Whether the SDK says that the connection is over."""
+    """Says whether the SDK says that the connection is over."""
     return error.code == CONNECTION_CLOSED and error.message == CONNECTION_CLOSED_TEXT
 
 
 def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
-    """The connection ended during the call; `cut` says why Cellblock ended it, if it did."""
+    """Words that the connection ended during the call; `cut` says why Cellblock ended it, if it did."""
     return ToolCallError(
         f"The connection to {server} closed during {tool}{f': {cut}' if cut else ''}.",
         hint="Check whether the call took effect before you repeat it.",
@@ -71,7 +71,7 @@ def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
 
 
 def refused(server: str, tool: str, status: int, login: tuple[str | None, str] | None) -> ToolCallError:
-    """An HTTP status instead of an answer; `login` is what is wrong with the login, and the hint."""
+    """Words an HTTP status instead of an answer; `login` is what is wrong with the login, and the hint."""
     if status in (401, 403):
         problem, hint = login or (None, f"correct the credentials of {server} in Cellblock's configuration")
         return AuthenticationFailed(
@@ -86,7 +86,7 @@ def refused(server: str, tool: str, status: int, login: tuple[str | None, str] |
 
 
 def no_result(server: str, tool: str) -> ToolCallError:
-    """An answer that is no tool result."""
+    """Words an answer that is no tool result."""
     return ToolCallError(
         f"{server} answered {tool} with something that is no tool result.",
         hint="The tool has probably run; report this to the server's authors.",
@@ -95,7 +95,7 @@ def no_result(server: str, tool: str) -> ToolCallError:
 
 
 def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> ToolCallError:
-    """A JSON-RPC error instead of a result."""
+    """Words a JSON-RPC error instead of a result."""
     if error.message == NO_ANSWER:
         return no_result(server, tool)
     if error.message.startswith(TOO_LARGE_START):
@@ -125,7 +125,7 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
 
 
 def text_of(error: BaseException) -> str:
-    """One line that says what failed, without the text of exception groups."""
+    """Returns one line that says what failed, without the text of exception groups."""
     while isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         error = group.exceptions[0]

@@ -48,11 +48,12 @@ MAX_VALUES: Final = 64
 """Values that wait for their message to reach its call; the next turn of the loop, as a rule."""
 
 DROPPED_BYTES_PER_SECOND: Final = 64 * 1024 * 1024
-"""Of what nobody has asked for, a server is read no faster than this."""
+"""Bounds how fast a server is read of what nobody has asked for."""
 
 SERVER_BYTES: Final = 64 * 1024 * 1024
 ALL_BYTES: Final = 128 * 1024 * 1024
-"""Of large messages that are in memory, of one server and of all; what is over it is thrown away while it comes."""
+"""Bounds the large messages that are in memory, of one server and of all; what is over it is thrown away while it
+comes."""
 
 _NOTICE: Final = re.compile(
     rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"method"\s*:\s*"notifications/[\w/]{1,64}"\s*,'
@@ -60,7 +61,7 @@ _NOTICE: Final = re.compile(
 
 
 class ResultForm(NamedTuple):
-    """What the configuration says of a tool's results; see `execution.unwrap`."""
+    """Holds what the configuration says of a tool's results; see `execution.unwrap`."""
 
     parse_text: bool = False
     box: str | None = None
@@ -83,20 +84,20 @@ class HeavyValue(str):
 
     @classmethod
     def of(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
-        """With its attributes."""
+        """Makes one with its attributes."""
         made = cls("a large value")
         made.body, made.kind, made.no_form = body, kind, no_form
         return made
 
 
 def heavy_value(result: types.CallToolResult) -> HeavyValue | None:
-    """The value that a result stands for, where it was large."""
+    """Returns the value that a result stands for, where it was large."""
     value: object = (result.meta or {}).get(VALUE_KEY)
     return value if isinstance(value, HeavyValue) else None
 
 
 def key_of(server: str) -> str:
-    """Whose the work is that a server makes; no client has such a name."""
+    """Says whose the work is that a server makes; no client has such a name."""
     return f"server:{server}"
 
 
@@ -106,7 +107,7 @@ class _Call(NamedTuple):
 
 
 class HeavyMessages:
-    """Of one connection.
+    """Reads the large messages of one connection.
 
     Args:
         server: The server's name: whose work it is.
@@ -142,7 +143,7 @@ class HeavyMessages:
                 self._calls.popitem(last=False)
 
     def awaits(self, item: SessionMessage | Exception) -> bool:
-        """Whether a message answers a call."""
+        """Says whether a message answers a call."""
         return (
             not isinstance(item, Exception)
             and isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError)
@@ -154,12 +155,12 @@ class HeavyMessages:
         self._budget.take(self._key, size)
 
     def let_go(self, size: int) -> None:
-        """Those bytes are in memory no more."""
+        """Counts bytes that are in memory no more."""
         if size:
             self._budget.give_back(self._key, size)
 
     async def lightened(self, raw: bytes) -> bytes | None:
-        """A small message in place of one that is large, as JSON; None for what is to be dropped.
+        """Reads a large message, and returns a small one in its place, as JSON; None for what is to be dropped.
 
         Where it cannot be read, what it answers fails. The caller reads on when this has returned: a server waits for
         what its messages cost.
@@ -221,7 +222,7 @@ class HeavyMessages:
 
     @contextmanager
     def placed(self, value: Any) -> Generator[Any]:
-        """An input as it is, or what stands for one that is large as long as this lasts."""
+        """Yields an input as it is, or what stands for one that is large as long as this lasts."""
         if not isinstance(value, RawJson):
             yield value
             return
@@ -229,12 +230,13 @@ class HeavyMessages:
             yield token
 
     def page(self, cursor: str | None) -> bytes | None:
-        """A further page of a list that was large, as the JSON of its message; None for a cursor of the server's."""
+        """Returns a further page of a list that was large, as the JSON of its message; None for a cursor of the
+        server's."""
         return self._pages.pop(cursor, None) if cursor is not None else None
 
 
 async def list_page(client: Client, heavy: HeavyMessages, cursor: str | None) -> types.ListToolsResult:
-    """A page of a server's tool list: asked for, or, of a list that was large, here already."""
+    """Returns a page of a server's tool list: asked for, or, of a list that was large, here already."""
     page = heavy.page(cursor)
     if page is None:
         return await client.list_tools(cursor=cursor)
@@ -247,7 +249,7 @@ async def list_page(client: Client, heavy: HeavyMessages, cursor: str | None) ->
 
 @dataclass(frozen=True, slots=True)
 class LargeMessages:
-    """What all servers share for their large messages.
+    """Holds what all servers share for their large messages.
 
     Attributes:
         apart: Reads them.
@@ -260,7 +262,7 @@ class LargeMessages:
     form_of: Callable[[str, str], ResultForm]
 
     def of(self, server: str) -> HeavyMessages:
-        """For one connection of a server."""
+        """Makes what reads the large messages of one connection of a server."""
         return HeavyMessages(server, self.apart, self.budget, partial(self.form_of, server))
 
 
@@ -268,7 +270,7 @@ def large_messages(
     apart: Apart | None = None,
     form_of: Callable[[str, str], ResultForm] = lambda _server, _tool: ResultForm(),
 ) -> LargeMessages:
-    """With a budget of its own."""
+    """Makes `LargeMessages` with a budget of its own."""
     return LargeMessages(apart or Apart(), ByteBudget(SERVER_BYTES, ALL_BYTES, "this server"), form_of)
 
 

@@ -1,4 +1,4 @@
-"""From a line of a stdio server to a message of the SDK: one that cannot be read fails at once what it answers."""
+"""Makes a message of the SDK of a line of a stdio server: one that cannot be read fails at once what it answers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 NO_ANSWER: Final = "cellblock: the answer is no JSON-RPC response"
-"""The error that a request is failed with whose answer cannot be read."""
+"""Words the error that a request is failed with whose answer cannot be read."""
 
 VALUE_KEY: Final = "cellblock/value"
-"""In the `_meta` of a small result: where the value stands that belongs to it."""
+"""Names the place, in the `_meta` of a small result, of the value that belongs to it: where the value stands that
+belongs to it."""
 
 TOO_LARGE_START: Final = "cellblock: the message "
 """Begins the error that a request fails with whose answer is too large to be read, or could not be."""
 
 NO_PLACE: Final = "is larger than it may be for what was asked"
 ASKS_TOO_MUCH: Final = "asks for input, and is too large to be passed on"
-"""What a message that could not be read is said to do."""
+"""Words what is said of a message that could not be read."""
 
 MAX_DEPTH: Final = 200
-"""Deepest nesting of a message, as of the fast parser's; the SDK cannot handle much more."""
+"""Bounds the nesting of a message, as the fast parser does; the SDK cannot handle much more."""
 
 
 def read_message(line: bytes) -> SessionMessage | Exception:
-    """The message, or what was wrong with the line where it answers nothing that is known."""
+    """Returns the message, or what was wrong with the line where it answers nothing that is known."""
     from mcp.shared.message import SessionMessage
 
     message = parse_message(line)
@@ -39,7 +40,7 @@ def read_message(line: bytes) -> SessionMessage | Exception:
 
 
 def parse_message(line: bytes) -> types.JSONRPCMessage | Exception:
-    """The same without the SDK around it, whose import takes long."""
+    """Reads a message without the SDK around it, whose import takes long."""
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
@@ -47,7 +48,8 @@ def parse_message(line: bytes) -> types.JSONRPCMessage | Exception:
 
 
 def _second_look(line: bytes, why: ValueError) -> types.JSONRPCMessage | Exception:
-    """JSON allows lone surrogates, which half of a cut emoji is, and the fast parser does not: they become U+FFFD."""
+    """Reads a line that the fast parser refuses: JSON allows lone surrogates, which half of a cut emoji is, and that
+    parser does not: they become U+FFFD."""
     answers: object = answered_id(line, line)
     try:
         data: object = _well_formed(json.loads(line))

@@ -29,7 +29,7 @@ _BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource
 _STUB_NAME_CHARS: Final = 512
 
 MAX_MALFORMED: Final = 50
-"""Malformed tools of one page that are told of."""
+"""Bounds the malformed tools of one page that are told of."""
 
 
 def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
@@ -41,7 +41,7 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
 
 
 def soften_result(result: dict[str, Any]) -> None:
-    """The same of the result of a message."""
+    """Prepares the result of an incoming message for the SDK, in place."""
     tools: object = result.get("tools")
     if isinstance(tools, list):
         softened = [_softened(tool) for tool in cast("list[object]", tools)]
@@ -81,12 +81,13 @@ def _is_unknown(block: object) -> bool:
 
 
 def kept_of(result: types.CallToolResult) -> Mapping[str, Any]:
-    """What the SDK has no place for, by the names of MCP: `structuredContent`, and `content` with all its blocks."""
+    """Returns what the SDK has no place for, by the names of MCP: `structuredContent`, and `content` with all its
+    blocks."""
     return (result.meta or {}).get(_KEPT, {})
 
 
 def as_sent(result: types.CallToolResult) -> dict[str, Any]:
-    """A result as its server sent it."""
+    """Returns a result as its server sent it."""
     plain = result.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
     kept: dict[str, Any] = plain.get("_meta", {}).pop(_KEPT, {})
     if plain.get("_meta") == {}:
@@ -95,24 +96,24 @@ def as_sent(result: types.CallToolResult) -> dict[str, Any]:
 
 
 def too_large_tool(name: object, size: int) -> dict[str, Any]:
-    """What a tool list has in place of a tool that is too large to be read on the loop."""
+    """Makes what a tool list has in place of a tool that is too large to be read on the loop."""
     known = name[:_STUB_NAME_CHARS] if isinstance(name, str) else ""
     return {"name": known, "inputSchema": {"type": "object"}, "_meta": {_BYTES: size}}
 
 
 def stubbed_bytes(tool: types.Tool) -> int | None:
-    """The size of a tool in whose place this stands; a server that says it itself has its own tool left out."""
+    """Returns the size of a tool in whose place this stands; a server that says it itself has its own tool left out."""
     size: object = (tool.meta or {}).get(_BYTES)
     return size if isinstance(size, int) else None
 
 
 def malformed_of(page: types.ListToolsResult) -> list[str]:
-    """Why tools of a page were left out as malformed, one sentence without a full stop for each."""
+    """Says why tools of a page were left out as malformed, one sentence without a full stop for each."""
     return list((page.meta or {}).get(_MALFORMED, ()))
 
 
 def schemas_of(tool: types.Tool) -> tuple[Any, Any]:
-    """The input and output schema as the server sent them; None where it sent none."""
+    """Returns the input and output schema as the server sent them; None where it sent none."""
     meta = tool.meta or {}
     input_schema: Any = meta.get(_STASHED["inputSchema"], tool.input_schema)
     return None if input_schema == _ABSENT else input_schema, meta.get(
@@ -121,7 +122,7 @@ def schemas_of(tool: types.Tool) -> tuple[Any, Any]:
 
 
 def as_arguments(value: Any) -> dict[str, Any]:
-    """An input in the form that the SDK takes."""
+    """Returns an input in the form that the SDK takes."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {_ARGUMENT: value}
 
 

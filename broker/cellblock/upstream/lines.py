@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 KEPT_BYTES: Final = 512
-"""Of the beginning and the end of a line that is thrown away: where the id of an answer stands."""
+"""Sets what is kept of the beginning and the end of a line that is thrown away: where the id of an answer stands."""
 
 ENDLESS: Final = 8
-"""A line so many times the cap is taken for endless; reading on would only cost time."""
+"""Sets how many times the cap a line must have to be taken for endless; reading on would only cost time."""
 
 _ID_AT_START: Final = re.compile(rb'\A\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_END: Final = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
@@ -28,11 +28,12 @@ class TooLong:
     size: int
     answers: int | None
     why: str | None = None
-    """Where it was not the cap that it was over."""
+    """Says why, where it was not the cap that the line was over."""
 
 
 def answered_id(head: bytes, tail: bytes) -> int | None:
-    """The id of the request that a line answers, where its beginning or its end says so as most servers write it."""
+    """Returns the id of the request that a line answers, where its beginning or its end says so as most servers write
+    it."""
     found = _ID_AT_START.search(head[:KEPT_BYTES]) or _ID_AT_END.search(tail[-KEPT_BYTES:])
     return int(found[1]) if found else None
 
@@ -55,7 +56,7 @@ class LineSplitter:
 
     @property
     def held(self) -> int:
-        """Bytes of the line under way that are in memory."""
+        """Returns bytes of the line under way that are in memory."""
         return self._size if self._size <= self._most else 0
 
     def throw_away(self, why: str) -> None:
@@ -64,7 +65,7 @@ class LineSplitter:
         self._add(b"")
 
     def feed(self, chunk: bytes) -> list[bytes | TooLong]:
-        """The lines that end in this chunk, in order.
+        """Returns the lines that end in this chunk, in order.
 
         Raises:
             EndlessLine: The line under way is over `ENDLESS` times the cap.

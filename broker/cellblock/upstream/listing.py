@@ -98,7 +98,7 @@ class _Reader:
         return False
 
     def closed(self) -> Listing:
-        """What was read."""
+        """Returns what was read."""
         if self._unnamed:
             self.listing.notes.append(f"{self._unnamed} more of its tools are left out.")
         if self._twice:
@@ -150,14 +150,14 @@ class ServerFacts:
     notes: tuple[str, ...] = ()
 
     def all_notes(self) -> Iterator[str]:
-        """A sentence for each tool that is left out, then those about the whole list."""
+        """Yields a sentence for each tool that is left out, then those about the whole list."""
         for tool in self.left_out:
             yield f"The tool {tool.name} is left out: {tool.why}."
         yield from self.notes
 
 
 def facts_of(client: Client, listing: Listing, settings: UpstreamSettings) -> ServerFacts:
-    """The facts of a client that is connected; names and instructions are cut at their caps."""
+    """Returns the facts of a client that is connected; names and instructions are cut at their caps."""
     info = client.server_info
     return ServerFacts(
         name=_cut(info.title or info.name, settings.max_name_chars) if info else None,

@@ -1,4 +1,5 @@
-"""What a session needs of its server's OAuth login: credentials for requests, words for refusals, news of a login."""
+"""Gives a session what it needs of its server's OAuth login: credentials for requests, words for refusals, news of a
+login."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from cellblock.upstream.auth.sources import KeptLogin, OwnCredentials
 
 LOOK_SECONDS: Final = 1.0
-"""How soon a waiting session sees that somebody has logged in: one `stat`."""
+"""Sets how soon a waiting session sees that somebody has logged in: one `stat`."""
 
 
 class Login:
@@ -34,7 +35,8 @@ class Login:
         self._source = source
 
     def trouble(self) -> tuple[str | None, str]:
-        """After a refusal: what is known to be wrong, if anything, and what to do. Without secrets."""
+        """Says, after a refusal, what is known to be wrong, if anything, and what to do: what is known to be wrong, if
+        anything, and what to do. Without secrets."""
         problem = self._source.problem
         return (self.redactor.text(problem) if problem else None), self._source.hint
 
@@ -53,7 +55,7 @@ class Login:
 
 
 def no_logins(_server: str, _config: ServerConfig) -> Login | None:
-    """For sessions that never log in."""
+    """Gives no login, for sessions that never log in."""
     return None
 
 
@@ -80,5 +82,5 @@ def kept_logins(settings: AuthSettings, state_dir: Path) -> Callable[[str, Serve
 
 
 def can_log_in(config: ServerConfig) -> bool:
-    """Whether OAuth is for this server: it has a URL, and no credentials of its own."""
+    """Says whether OAuth is for this server: it has a URL, and no credentials of its own."""
     return config.url is not None and not any(name.lower() == "authorization" for name in config.headers)

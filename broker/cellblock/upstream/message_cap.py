@@ -21,10 +21,10 @@ from cellblock.upstream.posts import Post, RequestOver
 
 _SETTING: Final = "upstream.max_message_bytes"
 _SDK_TEXT: Final = "Server-sent event exceeded the"
-"""How the HTTP library says that an event is over the cap that it was given."""
+"""Repeats how the HTTP library says that an event is over the cap that it was given."""
 
 EVENT_LINES: Final = 16
-"""Of a stream of events, so many lines cost as much as a message."""
+"""Sets how many lines of a stream of events cost as much as a message."""
 
 Chunks = Callable[[], AsyncIterator[bytes]]
 
@@ -34,12 +34,14 @@ class MessageTooLarge(httpx2.StreamError):
 
 
 def is_too_large(message: str) -> bool:
-    """Whether the text of an error says that a message was over the cap. A server that writes the same is told so."""
+    """Says whether the text of an error says that a message was over the cap. A server that writes the same is told
+    so."""
     return _SETTING in message or _SDK_TEXT in message
 
 
 def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
-    """What the session is given in place of the line: the failure of the request it answers, where that is known."""
+    """Makes what the session is given in place of the line: the failure of the request it answers, where that is
+    known."""
     text = _said(line.size, cap) if line.why is None else f"{TOO_LARGE_START}could not be read: {line.why}"
     if line.answers is None:
         return MessageTooLarge(text)

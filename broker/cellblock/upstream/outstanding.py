@@ -1,4 +1,4 @@
-"""Which client gets what an upstream server asks: the one whose call has caused it, or nobody.
+"""Decides which client gets what an upstream server asks: the one whose call has caused it, or nobody.
 
 Several clients share one session. Over streamable HTTP a request comes on the stream of the call that caused it, and
 the SDK handles it in that call's context. Elsewhere nothing says so: then it must be the only client with a call under
@@ -22,10 +22,11 @@ from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.requester import CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0
-"""After a call was given up: so long its server may still ask something for it."""
+"""Sets for how long after a call was given up its server may still ask something for it: so long its server may still
+ask something for it."""
 
 ANSWER_BOUND_SECONDS: Final = 300.0
-"""For a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
+"""Bounds the time for a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
 
 MAX_ASKING: Final = 8
 """Requests of one server that wait for an answer at the same time."""
@@ -57,7 +58,7 @@ class Outstanding:
         return self.origin.requester
 
     def progress(self, server: str, tool: str) -> ProgressFnT | None:
-        """What to call with the server's reports of progress; None when nobody wants them."""
+        """Returns what to call with the server's reports of progress; None when nobody wants them."""
         by = self.by
         if by is None or not by.wants_progress:
             return None
@@ -136,7 +137,7 @@ class Routing:
         return await self._ask(lambda by: by.sample(safe))
 
     async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
-        """The roots of the client; none outside a call, when servers ask for them first."""
+        """Returns the roots of the client; none outside a call, when servers ask for them first."""
         found = self._cause()
         if not isinstance(found, Outstanding):
             return types.ListRootsResult(roots=[])
@@ -180,7 +181,7 @@ class Routing:
 
 
 def refused(status: int) -> int | None:
-    """An HTTP status if it is a refusal."""
+    """Returns an HTTP status if it is a refusal."""
     return status if status >= 400 else None
 
 

@@ -8,10 +8,10 @@ from typing import Final
 MESSAGES_PER_SECOND: Final = 2_000
 MESSAGES_AT_ONCE: Final = 1_000
 MESSAGE_BYTES: Final = 16 * 1024
-"""How fast one stream of messages is read: each costs the loop up to 0.2 ms, and so many bytes as much again."""
+"""Bounds how fast one stream of messages is read: each costs the loop up to 0.2 ms, and so many bytes as much again."""
 
 FLOOD_SECONDS: Final = 60.0
-"""Who is over that rate for so long without a pause takes two fifths of the loop, and is no server to be kept."""
+"""Sets for how long a server may be over that rate without a pause."""
 
 
 class Flooding(Exception):
@@ -19,7 +19,7 @@ class Flooding(Exception):
 
 
 class Pace:
-    """Of one stream."""
+    """Paces one stream."""
 
     def __init__(self) -> None:
         self._due = 0.0

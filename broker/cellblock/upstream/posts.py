@@ -35,7 +35,8 @@ class Post:
         self._clocks: set[asyncio.Timeout] = set()
 
     def end(self) -> None:
-        """Nobody waits for its answer any more: what waits within `bounded` stops."""
+        """Stops what waits within `bounded`, since nobody waits for the answer any more: what waits within `bounded`
+        stops."""
         self.is_over = True
         for clock in self._clocks:
             if not clock.expired():
@@ -43,7 +44,7 @@ class Post:
 
     @asynccontextmanager
     async def bounded(self) -> AsyncGenerator[None]:
-        """Around a wait. Raises TimeoutError when the request is over."""
+        """Bounds a wait by the life of the request. Raises TimeoutError when the request is over."""
         async with asyncio.timeout(0 if self.is_over else None) as clock:
             self._clocks.add(clock)
             try:
@@ -52,7 +53,7 @@ class Post:
                 self._clocks.discard(clock)
 
     async def chunks(self, whole: Chunks) -> AsyncGenerator[bytes]:
-        """An answer's body, as long as somebody waits for it. Raises RequestOver."""
+        """Gives an answer's body, as long as somebody waits for it. Raises RequestOver."""
         body = whole()
         while True:
             try:
@@ -68,23 +69,23 @@ class Post:
 
 
 current: ContextVar[Post | None] = ContextVar("cellblock_post", default=None)
-"""The request for which this is done. The SDK handles a message in the context in which it was sent."""
+"""Holds the request for which this is done. The SDK handles a message in the context in which it was sent."""
 
 
 class Posts:
-    """Of one connection."""
+    """Holds the HTTP requests of one connection."""
 
     def __init__(self) -> None:
         self._open: dict[int | str, Post] = {}
 
     @property
     def open(self) -> int:
-        """How many requests wait for an answer."""
+        """Counts the requests that wait for an answer."""
         return len(self._open)
 
     @contextmanager
     def sending(self, item: SessionMessage) -> Generator[None]:
-        """Around the sending of a message; one that gives up a request ends it here."""
+        """Notes the sending of a message; one that gives up a request ends it here."""
         message = item.message
         post: Post | None = None
         if isinstance(message, types.JSONRPCRequest):
@@ -118,7 +119,8 @@ class ServerClient(httpx2.AsyncClient):
         super().__init__(headers=headers, auth=auth, timeout=timeout, verify=tls)
 
     async def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
-        """As the client's; for a request that is over, an answer without a body, which leaves the SDK nothing to do."""
+        """Sends as the client does; for a request that is over, an answer without a body, which leaves the SDK nothing
+        to do."""
         post = current.get()
         if post is None:
             return await super().send(request, **how)

@@ -25,7 +25,7 @@ from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
 
 _NAMES_ANY: Final = "@codemode/discovery"
-"""A script with this can come to any server."""
+"""Names the module with which a script can come to any server."""
 
 
 def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
@@ -33,12 +33,12 @@ def _as_it_is(_server: str, tool: ToolEntry) -> ToolEntry:
 
 
 Retired = tuple[str, int]
-"""A session that is in no catalog any more: its server's name, and its number."""
+"""Names a session that is in no catalog any more: its server's name, and its number."""
 
 
 @dataclass(slots=True)
 class Change:
-    """What became of the servers; `retired` sessions are to be released when no run uses them any more."""
+    """Says what became of the servers; `retired` sessions are to be released when no run uses them any more."""
 
     added: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
@@ -187,7 +187,7 @@ class Registry:
 
     @property
     def starting(self) -> bool:
-        """Whether a server is in its first attempt to connect."""
+        """Says whether a server is in its first attempt to connect."""
         return any(session.first.pending for session in self.sessions.values())
 
     async def settled(

@@ -15,14 +15,15 @@ from cellblock.upstream.definitions import shown
 logger = logging.getLogger("cellblock.upstream.messages")
 
 MAX_CHARS: Final = 2_000
-"""Of one message."""
+"""Bounds one message."""
 
 PER_SECOND: Final = 50.0
 BURST: Final = 200.0
 """Messages of one server that are written; the rest are counted."""
 
 LOOKED_AT_CHARS: Final = 64 * 1024
-"""Of one message, before secrets are taken out: enough that none is cut within what is shown."""
+"""Bounds what is looked at of one message, before secrets are taken out: enough that none is cut within what is
+shown."""
 
 _LEVELS: Final[dict[str, int]] = {
     "debug": logging.DEBUG,
@@ -37,7 +38,7 @@ _LEVELS: Final[dict[str, int]] = {
 
 
 def wanted_level() -> types.LoggingLevel:
-    """The level from which on messages are of use here; servers of MCP 2026-07-28 send none unasked."""
+    """Returns the level from which on messages are of use here; servers of MCP 2026-07-28 send none unasked."""
     if logger.isEnabledFor(logging.DEBUG):
         return "debug"
     if logger.isEnabledFor(logging.INFO):

@@ -36,17 +36,17 @@ from cellblock.upstream.transports import open_transport
 logger = logging.getLogger("cellblock.upstream")
 
 CLOSE_BOUND_SECONDS: Final = 8.0
-"""From the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
+"""Bounds the time from the order to close to giving up; the SDK allows a process 6 s to exit and be killed."""
 
 MAX_REASON_CHARS: Final = 300
-"""Of why a server is not connected; cut after redaction, which must see whole secrets."""
+"""Bounds the text that says why a server is not connected; cut after redaction, which must see whole secrets."""
 
 RELISTEN_SECONDS: Final = 5.0
-"""Pause before a stream of changes that a server has ended is asked for again."""
+"""Sets the pause before a stream of changes that a server has ended is asked for again."""
 
 LEFT_SHARE: Final = 0.05
-"""Of a call's time that must be left when its turn comes: sent at the last moment, it can only time out, and may have
-run."""
+"""Sets the share of a call's time that must be left when its turn comes: sent at the last moment, it can only time out,
+and may have run."""
 
 _CLOSED_BY_SERVER: Final = "the connection was closed by the server"
 
@@ -125,7 +125,7 @@ class UpstreamSession:
 
     @property
     def stale(self) -> bool:
-        """Whether the server has announced a change of its tools that is not read yet."""
+        """Says whether the server has announced a change of its tools that is not read yet."""
         return not self._fresh.is_set()
 
     async def fresh(self) -> None:
@@ -285,7 +285,7 @@ class UpstreamSession:
             ) from None
 
     async def _serve(self, client: Client, ended: asyncio.Event) -> None:
-        """Until the connection ends: lists tools anew whenever the server says that they changed."""
+        """Serves until the connection ends: lists tools anew whenever the server says that they changed."""
         over = asyncio.create_task(ended.wait())
         listening = asyncio.create_task(self._listen(client))
         try:
@@ -378,7 +378,7 @@ class UpstreamSession:
         return self._redactor.text(failures.text_of(error))[:MAX_REASON_CHARS]
 
     def _redacted(self, result: types.CallToolResult) -> types.CallToolResult:
-        """An error result in which the server quotes none of its own secrets."""
+        """Returns an error result in which the server quotes none of its own secrets."""
         plain = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         safe = self._redactor.tree(plain)
         return result if safe == plain else types.CallToolResult.model_validate(safe, by_name=False)

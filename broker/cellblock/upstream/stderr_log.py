@@ -16,14 +16,14 @@ from cellblock_worker.base.folders import Folder, InTheWay
 logger = logging.getLogger("cellblock.upstream")
 
 CAP_BYTES: Final = 1024 * 1024
-"""What a log file may hold; past it, the file is started anew."""
+"""Bounds a log file; past it, the file is started anew."""
 
 MAX_LINE_BYTES: Final = 64 * 1024
-"""Of a line without end, so much is redacted and written at a time."""
+"""Bounds what is redacted and written at a time of a line without end."""
 
 
 def upstream_log(log_dir: Path, name: str) -> Path:
-    """Where the stderr of a server goes, by its name in the configuration."""
+    """Says where the stderr of a server goes, by its name in the configuration."""
     safe = "".join(char if char.isalnum() or char in "-_" else "_" for char in name)[:80]
     return log_dir / f"upstream-{safe}.log"
 
@@ -59,7 +59,7 @@ class _Pump(asyncio.Protocol):
 
 @contextmanager
 def _opened(path: Path) -> Generator[IO[bytes] | None]:
-    """The log file; None where something else has its name: the server can do without a log."""
+    """Opens the log file; None where something else has its name: the server can do without a log."""
     try:
         with Folder.inside(path.parent) as folder:
             descriptor = folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, alone=True)
@@ -73,7 +73,8 @@ def _opened(path: Path) -> Generator[IO[bytes] | None]:
 
 @asynccontextmanager
 async def stderr_log(path: Path, redactor: Redactor) -> AsyncGenerator[TextIO, None]:
-    """A text stream with a file descriptor, for a child process to write to; what it writes is appended to the file.
+    """Yields a text stream with a file descriptor, for a child process to write to; what it writes is appended to the
+    file.
 
     Raises:
         OSError: The file cannot be opened, or there are no descriptors left.

@@ -38,16 +38,16 @@ from cellblock_worker.launch.spawning import spawn
 logger = logging.getLogger("cellblock.upstream")
 
 READ_BYTES: Final = 64 * 1024
-"""Of one read; a pipe holds no more."""
+"""Bounds one read; a pipe holds no more."""
 
 EXIT_BOUND_SECONDS: Final = 2.0
-"""For a server to exit by itself once its stdin is closed."""
+"""Bounds the time for a server to exit by itself once its stdin is closed."""
 
 TERMINATE_BOUND_SECONDS: Final = 2.0
-"""From SIGTERM to SIGKILL."""
+"""Bounds the time from SIGTERM to SIGKILL."""
 
 KILL_BOUND_SECONDS: Final = 2.0
-"""For the kernel to end a killed process; only one that cannot be killed runs it out."""
+"""Bounds the time for the kernel to end a killed process; only one that cannot be killed runs it out."""
 
 EXIT_POLL_SECONDS: Final = 0.01
 
@@ -99,7 +99,7 @@ async def stdio_transport(
 
 
 def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[str]:
-    """Made to die with a broker that is killed: not every server ends when its stdin does.
+    """Makes a command line whose process dies with a broker that is killed: not every server ends when its stdin does.
 
     A command that cannot be found stays as it is, so that its spawn says so.
     """
@@ -113,7 +113,7 @@ def _command_line(config: ServerConfig, environment: Mapping[str, str]) -> list[
 
 
 class _Writer(ClosingStream):
-    """One message at a time, so that no more than one waits for a server that does not read."""
+    """Writes one message at a time, so that no more than one waits for a server that does not read."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.Task[None], heavy: HeavyMessages
@@ -264,7 +264,7 @@ async def _drain(process: asyncio.subprocess.Process) -> None:
 
 
 async def _exits(process: asyncio.subprocess.Process, bound: float) -> bool:
-    """Whether the process ends in time; `wait()` would also wait for whoever inherited its pipes."""
+    """Says whether the process ends in time; `wait()` would also wait for whoever inherited its pipes."""
     deadline = asyncio.get_running_loop().time() + bound
     while process.returncode is None:
         if asyncio.get_running_loop().time() >= deadline:

@@ -11,10 +11,10 @@ import httpx2
 
 @functools.cache
 def tls_context() -> ssl.SSLContext:
-    """TLS as httpx2 sets it up by default, made once for the process."""
+    """Returns TLS settings as httpx2 sets it up by default, made once for the process."""
     return httpx2.create_ssl_context()
 
 
 async def tls_ready() -> ssl.SSLContext:
-    """The same, made in a thread where it is not there yet."""
+    """Returns the shared TLS settings, made in a thread where they are not there yet."""
     return await asyncio.to_thread(tls_context)

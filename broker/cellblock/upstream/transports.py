@@ -26,7 +26,7 @@ from cellblock.upstream.stdio import stdio_transport
 from cellblock.upstream.tls import tls_ready
 
 MAX_SSE_BYTES: Final = 1024 * 1024
-"""Of one event of the older SSE transport, which the SDK holds to that."""
+"""Bounds one event of the older SSE transport, which the SDK holds to that."""
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
@@ -51,11 +51,11 @@ class WatchedStream(ClosingStream):
 
     @property
     def last_context(self) -> object:
-        """The sender's context variables, where the inner stream keeps them (read by the SDK)."""
+        """Returns the sender's context variables, where the inner stream keeps them (read by the SDK)."""
         return getattr(self._inner, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """The next item."""
+        """Gives the next item."""
         try:
             return self._read(await self._inner.receive())
         except BaseException:

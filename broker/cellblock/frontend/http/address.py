@@ -1,4 +1,4 @@
-"""Where the front-end listens, and whether that is safe with what protects it."""
+"""Says where the front-end listens, and whether that is safe with what protects it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Address:
 
     @property
     def host(self) -> str:
-        """As in a URL."""
+        """Gives the IP address as it stands in a URL."""
         return f"[{self.ip}]" if self.ip.version == 6 else str(self.ip)
 
     def check_safe(self, *, authenticated: bool, encrypted: bool, named: bool) -> None:
@@ -78,7 +78,7 @@ class Address:
             )
 
     def bind(self) -> socket.socket:
-        """A bound socket that does not listen yet.
+        """Returns a bound socket that does not listen yet.
 
         Raises:
             ConfigError: The address is taken, or not of this machine.
@@ -100,7 +100,7 @@ class Address:
         return bound
 
     def hosts(self, port: int) -> list[str]:
-        """The `Host` headers of requests that were meant for this address, on the port that it got."""
+        """Returns the `Host` headers of requests that were meant for this address, on the port that it got."""
         names = [self.host, *(LOOPBACK_NAMES if self.ip.is_loopback else ())]
         # Clients leave out the port that their scheme stands for.
         bare = names if port in (80, 443) else []

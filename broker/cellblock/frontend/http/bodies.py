@@ -1,4 +1,4 @@
-"""The body of a request, read whole within its bounds before anybody decodes it."""
+"""Reads the body of a request whole, within its bounds, before anybody decodes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cellblock.frontend.intake import NotTaken, take
 from cellblock.frontend.memory import Charge
 
 MEMORY_RETRY_SECONDS: Final = 1
-"""When to ask again after memory was short: bodies are read and cut in milliseconds."""
+"""Says when to ask again after memory was short: bodies are read and cut in milliseconds."""
 
 TOO_LARGE: Final = (
     "This request takes more of the daemon's memory than one client may have. Send less in one request."
@@ -42,7 +42,7 @@ class Bodies:
     async def body(
         self, headers: Mapping[bytes, bytes], charge: Charge, receive: Receive, client: str
     ) -> bytes:
-        """What is to be decoded of a request.
+        """Returns what is to be decoded of a request.
 
         Args:
             headers: Its headers.
@@ -91,7 +91,7 @@ class Bodies:
 
 
 def giving(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body that has been read, keeps nothing of it, and goes on."""
+    """Returns a `receive` that gives a body that has been read, keeps nothing of it, and goes on."""
     first: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def replay() -> Message:

@@ -51,7 +51,7 @@ def check_certificate(cert: Path, key: Path) -> datetime.datetime:
 
 
 def validity(pem: bytes) -> tuple[datetime.datetime, datetime.datetime]:
-    """From when to when the first certificate of a PEM text is good, in UTC. Raises ValueError when it is none."""
+    """Says from when to when the first certificate of a PEM text is good, in UTC. Raises ValueError when it is none."""
     # Half of what a short command takes to start; only where there is TLS.
     from cryptography import x509
 

@@ -15,11 +15,12 @@ from cellblock.frontend.http.head import MAX_HEADER_BYTES, StrictConnection
 from cellblock.frontend.http.places import Places
 
 STRANGER_KEEP_ALIVE_SECONDS: Final = 5
-"""An idle connection that has shown no token: for the next request of a client that asks again at once."""
+"""Bounds the idle time of a connection that has shown no token: for the next request of a client that asks again at
+once."""
 
 
 def connections_bounded_by(settings: HttpSettings, shared: Places) -> type[asyncio.Protocol]:
-    """The protocol class for uvicorn's `http` setting.
+    """Returns the protocol class for uvicorn's `http` setting.
 
     Args:
         settings: The bounds of a connection.
@@ -54,7 +55,7 @@ class _Gathering:
         self._transport.close()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes not yet sent."""
+        """Returns bytes not yet sent."""
         return self._transport.get_write_buffer_size() + sum(map(len, self._held))
 
     def _flush(self) -> None:
@@ -88,12 +89,12 @@ class BoundedConnection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being answered."""
+        """Says whether no request is being answered on this connection."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 
     def welcome(self) -> None:
-        """It has shown a token: it may be idle for longer."""
+        """Allows a connection that has shown a token to be idle for longer: it may be idle for longer."""
         self.timeout_keep_alive = self.config.timeout_keep_alive
 
     def give_up(self) -> None:
@@ -107,7 +108,8 @@ class BoundedConnection(H11Protocol):
         self.places.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        """As uvicorn, which stops its keep-alive timer at the first byte of the next request's headers."""
+        """Reads data as uvicorn does, which stops its keep-alive timer at the first byte of the next request's
+        headers."""
         super().data_received(data)
         if self.transport.is_closing() or self.conn.their_state is not h11.IDLE:
             self._stop_awaiting_headers()
@@ -122,7 +124,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is refused as the gate refuses: a bare status, or nothing behind an answer that has begun."""
+        """Refuses what is no HTTP as the gate refuses: a bare status, or nothing behind an answer that has begun."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
@@ -133,13 +135,13 @@ class BoundedConnection(H11Protocol):
         self.transport.close()
 
     def pause_writing(self) -> None:
-        """The peer is behind."""
+        """Starts to watch a peer that is behind."""
         super().pause_writing()
         self._stop_stall_check()
         self._check_stall(None)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Watches no more a peer that has caught up."""
         self._stop_stall_check()
         super().resume_writing()
 

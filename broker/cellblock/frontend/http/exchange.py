@@ -1,4 +1,4 @@
-"""What the gate knows of a request, and what runs for it: a client that hangs up ends its run."""
+"""Holds what the gate knows of a request, and what runs for it: a client that hangs up ends its run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from starlette.requests import Request
 
 SCOPE_KEY: Final = "cellblock.exchange"
-"""Of the ASGI scope."""
+"""Names the exchange in the ASGI scope."""
 
 Context = ServerRequestContext[dict[str, Any], Any]
 
@@ -30,11 +30,12 @@ class Exchange:
 
     @classmethod
     def of(cls, context: Context) -> Exchange:
-        """The exchange that an MCP request came in."""
+        """Returns the exchange that an MCP request came in."""
         return cast("Request", context.request).scope[SCOPE_KEY]
 
     def end(self, why: str) -> None:
-        """Nobody waits for the response any more: it is sent, or the client has hung up, or must not wait longer."""
+        """Ends what runs, since nobody waits for the response any more: it is sent, or the client has hung up, or must
+        not wait longer."""
         self._ended = self._ended or why
         if self._cancel is not None:
             self._cancel()
@@ -53,10 +54,10 @@ class Exchange:
 
 
 def client_of(context: Context) -> str:
-    """The name of the client that an MCP request came from."""
+    """Returns the name of the client that an MCP request came from."""
     return Exchange.of(context).client
 
 
 def principal_of(context: Context) -> str:
-    """Whom an MCP request is for, as its token proves."""
+    """Says for whom an MCP request is, as its token proves."""
     return Exchange.of(context).principal

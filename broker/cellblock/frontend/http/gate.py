@@ -39,12 +39,12 @@ METHODS: Final = ("GET", "POST", "DELETE")
 SESSION_HEADER: Final = b"mcp-session-id"
 
 VERSION_HEADER: Final = b"mcp-protocol-version"
-"""In a request that opens a session, it is not."""
+"""Names the header with the protocol version, which a request that opens a session does not have."""
 
 FETCH_SITE_HEADER: Final = b"sec-fetch-site"
 OWN_SITES: Final = (None, b"same-origin", b"none")
-"""Who may have something fetched without an Origin, as browsers say it: our own page, or the person; nobody else's
-page. The dashboard is for these alone, whatever their Origin."""
+"""Lists who may have something fetched without an Origin, as browsers say it: our own page, or the person; nobody
+else's page. The dashboard is for these alone, whatever their Origin."""
 
 READ: Final = frozenset(
     (
@@ -61,16 +61,16 @@ READ: Final = frozenset(
 )
 
 DRAIN_RETRY_SECONDS: Final = 5
-"""When to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
+"""Says when to ask again while the daemon is stopping; by then its successor runs, or nothing does."""
 
 FAREWELL_SECONDS: Final = 2.0
-"""For the answers to calls that draining has ended."""
+"""Bounds the time for the answers to calls that draining has ended."""
 
 SESSION_RETRY_SECONDS: Final = 30
-"""When to ask again for a session; those that nobody uses end by themselves."""
+"""Says when to ask again for a session; those that nobody uses end by themselves."""
 
 CONNECTION_RETRY_SECONDS: Final = 1
-"""When to ask again on another connection; most are in use for milliseconds."""
+"""Says when to ask again on another connection; most are in use for milliseconds."""
 
 TOO_MANY_SESSIONS: Final = (
     "You have as many MCP sessions open as one may have here. End those that you do not use with DELETE, or wait until "
@@ -81,10 +81,10 @@ TOO_MANY_CONNECTIONS: Final = (
 )
 
 NO_ONE: Final = "anybody"
-"""The subject where no token is asked for."""
+"""Names the subject where no token is asked for."""
 
 SESSION_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
-"""With these, or none, a request without a session opens one."""
+"""Lists the protocol versions with which, as with none, a request without a session opens one."""
 
 
 class Gate:
@@ -143,16 +143,17 @@ class Gate:
 
     @property
     def draining(self) -> bool:
-        """Whether nothing new is taken any more."""
+        """Says whether the gate takes nothing new any more."""
         return self._draining
 
     @property
     def busy(self) -> bool:
-        """Whether an MCP message is being answered."""
+        """Says whether an MCP message is being answered."""
         return bool(self._posts)
 
     def no_longer_awaits(self, exchange: Exchange) -> None:
-        """An exchange is over, or lasts for as long as its client likes: draining and readiness look at it no more."""
+        """Leaves out of draining and readiness an exchange that is over, or lasts for as long as its client likes:
+        draining and readiness look at it no more."""
         self._posts.discard(exchange)
         if not self._posts:
             self._quiet.set()
@@ -183,7 +184,7 @@ class Gate:
         return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answers one request."""
         if scope["type"] != "http":
             return
         try:
@@ -300,7 +301,7 @@ class Gate:
         receive: Receive,
         send: Send,
     ) -> None:
-        """A request that opens a session, if the SDK finds that it does."""
+        """Carries a request that opens a session, if the SDK finds that it does."""
         now = asyncio.get_running_loop().time
         if not self._sessions.reserve(owner.principal, now()):
             raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
@@ -351,7 +352,7 @@ class Gate:
                 self.no_longer_awaits(exchange)
 
     def _prove(self, scope: Scope, access: AccessToken | None) -> None:
-        """The connection of a request is no stranger's any more."""
+        """Notes that the connection of a request is no stranger's any more."""
         client: Client | None = scope.get("client")
         holder = _principal(access)
         if access is None or access.subject is None:
@@ -374,14 +375,15 @@ class Gate:
 
 
 def _principal(access: AccessToken | None) -> str:
-    """Whom a request is for (`cellblock.policy.clients`): what the token proves, and nothing that the client says."""
+    """Says for whom a request is (`cellblock.policy.clients`): what the token proves, and nothing that the client
+    says."""
     if access is None:
         return NO_ONE
     return TOKEN_HOLDER if access.subject is None else PROVEN + access.subject
 
 
 def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:
-    """The headers that decide; one that is given twice decides for nobody."""
+    """Picks the headers that decide; one that is given twice decides for nobody."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in READ:

@@ -1,4 +1,4 @@
-"""The head of a request, before anybody believes what it says about the body.
+"""Checks the head of a request before anybody believes what it says about the body.
 
 h11 bounds a head only while it is incomplete, so that one which comes in a single piece may have any size; and of two
 answers to where a body ends it takes one. A proxy in front of us may take the other, and what we then read as the next
@@ -13,7 +13,7 @@ from typing import Final
 import h11
 
 MAX_HEADER_BYTES: Final = 32 * 1024
-"""The request line and all headers; tokens of authorization servers take a few KiB."""
+"""Bounds the request line and all headers; tokens of authorization servers take a few KiB."""
 
 _END = re.compile(rb"\n\r?\n")
 _FRAMING = re.compile(rb"\n(?:content-length|transfer-encoding)[ \t]*:([^\n]*)", re.IGNORECASE)
@@ -24,14 +24,14 @@ class StrictConnection(h11.Connection):
     """h11's, which reads no request whose head is too large, or can be read in two ways."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """As h11's. Raises h11.RemoteProtocolError also for what `fault_of` finds."""
+        """Gives the next event as h11 does. Raises h11.RemoteProtocolError also for what `fault_of` finds."""
         if self.their_state is h11.IDLE and (fault := fault_of(self.trailing_data[0])) is not None:
             raise h11.RemoteProtocolError(fault, error_status_hint=400)
         return super().next_event()
 
 
 def fault_of(data: bytes) -> str | None:
-    """What is wrong with a head, or with as much of it as there is; None: nothing that is looked for here.
+    """Says what is wrong with a head, or with as much of it as there is; None: nothing that is looked for here.
 
     Args:
         data: From the request line on; what follows the head does no harm.

@@ -21,16 +21,17 @@ ALGORITHMS: Final = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a key pair. With a shared secret, or none, everybody who knows the public key could make tokens."""
 
 CLOCK_LEEWAY_SECONDS: Final = 30
-"""Between the issuer's clock and ours."""
+"""Bounds the difference between the issuer's clock and ours."""
 
 FETCH_SECONDS: Final = 5.0
-"""For the issuer's keys; only tokens with a key that is not known wait for them."""
+"""Bounds the time for fetching the issuer's keys; only tokens with a key that is not known wait for them."""
 
 KEYS_FOR_SECONDS: Final = 300
-"""Between two fetches of the issuer's keys: for so long a key that it has withdrawn may still be good."""
+"""Sets the time between two fetches of the issuer's keys: for so long a key that it has withdrawn may still be good."""
 
 REFETCH_SECONDS: Final = 10.0
-"""Between two fetches for keys that are not known: tokens with made-up key ids must not become a flood."""
+"""Sets the least time between two fetches for keys that are not known: tokens with made-up key ids must not become a
+flood."""
 
 
 class Keys:
@@ -54,7 +55,7 @@ class Keys:
             await asyncio.sleep(KEYS_FOR_SECONDS)
 
     async def key(self, key_id: object) -> jwt.PyJWK | None:
-        """A key; None: the issuer has none with this id, as far as is known."""
+        """Finds a key by its id; None: the issuer has none with this id, as far as is known."""
         if not isinstance(key_id, str):
             return None
         if key_id not in self._keys:
@@ -92,7 +93,7 @@ class JwtVerifier:
         self.keys: Final = Keys(settings)
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Who the token is for, or None when it is not good for us."""
+        """Says who the token is for, or None when it is not good for us."""
         try:
             key = await self.keys.key(jwt.get_unverified_header(token).get("kid"))
             if key is None:
@@ -125,18 +126,18 @@ class JwtVerifier:
 
 
 def metadata_path(resource: str) -> str:
-    """Where a resource's metadata is (RFC 9728, section 3.1): between the host and the resource's own path."""
+    """Says where a resource's metadata is (RFC 9728, section 3.1): between the host and the resource's own path."""
     return "/.well-known/oauth-protected-resource" + urlsplit(resource).path.rstrip("/")
 
 
 def metadata_url(resource: str) -> str:
-    """The URL of the same, for the challenge (section 5.1)."""
+    """Returns the URL of a resource's metadata, for the challenge (section 5.1)."""
     parts = urlsplit(resource)
     return f"{parts.scheme}://{parts.netloc}{metadata_path(resource)}"
 
 
 def resource_metadata(settings: OAuthSettings) -> dict[str, Any]:
-    """What a client needs to get a token (RFC 9728, section 2)."""
+    """Says what a client needs to get a token (RFC 9728, section 2)."""
     return {
         "resource": settings.audience,
         "authorization_servers": [settings.issuer],

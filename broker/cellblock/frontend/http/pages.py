@@ -1,4 +1,4 @@
-"""What a browser, `cellblock top` and Prometheus read: the dashboard and the metrics. Everything is read-only.
+"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics. Everything is read-only.
 
 A browser cannot show a bearer token. So whoever has the token asks for a code (`POST /dashboard/code`), which is good
 for one login within a minute; the login sets a cookie that is of use for the dashboard's own GET requests and for
@@ -44,7 +44,7 @@ COOKIE_SECONDS: Final = 12 * 60 * 60
 MAX_COOKIES: Final = 64
 
 STATE_SECONDS: Final = 0.25
-"""For so long an answer is given again: those who ask very often do not keep the daemon from its work."""
+"""Sets for how long an answer is given again: those who ask very often do not keep the daemon from its work."""
 
 HEADERS: Final = (
     (
@@ -104,17 +104,17 @@ class Pages:
         self._state: tuple[float, Page] | None = None
 
     def has(self, path: str) -> bool:
-        """Whether a path is ours."""
+        """Says whether a path is one of these pages."""
         if path == METRICS_PATH:
             return self._metrics is not None
         return self._view is not None and (path == DASHBOARD_PATH or path.startswith(DASHBOARD_PATH + "/"))
 
     def is_open(self, path: str) -> bool:
-        """Whether it asks for nothing: a login shows its code."""
+        """Says whether a page asks for no token: a login shows its code."""
         return path == LOGIN_PATH or (path == METRICS_PATH and self._open_metrics)
 
     def knows(self, path: str, cookies: bytes) -> bool:
-        """Whether a `Cookie` header lets a browser read this path."""
+        """Says whether a `Cookie` header lets a browser read this path."""
         if path in (METRICS_PATH, CODE_PATH):
             return False
         for part in cookies.split(b";"):
@@ -187,7 +187,7 @@ class Pages:
 
 
 def sign_in_page() -> Page:
-    """What a browser without a cookie sees."""
+    """Makes the page that a browser without a cookie sees."""
     return Page(HTTPStatus.UNAUTHORIZED, SIGN_IN, _text_headers())
 
 

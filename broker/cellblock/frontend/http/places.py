@@ -1,5 +1,5 @@
-"""Who may hold how many connections. Strangers, who have shown no token on theirs, never shut out those who have: when
-places run out, a stranger's connection is closed, the oldest one of the address that holds most.
+"""Decides who may hold how many connections. Strangers, who have shown no token on theirs, never shut out those who
+have: when places run out, a stranger's connection is closed, the oldest one of the address that holds most.
 
 Sans-I/O: connections say whether they are idle, and are told to close.
 """
@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 STRANGERS_PART: Final = 4
-"""Of all places, one in so many is kept for connections that have not shown anything yet: everybody starts as one. With
-64 of them, a client whose request comes right behind its connection is read before as many newer ones push it out."""
+"""Keeps one in so many of all places for connections that have not shown anything yet: everybody starts as one. With 64
+of them, a client whose request comes right behind its connection is read before as many newer ones push it out."""
 
 Client = tuple[str, int]
 """Address and port of a peer, as ASGI has it."""
@@ -25,11 +25,11 @@ class Place(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being answered on it."""
+        """Says whether no request is being answered on the connection."""
         ...
 
     def welcome(self) -> None:
-        """It has shown a token: it may be idle for longer."""
+        """Allows a connection that has shown a token to be idle for longer: it may be idle for longer."""
         ...
 
     def give_up(self) -> None:
@@ -59,7 +59,7 @@ class Places:
         self._count = 0
 
     def enter(self, place: Place) -> None:
-        """A stranger comes. When there is no place, a stranger goes, and that may be this one."""
+        """Takes a stranger in. When there is no place, a stranger goes, and that may be this one."""
         self._count += 1
         if place.client is not None:
             self._places[place.client] = place
@@ -70,7 +70,7 @@ class Places:
             self._send_away(next(iter(self._strangers[most])))
 
     def prove(self, client: Client | None, holder: str) -> bool:
-        """A request on a connection has shown for whom it is.
+        """Notes for whom the request on a connection is.
 
         Args:
             client: The connection's.
@@ -93,7 +93,7 @@ class Places:
         return True
 
     def leave(self, place: Place) -> None:
-        """It is closed; twice does no harm."""
+        """Forgets a connection that is closed; twice does no harm."""
         if not self._take_out(place):
             return
         self._count -= 1
@@ -137,7 +137,7 @@ class Places:
 
 
 def network_of(client: Client | None) -> str:
-    """Who is taken for one stranger: an address, and of IPv6, where a host may have 2**64 of them, a network."""
+    """Says who is taken for one stranger: an address, and of IPv6, where a host may have 2**64 of them, a network."""
     if client is None or ":" not in client[0]:
         return "" if client is None else client[0]
     try:

@@ -1,4 +1,4 @@
-"""How often each client may ask: a token bucket for each."""
+"""Bounds how often each client may ask: a token bucket for each."""
 
 from __future__ import annotations
 

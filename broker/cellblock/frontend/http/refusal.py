@@ -13,10 +13,12 @@ from starlette.types import Receive, Send
 
 DISCARD_BYTES: Final = 64 * 1024
 DISCARD_SECONDS: Final = 1.0
-"""What is read of a refused request's body, so that a client that is still sending it gets to read the refusal."""
+"""Bounds what is read of a refused request's body, so that a client that is still sending it gets to read the
+refusal."""
 
 DISCARD_LARGE_BYTES: Final = 32 * 1024 * 1024
-"""The same of a body that is too large, from somebody with a token; most clients read nothing before all is sent."""
+"""Bounds what is read of a body that is too large, from somebody with a token; most clients read nothing before all is
+sent."""
 
 Header = tuple[bytes, bytes]
 
@@ -38,7 +40,7 @@ class Refused(Exception):
 
 
 def busy(status: int, seconds: int, why: str | None = None) -> Refused:
-    """A refusal of what may be asked again after some seconds."""
+    """Makes a refusal of what may be asked again after some seconds."""
     return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
 
 
@@ -74,7 +76,7 @@ async def refuse(refused: Refused, headers: Collection[bytes], receive: Receive,
 
 
 async def respond(send: Send, status: int, body: bytes, *headers: Header) -> None:
-    """A whole answer."""
+    """Sends a whole answer."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
     await send({"type": "http.response.body", "body": body})

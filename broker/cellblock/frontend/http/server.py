@@ -49,7 +49,7 @@ from cellblock.frontend.service import RunService
 logger = logging.getLogger("cellblock.frontend")
 
 KEEP_ALIVE_SECONDS: Final = 75
-"""A connection without a request; clients keep theirs for 5 to 60 s."""
+"""Bounds the time of a connection without a request; clients keep theirs for 5 to 60 s."""
 
 ACCEPTED_AT_ONCE: Final = 16
 """Connections taken in one turn of the loop: few, so that the requests of those which came before are read between."""
@@ -58,12 +58,12 @@ LISTEN_BACKLOG: Final = 1024
 """Connections that wait in the kernel for their turn."""
 
 CLOSE_SECONDS: Final = 2
-"""For the last bytes of connections after everything in flight has ended."""
+"""Bounds the time for the last bytes of connections after everything in flight has ended."""
 
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """What the command line says."""
+    """Holds what the command line says of the HTTP front-end."""
 
     address: Address
     token_file: Path
@@ -135,12 +135,12 @@ class HttpFrontend:
 
     @property
     def url(self) -> str:
-        """Of the MCP endpoint."""
+        """Gives the URL of the MCP endpoint."""
         return self.base_url + MCP_PATH
 
     @property
     def protection(self) -> str:
-        """What a client has to show, for people."""
+        """Says what a client has to show, for people."""
         if self._settings.oauth is not None:
             return f"clients need a token of {self._settings.oauth.issuer}"
         if self._verifier is None:
@@ -152,7 +152,7 @@ class HttpFrontend:
         self._stopping.set()
 
     def hurry(self) -> bool:
-        """What is in flight has no time left: it ends as at the bound of draining, and its answers go out.
+        """Leaves what is in flight no more time: it ends as at the bound of draining, and its answers go out.
 
         Returns:
             Whether there was draining to cut short; there is once at most.
@@ -164,7 +164,7 @@ class HttpFrontend:
 
     @property
     def hurried(self) -> bool:
-        """Whether draining was cut short."""
+        """Says whether draining was cut short."""
         return self._hurried.is_set()
 
     def close(self) -> None:
@@ -273,7 +273,7 @@ class HttpFrontend:
             await self._verifier.keys.keep_fresh()
 
     def _share_of(self, total: int) -> int:
-        """What one principal may have where there are several: half, so that others have the rest."""
+        """Returns what one principal may have where there are several: half, so that others have the rest."""
         return total if self._settings.oauth is None else max(1, total // 2)
 
     def _make_gate(
@@ -334,7 +334,7 @@ class CancellationsUnsaid(logging.Filter):
     """Leaves out of a log that a request was cancelled: at the end that is our own doing, and no error of anybody's."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is about anything else."""
+        """Says whether a record is about anything else."""
         kind = record.exc_info[0] if record.exc_info else None
         return kind is None or not issubclass(kind, asyncio.CancelledError)
 

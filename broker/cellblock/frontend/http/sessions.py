@@ -1,6 +1,5 @@
-"""Whose MCP sessions are open. The SDK keeps them, and counts them together only: this follows what it does, so that
-one principal cannot take all places, and nobody is known by a session of somebody else.
-"""
+"""Knows whose MCP sessions are open. The SDK keeps them, and counts them together only: this follows what it does, so
+that one principal cannot take all places, and nobody is known by a session of somebody else."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ MAX_REMEMBERED: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who has opened a session: a principal, with one of its programs."""
+    """Names who has opened a session: a principal, with one of its programs."""
 
     principal: str
     program: str
@@ -61,13 +60,13 @@ class Sessions:
         return True
 
     def release(self, principal: str) -> None:
-        """The place is not needed any more."""
+        """Gives back a place that is not needed any more."""
         left = self._opening.pop(principal) - 1
         if left:
             self._opening[principal] = left
 
     def opened(self, key: bytes, owner: Owner, now: float) -> None:
-        """The SDK has opened one, in a place that was reserved."""
+        """Notes a session that the SDK has opened, in a place that was reserved."""
         self.release(owner.principal)
         # The id lets its holder into the session: logs and the dashboard get another name for it.
         name = f"http session {hashlib.sha256(key).hexdigest()[:16]}"
@@ -76,7 +75,7 @@ class Sessions:
             del self._open[next(iter(self._open))]
 
     def begin(self, key: bytes, owner: Owner) -> str | None:
-        """A request of a session comes in; `end` must follow when there is a name.
+        """Notes that a request of a session comes in; `end` must follow when there is a name.
 
         Returns:
             The name by which the client is known; None: no such session was opened here.
@@ -93,13 +92,13 @@ class Sessions:
         return session.name
 
     def end(self, key: bytes, now: float) -> None:
-        """The request is answered."""
+        """Notes that a request of a session is answered."""
         if (session := self._open.get(key)) is not None:
             session.in_flight -= 1
             session.quiet_since = now
 
     def forget(self, key: bytes) -> None:
-        """The session is over."""
+        """Forgets a session that is over."""
         self._open.pop(key, None)
 
     def _is_over(self, session: _Session, now: float) -> bool:

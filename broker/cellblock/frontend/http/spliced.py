@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 from cellblock.apart.raw import Splices
 
 PIECE_BYTES: Final = 256 * 1024
-"""Of one write: the loop goes on between two."""
+"""Bounds one write: the loop goes on between two."""
 
 
 class SplicingManager(StreamableHTTPSessionManager):
@@ -31,7 +31,7 @@ class SplicingManager(StreamableHTTPSessionManager):
 
 
 class _Spliced:
-    """Of one response. Each event, and each whole body, comes in one piece."""
+    """Sends one response with its large results put in. Each event, and each whole body, comes in one piece."""
 
     def __init__(self, send: Send, splices: Splices) -> None:
         self._send = send

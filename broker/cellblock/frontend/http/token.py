@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
 
 FILE_NAME: Final = "token"
-"""In the state directory."""
+"""Names the token file in the state directory."""
 
 TOKEN_BYTES: Final = 32
 
 MIN_CHARS: Final = 32
-"""Of a token of the user's own; ours have 43."""
+"""Sets the least length of a token of the user's own; ours have 43."""
 
 MAX_CHARS: Final = 16 * 1024
-"""Read of a token file; tokens of authorization servers take a few KiB."""
+"""Bounds what is read of a token file; tokens of authorization servers take a few KiB."""
 
 SUBJECT: Final = "token"
-"""Who has shown the token of the file."""
+"""Names who has shown the token of the file."""
 
 
 def read_token(file: Path) -> str:
-    """The token in a file.
+    """Returns the token in a file.
 
     Raises:
         ConfigError: The file cannot be read, other users may read it, or it holds no token.
@@ -66,7 +66,7 @@ def _read(file: Path) -> bytes:
 
 
 def ensure_token(file: Path) -> str:
-    """The token in a file, which is made when it is missing. Two daemons that start at once agree on one.
+    """Returns the token in a file, which is made when it is missing. Two daemons that start at once agree on one.
 
     Raises:
         ConfigError: As `read_token`, or the file cannot be made.
@@ -95,5 +95,5 @@ class FileToken:
         self._access = AccessToken(token="", client_id=SUBJECT, scopes=[])
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
         return self._access if secrets.compare_digest(token.encode("latin-1"), self._token) else None

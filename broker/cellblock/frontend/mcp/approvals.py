@@ -1,5 +1,5 @@
-"""Whether a call may be made: asked of the user by MCP elicitation, as a request of ours while a run goes on, or, in
-the protocol of 2026-07-28, by an interim result of the call (`held_runs`)."""
+"""Asks the user whether a call may be made: asked of the user by MCP elicitation, as a request of ours while a run goes
+on, or, in the protocol of 2026-07-28, by an interim result of the call (`held_runs`)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ logger = logging.getLogger("cellblock.frontend")
 Context = ServerRequestContext[dict[str, Any], Any]
 
 MAX_INPUT_CHARS: Final = 1_500
-"""Of a call's input in a question; the user is told how much is not shown."""
+"""Bounds what a question shows of a call's input; the user is told how much is not shown."""
 
 MAX_NAME_CHARS: Final = 200
 
 _GAP: Final = re.compile(" {17,}")
-"""More spaces than a text has in a row by itself: what follows would stand where nobody looks."""
+"""Finds more spaces than a text has in a row by itself: what follows would stand where nobody looks."""
 
 INPUT_KEY: Final = "approval"
-"""Of a question among others; a run asks for one approval at a time."""
+"""Names an approval among other questions; a run asks for one approval at a time."""
 
 NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
-"""The form: whether it is accepted is the answer."""
+"""Describes the form, which has no fields: whether it is accepted is the answer."""
 
 _VERDICTS: Final = {
     "accept": Verdict.ACCEPTED,
@@ -44,7 +44,7 @@ _VERDICTS: Final = {
 
 
 def question_text(question: Question) -> str:
-    """The question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
+    """Words the question for people. Names and input come from servers and scripts: nothing in them can hide a part."""
     tool = f"{question.server_id}.{_visible(question.tool_name, MAX_NAME_CHARS)}"
     if isinstance(question.arguments, RawJson):
         shown = _visible(question.arguments.beginning(MAX_INPUT_CHARS), MAX_INPUT_CHARS)
@@ -56,7 +56,7 @@ def question_text(question: Question) -> str:
 
 
 def _visible(text: str, most: int) -> str:
-    """Invisible characters as escapes, wide gaps as their width, and what is over `most` as its length."""
+    """Shows invisible characters as escapes, wide gaps as their width, and what is over `most` as its length."""
     rest = len(text) - most
     shown = "".join(character if is_visible(character) else _escaped(character) for character in text[:most])
     shown = _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
@@ -68,7 +68,7 @@ def _escaped(character: str) -> str:
 
 
 def asks_forms(context: Context) -> bool:
-    """Whether the client can show its user a form."""
+    """Says whether the client can show its user a form."""
     known = context.session.client_capabilities
     offered = known.elicitation if known is not None else None
     # Before modes existed, an empty object was a form.
@@ -76,7 +76,7 @@ def asks_forms(context: Context) -> bool:
 
 
 def in_rounds(context: Context) -> bool:
-    """Whether the client is asked by interim results, not by requests."""
+    """Says whether the client is asked by interim results, not by requests."""
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 

@@ -38,19 +38,20 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What there is room for of one server: declarations, empty where there are none, and the functions left out."""
+    """Holds what there is room for of one server: declarations, empty where there are none, and the functions left
+    out."""
 
     text: str
     rest: Sequence[str] = ()
 
 
 def resource_uri(server_id: str) -> str:
-    """URI of the resource with one server's whole declarations."""
+    """Returns the URI of the resource with one server's whole declarations."""
     return f"{RESOURCE_PREFIX}{server_id}{RESOURCE_SUFFIX}"
 
 
 def server_of_uri(uri: str) -> str | None:
-    """The server id in a resource URI, or None when it is no URI of ours."""
+    """Returns the server id in a resource URI, or None when it is no URI of ours."""
     if not uri.startswith(RESOURCE_PREFIX) or not uri.endswith(RESOURCE_SUFFIX):
         return None
     return uri[len(RESOURCE_PREFIX) : -len(RESOURCE_SUFFIX)]
@@ -68,7 +69,7 @@ _made: Final[dict[str, list[_Made]]] = {}
 
 
 def _made_of(server: ServerEntry) -> _Made | None:
-    """What was made for a server with these definitions; one that has only reconnected is the same."""
+    """Finds what was made for a server with these definitions; one that has only reconnected is the same."""
     held = _made.get(server.server_id, [])
     for one in held:
         if one.server is server:
@@ -97,15 +98,15 @@ async def made_beside(catalog: Catalog) -> None:
 
 
 def text_of(server: ServerEntry) -> str:
-    """The declarations of a server by what is stated, made once for the same definitions."""
+    """Returns the declarations of a server by what is stated, made once for the same definitions."""
     return (_made_of(server) or _make(server)).whole
 
 
 def shared_out(
     needs: Mapping[str, int], room: int, some: Callable[[str, int], Part], used: Sequence[str] = ()
 ) -> dict[str, Part | None]:
-    """Who gets how much of a budget: what was used is whole, as far as it goes, the latest first; the others share what
-    is left: whole where that is less than an equal share, else as much as the share has room for.
+    """Shares a budget out: what was used is whole, as far as it goes, the latest first; the others share what is left:
+    whole where that is less than an equal share, else as much as the share has room for.
 
     Args:
         needs: Characters of each server's whole declarations, by id.

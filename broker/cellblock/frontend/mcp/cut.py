@@ -8,20 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 MAX_VALUES: Final = 50_000
-"""Of a message, counted one by one: so many the loop decodes in some milliseconds, however long the texts among them
-are. A request has a dozen; an answer of a client to a server's question has few, and at times an image."""
+"""Bounds the values of a message, counted one by one: so many the loop decodes in some milliseconds, however long the
+texts among them are. A request has a dozen; an answer of a client to a server's question has few, and at times an
+image."""
 
 MAX_REST_BYTES: Final = 256 * 1024
-"""Of a message beside its long texts."""
+"""Bounds a message beside its long texts."""
 
 LONG_CHARS: Final = 16 * 1024
 """A text from that on is long: a script, or an image. The loop decodes it in one piece."""
 
 MAX_ESCAPES: Final = 1024 * 1024
-"""Of a message: one for each character of the largest script. They take most of the time of a long text."""
+"""Bounds the escapes of a message: one for each character of the largest script. They take most of the time of a long
+text."""
 
 MAX_ID_CHARS: Final = 1_000
-"""Of the id of a message that is refused."""
+"""Bounds the id of a message that is refused."""
 
 _MESSAGE: Final = ("jsonrpc", "id", "method", "params", "result", "error")
 _CALL: Final = ("name", "arguments", "_meta", "task", "inputResponses", "requestState")
@@ -30,8 +32,8 @@ _PROTOCOL: Final = "io.modelcontextprotocol/"
 
 
 def cut(body: bytes) -> tuple[bytes, Any]:
-    """A message without what nobody needs of it: unknown members, and all of `_meta` that is neither the protocol's
-    nor about progress and traces.
+    """Returns a message without what nobody needs of it: unknown members, and all of `_meta` that is neither the
+    protocol's nor about progress and traces.
 
     Returns:
         The message, and what it is as Python data.
@@ -60,8 +62,8 @@ def cut(body: bytes) -> tuple[bytes, Any]:
 
 
 def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
-    """The same as a task (`cellblock.apart`): tells of a message what is wrong with it or too much in it, and gives it
-    back if the loop may decode it."""
+    """Cuts a message as a task (`cellblock.apart`): tells of a message what is wrong with it or too much in it, and
+    gives it back if the loop may decode it."""
     try:
         short, message = cut(body)
     except (ValueError, RecursionError) as error:
@@ -80,8 +82,8 @@ def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequen
 
 
 def measured(data: object, bound: int) -> tuple[int, int]:
-    """How many values there are in JSON data, and how many bytes their long texts have; over `bound` values, some
-    number that is over it."""
+    """Counts the values in JSON data, and the bytes of their long texts; over `bound` values, some number that is over
+    it."""
     count, long, waiting = 0, 0, [data]
     while waiting and count <= bound:
         item = waiting.pop()

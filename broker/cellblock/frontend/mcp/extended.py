@@ -38,7 +38,7 @@ LOOKED_BOUND_SECONDS: Final = 2.0
 """Longest wait for results of a run that has just ended to be looked at; it takes a tenth of a second."""
 
 MAX_NAME_CHARS: Final = 600
-"""`mcp__SERVER__TOOL` of the longest names there can be."""
+"""Bounds a tool's name."""
 
 
 class _Search(BaseModel):
@@ -129,7 +129,7 @@ class ExtendedTools:
         self._answers = {SEARCH: self._search, INSPECT: self._inspect, SERVERS: self._servers}
 
     def has(self, name: str) -> bool:
-        """Whether this is one of the three."""
+        """Says whether a name is one of the three tools."""
         return name in self._answers
 
     async def call(self, name: str, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:

@@ -34,7 +34,7 @@ _WORD: Final = re.compile(r"[\w$]+")
 
 
 class FirstReferences:
-    """Who has been shown what.
+    """Remembers who has been shown what.
 
     Args:
         service: The broker.
@@ -45,7 +45,7 @@ class FirstReferences:
         self._shown: OrderedDict[tuple[str, str], ServerEntry] = OrderedDict()
 
     def show(self, client: str, servers: Iterable[ServerEntry]) -> None:
-        """A client has been shown declarations of servers, whole."""
+        """Notes that a client has been shown declarations of servers, whole."""
         for server in servers:
             self._shown[client, server.server_id] = server
             self._shown.move_to_end((client, server.server_id))
@@ -53,7 +53,7 @@ class FirstReferences:
             self._shown.popitem(last=False)
 
     async def of(self, client: str, catalog: Catalog, named: Iterable[str], code: object) -> dict[str, str]:
-        """The declarations that a response brings, by server; from then on the client has been shown them.
+        """Returns the declarations that a response brings, by server; from then on the client has been shown them.
 
         Args:
             client: Whose response it is.

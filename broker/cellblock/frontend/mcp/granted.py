@@ -1,4 +1,5 @@
-"""What one client is shown: the servers and tools that it is granted, in every place where any are named."""
+"""Narrows what one client is shown to what it is granted: the servers and tools that it is granted, in every place
+where any are named."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ STDIO_CLIENT: Final = "stdio"
 """Names the client of a process that serves over stdio: it serves one."""
 
 GREETINGS: Final = ("initialize", "server/discover")
-"""The methods whose results have the instructions."""
+"""Lists the methods whose results have the instructions."""
 
 
 def stdio_principal(context: Context) -> str:
-    """What a client at our own pipes says that it is called; nothing proves it."""
+    """Returns the principal of a client at our own pipes, as it calls itself; nothing proves it."""
     return claimed_name(client_name(context))
 
 
@@ -47,19 +48,19 @@ class Granted:
         self._principal_of = principal_of
 
     def catalog(self, context: Context) -> Catalog:
-        """What the client of a request may import now."""
+        """Returns what the client of a request may import now."""
         return self._narrowed(context, self._service.catalog)
 
     def known_catalog(self, context: Context) -> Catalog:
-        """The same with servers that are out of reach at the moment: stable text for agents."""
+        """Returns the client's catalog with servers that are out of reach at the moment: stable text for agents."""
         return self._narrowed(context, self._service.known_catalog)
 
     def known_catalog_of(self, principal: str) -> Catalog:
-        """`known_catalog` of whoever `principal_of` calls so."""
+        """Returns the `known_catalog` of whoever `principal_of` calls so."""
         return self._narrowed_for(principal, self._service.known_catalog)
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
-        """Of `codemode.run`, for a client that is shown a catalog."""
+        """Describes `codemode.run`, for a client that is shown a catalog."""
         # Not at the top: a client is greeted without it.
         from cellblock.frontend.mcp.context import Declared, declarations_in_budget
 
@@ -73,7 +74,7 @@ class Granted:
         return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Middleware: the instructions name only what the client is granted."""
+        """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
         result = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
             return {**result, "instructions": instructions(self.known_catalog(ctx), self._service.settings)}

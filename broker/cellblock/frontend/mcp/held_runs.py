@@ -19,7 +19,8 @@ MAX_HELD: Final = 64
 """Runs whose client is away; each has a worker, too."""
 
 RETURN_SECONDS: Final = 30.0
-"""After the time for the last answer: how long a run, or its response, is kept for a client that is away."""
+"""Sets for how long a run, or its response, is kept for a client that is away, after the time for its last answer: how
+long a run, or its response, is kept for a client that is away."""
 
 TOKEN_BYTES: Final = 32
 
@@ -84,7 +85,7 @@ class HeldRun:
             self._asked.pop(key, None)
 
     async def next(self) -> RunResponse | None:
-        """The response; None when there are questions. When this is cancelled, so is the run."""
+        """Waits for the response; None when there are questions. When this is cancelled, so is the run."""
         assert self._task is not None
         while True:
             if self._task.done():
@@ -99,7 +100,7 @@ class HeldRun:
                 raise
 
     def questions(self) -> tuple[types.InputRequests, float]:
-        """What is asked, for the client to take with it, and how many seconds it has."""
+        """Returns what is asked, for the client to take with it, and how many seconds it has."""
         now = asyncio.get_running_loop().time()
         open_ones = {key: asked for key, asked in self._asked.items() if not asked.answer.done()}
         for asked in open_ones.values():
@@ -108,7 +109,8 @@ class HeldRun:
         return {key: asked.request for key, asked in open_ones.items()}, max(0.0, bound)
 
     def returned(self, answers: types.InputResponses) -> None:
-        """The client is back. What comes too late is nobody's answer, and what it was not asked is ignored."""
+        """Takes the answers of a client that is back. What comes too late is nobody's answer, and what it was not asked
+        is ignored."""
         for key, asked in self._asked.items():
             if asked.sent and not asked.answer.done():
                 asked.answer.set_result(answers.get(key))
@@ -126,11 +128,11 @@ class HeldRuns:
         self._held: dict[str, HeldRun] = {}
 
     def new(self, owner: str, live: LiveRun | None) -> HeldRun:
-        """A run that has not begun."""
+        """Returns a run that has not begun."""
         return HeldRun(owner, live, lambda: len(self._held) < MAX_HELD)
 
     def take(self, params: types.CallToolRequestParams, owner: str) -> HeldRun:
-        """The run that a client has come back for, which goes on with the answers.
+        """Returns the run that a client has come back for, which goes on with the answers.
 
         Raises:
             MCPError: There is none.
@@ -149,7 +151,7 @@ class HeldRuns:
         return run
 
     async def finish(self, run: HeldRun) -> RunResponse | types.InputRequiredResult:
-        """The response, or questions with which the client goes away.
+        """Returns the response, or questions with which the client goes away.
 
         Raises:
             InvalidRequest: The request is malformed.

@@ -34,16 +34,17 @@ Context = ServerRequestContext[dict[str, Any], Any]
 LISTEN: Final = "subscriptions/listen"
 
 GATHER_SECONDS: Final = 0.25
-"""From a change to looking at it: the servers of a configuration come one after the other."""
+"""Sets the time from a change to looking at it: the servers of a configuration come one after the other."""
 
 PAUSE_SECONDS: Final = 2.0
-"""Between two looks: a server that changes its tools all the time does not have every client list them all the time."""
+"""Sets the pause between two looks: a server that changes its tools all the time does not have every client list them
+all the time."""
 
 TELL_SECONDS: Final = 5.0
-"""For a client to take a notification; one that does not read is not waited for."""
+"""Bounds the time for a client to take a notification; one that does not read is not waited for."""
 
 _FOLLOWED: Final = "cellblock/followed"
-"""In the state of a connection whose client is told."""
+"""Marks the state of a connection whose client is told."""
 
 MAX_STREAMS: Final = 256
 """Streams that are open at once."""
@@ -51,8 +52,8 @@ MAX_STREAMS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a client is shown: the description of its tool, and its resources by URI; `starting` are the servers in it
-    that were still starting."""
+    """Holds what a client is shown: the description of its tool, and its resources by URI; `starting` are the servers
+    in it that were still starting."""
 
     description: str
     resources: Mapping[str, str]
@@ -67,7 +68,7 @@ class _Audience:
 
 
 class ListChanges:
-    """Of one front-end: everyone who is to be told.
+    """Tells everyone at one front-end who is to be told: everyone who is to be told.
 
     Args:
         service: The broker.
@@ -95,7 +96,7 @@ class ListChanges:
         self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
 
     def listed(self, context: Context, catalog: Catalog) -> None:
-        """The client of a request is shown the list of tools with this catalog, which may be a while old.
+        """Notes that the client of a request is shown the list of tools with this catalog, which may be a while old.
 
         What has started since it came is no news to it then.
         """
@@ -110,7 +111,7 @@ class ListChanges:
 
     @contextlib.asynccontextmanager
     async def followed(self) -> AsyncGenerator[None]:
-        """While inside, changes are noticed."""
+        """Notices changes inside the block."""
         unwatch = [self._service.watch_catalog(self._note)]
         if self._kept is not None:
             unwatch.append(self._kept.watch(self._note))
@@ -189,7 +190,7 @@ class ListChanges:
         return audience
 
     def _note_if_old(self, owner: Owner, catalog: Catalog) -> bool:
-        """What has changed since a client's catalog was taken may have been looked at before it was shown."""
+        """Notes a change where a client's catalog is not the newest."""
         is_old = self._granted.known_catalog_of(owner.principal) is not catalog
         if is_old:
             self._note()

@@ -1,4 +1,5 @@
-"""A run while it runs, for its client: progress, so that the client does not give up, and the script's log messages."""
+"""Tells the client of a run of it while it runs: progress, so that the client does not give up, and the script's log
+messages."""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ logger = logging.getLogger("cellblock.frontend")
 Context = ServerRequestContext[dict[str, Any], Any]
 
 MAX_SHOWN_CHARS: Final = 160
-"""Of the last log message in a progress message: one line in a client's window."""
+"""Bounds the last log message in a progress message: one line in a client's window."""
 
 MAX_LOG_CHARS: Final = 8_000
-"""Of one log message that is streamed; the response has it whole."""
+"""Bounds one log message that is streamed; the response has it whole."""
 
 MAX_WAITING_LOGS: Final = 200
-"""Log messages that wait for a client that reads slowly; the oldest is dropped, and the response has it."""
+"""Bounds the log messages that wait for a client that reads slowly; the oldest is dropped, and the response has it."""
 
 FAREWELL_SECONDS: Final = 1.0
-"""For what has not been sent when the run has ended."""
+"""Bounds the time for what has not been sent when the run has ended."""
 
 MAX_CLIENTS: Final = 1_024
 """Sessions whose log level is kept."""
@@ -50,7 +51,7 @@ _LEVELS: Final[dict[Level, types.LoggingLevel]] = {
 
 
 class LogLevels:
-    """What each client wants to see of logs: nothing, until it has said so.
+    """Remembers what each client wants to see of logs: nothing, until it has said so.
 
     Before 2026-07-28 a session says it once (`logging/setLevel`), since then each request for itself.
     """
@@ -59,14 +60,14 @@ class LogLevels:
         self._levels: OrderedDict[str, types.LoggingLevel] = OrderedDict()
 
     def set(self, client: str, level: types.LoggingLevel) -> None:
-        """A session's level, from now on."""
+        """Sets a session's level, from now on."""
         self._levels[client] = level
         self._levels.move_to_end(client)
         if len(self._levels) > MAX_CLIENTS:
             self._levels.popitem(last=False)
 
     def of(self, context: Context, client: str) -> types.LoggingLevel | None:
-        """The level for a request; None: no log messages."""
+        """Returns the level for a request; None: no log messages."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             wanted: object = (context.meta or {}).get(LOG_LEVEL_META_KEY)
             return next((level for level in _SEVERITIES if level == wanted), None)
@@ -74,7 +75,7 @@ class LogLevels:
 
 
 class LiveRun:
-    """What is told of one run.
+    """Tells a client of one run.
 
     Args:
         level: Of log messages; None for none.
@@ -107,7 +108,7 @@ class LiveRun:
             sender.cancel()
 
     def progress_text(self) -> str:
-        """What is known of the run in one line; what a script has logged cannot break it."""
+        """Says what is known of the run in one line; what a script has logged cannot break it."""
         calls = f"{self._calls} tool call{'' if self._calls == 1 else 's'}"
         text = f"{time.monotonic() - self._began:.0f} s, {calls}{self._step}"
         return f"{text}; last log: {self._last}" if self._last else text
@@ -115,7 +116,7 @@ class LiveRun:
     def call_progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """What a server reports of a call that is under way; shown until a call ends."""
+        """Notes what a server reports of a call that is under way; shown until a call ends."""
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
         self._step = "; " + one_line(f"{server}.{tool}: {share} {message or ''}")
 
@@ -169,7 +170,7 @@ async def _send_log(context: Context, entry: LogEntry) -> None:
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without characters that do something, and no longer than `MAX_SHOWN_CHARS`."""
+    """Returns a text on one line, without characters that do something, and no longer than `MAX_SHOWN_CHARS`."""
     line = "".join(
         character if character.isprintable() else "\ufffd"
         for character in " ".join(text[: 4 * MAX_SHOWN_CHARS].split())

@@ -22,13 +22,13 @@ UNWRAPPING: Final = (
     "else the string of a single text block",
     "else the full MCP result (images and audio are in its content as base64 strings)",
 )
-"""What a tool function returns (section 5.3.2), in the order in which the rules are tried."""
+"""Says what a tool function returns (section 5.3.2), in the order in which the rules are tried."""
 
 CONVENTIONS: Final = (
     "- In place of the assignment, which wins: a top-level return, `export default` of a value or a function, or a "
     "function alone, which is called."
 )
-"""How else a script may give its result (see `script/conventions.py`)."""
+"""Says how else a script may give its result (see `script/conventions.py`)."""
 
 _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 
@@ -42,7 +42,7 @@ def _tables() -> dict[str, dict[str, str]]:
 
 
 def manual(limits: LimitSettings, settings: Settings | None = None, granted: Catalog | None = None) -> str:
-    """How a script is written and what it may do; the same text for the same configuration.
+    """Says how a script is written and what it may do; the same text for the same configuration.
 
     Args:
         limits: Of a run.
@@ -68,7 +68,8 @@ def manual(limits: LimitSettings, settings: Settings | None = None, granted: Cat
 
 
 def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
-    """A line for each way in which results are given otherwise than by default (section 5.3.2.5), and by whom."""
+    """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
+    whom."""
     lines: list[str] = []
     parsed = _where(settings, granted, lambda rules: rules.unwrap == "json")
     if parsed:
@@ -82,7 +83,7 @@ def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
 
 
 def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
-    """The servers for which something holds, `server.tool` for single tools, and the exceptions."""
+    """Returns the servers for which something holds, `server.tool` for single tools, and the exceptions."""
     rules = settings.cellblock.schemas
     names = [name for name, server in settings.servers.items() if not server.disabled]
     paths = module_paths([*names, "local"])
@@ -141,7 +142,7 @@ EXTENDED_HINT: Final = (
     "search_tools gives functions' TypeScript declarations as known now, inspect_tool one tool's schemas, "
     "list_servers the servers. Where no output is declared, one run of a tool is enough: then its type is known."
 )
-"""Of the `extended` profile."""
+"""Describes the tools of the `extended` profile."""
 
 
 INSTRUCTIONS_CHARS: Final = 1_000
@@ -155,7 +156,8 @@ WHEN: Final = (
 
 
 def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
-    """The server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at most.
+    """Returns the server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at
+    most.
 
     Args:
         catalog: The servers that may be named.

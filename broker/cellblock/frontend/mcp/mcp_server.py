@@ -119,7 +119,8 @@ class FrontServer(Server[dict[str, Any]]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """As the SDK's, which has a parameter for that and, over HTTP, never gives it."""
+        """Returns the SDK's options with the changes that are announced: the SDK has a parameter for that and, over
+        HTTP, never gives it."""
         return super().create_initialization_options(
             notification_options or _CHANGES, experimental_capabilities, extensions
         )
@@ -128,7 +129,8 @@ class FrontServer(Server[dict[str, Any]]):
 
     @contextlib.asynccontextmanager
     async def _following(self, _: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
-        """The lifespan: the greeting and the clients follow changes of the catalog."""
+        """Follows changes of the catalog, for the greeting and the clients, as long as the server lives: the greeting
+        and the clients follow changes of the catalog."""
         self._renew_greeting()
         unwatch = self._service.watch_catalog(self._renew_greeting)
         changes = asyncio.create_task(self._follow_changes(), name="list changes")
@@ -140,7 +142,7 @@ class FrontServer(Server[dict[str, Any]]):
             await asyncio.wait([changes])
 
     def _at_surface(self, method: str) -> Any:
-        """A handler that hands on to a method of the surface, when there is one."""
+        """Returns a handler that hands on to a method of the surface, when there is one."""
 
         async def handle(context: Context, params: Any) -> Any:
             if self._surface is None:

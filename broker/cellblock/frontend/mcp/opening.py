@@ -28,7 +28,7 @@ RULES: Final = (
     "- A function takes one object. It returns structured content, else the tool's text: a string, which needs "
     "JSON.parse if it is JSON. A failed call throws.",
 )
-"""What scripts get wrong most."""
+"""Says what scripts get wrong most."""
 
 DECLARATIONS: Final = (
     "TypeScript declarations are at the end of this description; any others a script can read: "
@@ -40,7 +40,7 @@ ABSENT_CHARS: Final = 200
 """Characters for the ids of servers that are not connected."""
 
 STARTING: Final = "Still starting, shown as last known"
-"""How servers are marked whose first attempt to connect is not over."""
+"""Marks servers whose first attempt to connect is not over."""
 
 MORE_IDS: Final = "Their functions: listTools(id) of @codemode/discovery."
 
@@ -48,7 +48,8 @@ HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
 
 
 def opening(catalog: Catalog) -> str:
-    """Purpose, example, rules, the way to declarations, and each server with its functions; `OPENING_CHARS` at most.
+    """Writes purpose, example, rules, the way to declarations, and each server with its functions; `OPENING_CHARS` at
+    most.
 
     Args:
         catalog: The servers that may be named.
@@ -64,8 +65,8 @@ def opening(catalog: Catalog) -> str:
 
 
 def absent(catalog: Catalog, room: int) -> list[str]:
-    """A line for the servers that still start, and one for those that are not connected, with ids in `room` characters
-    each."""
+    """Returns a line for the servers that still start, and one for those that are not connected, with ids in `room`
+    characters each."""
     lost = [server_id for server_id in catalog.unavailable if server_id not in catalog.starting]
     starting = [server_id for server_id in catalog.ids.values() if server_id in catalog.starting]
     return [
@@ -75,7 +76,7 @@ def absent(catalog: Catalog, room: int) -> list[str]:
 
 
 def listed_within(words: Sequence[str], room: int) -> str:
-    """The words that `room` characters have room for, with commas, and how many more there are."""
+    """Returns the words that `room` characters have room for, with commas, and how many more there are."""
     for shown in range(len(words), 0, -1):
         left = len(words) - shown
         text = ", ".join([*words[:shown], *([f"and {left} more"] if left else [])])
@@ -85,9 +86,9 @@ def listed_within(words: Sequence[str], room: int) -> str:
 
 
 def rows_within(functions: Mapping[str, Sequence[str]], room: int) -> list[str]:
-    """A line for each server, with as many names of its functions as there is room for: short lists whole, the room
-    that is left shared equally among the others, which say how many there are. When not even that
-    fits, the ids are listed alone, and how many more there are.
+    """Returns a line for each server, with as many names of its functions as there is room for: short lists whole, the
+    room that is left shared equally among the others, which say how many there are. When not even that fits, the ids
+    are listed alone, and how many more there are.
 
     Args:
         functions: Names by server id.
@@ -108,7 +109,7 @@ def rows_within(functions: Mapping[str, Sequence[str]], room: int) -> list[str]:
 
 
 def _row(server_id: str, names: Sequence[str], room: int) -> str:
-    """One server's line of at most `room` characters, or its shortest one."""
+    """Returns one server's line of at most `room` characters, or its shortest one."""
     whole = f"- {server_id}: {', '.join(names)}" if names else f"- {server_id}: none"
     if len(whole) <= room or not names:
         return whole
@@ -123,7 +124,7 @@ def _row(server_id: str, names: Sequence[str], room: int) -> str:
 
 
 def _example(functions: Mapping[str, Sequence[str]]) -> list[str]:
-    """Four lines that call a real function, if there is one whose name leaves room for the rest."""
+    """Returns four lines that call a real function, if there is one whose name leaves room for the rest."""
     server_id, name = next(
         (
             (server_id, name)

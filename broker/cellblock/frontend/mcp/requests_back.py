@@ -78,7 +78,7 @@ class ClientOfRun:
         return await self._ask(types.CreateMessageRequest(params=params), types.CreateMessageResultWithTools)
 
     async def roots(self) -> types.ListRootsResult | types.ErrorData:
-        """The client's roots, if it has any."""
+        """Returns the client's roots, if it has any."""
         if self._capabilities.roots is None:
             return _unsupported("roots")
         return await self._ask(types.ListRootsRequest(), types.ListRootsResult)
@@ -139,7 +139,7 @@ def by_rounds(run: HeldRun) -> Ask:
 
 
 def can_be_asked(context: Context) -> bool:
-    """Whether the client has said of anything that it can be asked for it."""
+    """Says whether the client has said of anything that it can be asked for it."""
     able = context.session.client_capabilities
     return able is not None and not (
         able.elicitation is None and able.sampling is None and able.roots is None

@@ -1,4 +1,4 @@
-"""One call of `codemode.run`: whom it is for, who is asked, and what its client is told while it runs."""
+"""Carries one call of `codemode.run`: whom it is for, who is asked, and what its client is told while it runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunTool:
     async def call(
         self, context: Context, params: types.CallToolRequestParams
     ) -> RunResponse | types.InputRequiredResult:
-        """One call to its response, or to a question for the user.
+        """Carries one call to its response, or to a question for the user.
 
         Raises:
             InvalidRequest: The request is malformed.
@@ -91,7 +91,7 @@ class RunTool:
 
 
 async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
-    """The outcome of `work`, of which the client is told meanwhile."""
+    """Returns the outcome of `work`, of which the client is told meanwhile."""
     if live is None:
         return await work
     async with live.told(context):

@@ -1,5 +1,5 @@
-"""What an MCP client of a running broker is shown and can call: `codemode.run`, and in the `extended` profile three
-tools that look things up.
+"""Answers what an MCP client of a running broker is shown and can call: `codemode.run`, and in the `extended` profile
+three tools that look things up.
 
 Carries requests to the broker; decides nothing. `mcp_server` has the server that greets clients, and hands their
 requests on to here.
@@ -73,8 +73,8 @@ CLIENT_MARKS: Final = {
     "anthropic/alwaysLoad": True,
     "anthropic/searchHint": "call the connected MCP servers, many calls in one script",
 }
-"""In the tool's `_meta`: Claude Code shows its model a tool with the first at once, any other when the model searches,
-where it is found by the second (docs/clients.md)."""
+"""Marks the tool for clients in its `_meta`: Claude Code shows its model a tool with the first at once, any other when
+the model searches, where it is found by the second (docs/clients.md)."""
 
 Context = ServerRequestContext[dict[str, Any]]
 

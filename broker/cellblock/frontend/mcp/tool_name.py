@@ -34,11 +34,12 @@ WITHOUT_DOTS: Final = frozenset(
 `_` in its place."""
 
 COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
-"""How the name of GitHub Copilot for JetBrains' editors ends, behind that of the editor."""
+"""Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""
 
 
 def client_name(context: Context) -> str:
-    """What the client of a request says that it is called; nothing proves it. Empty where it has not said it."""
+    """Returns what the client of a request says that it is called; nothing proves it. Empty where it has not said
+    it."""
     if context.method == "initialize":
         info: object = (context.params or {}).get("clientInfo")
         name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
@@ -58,10 +59,10 @@ class ToolNames:
     def __init__(self, settings: FrontendSettings) -> None:
         self._setting = TOOL_NAME if settings.strict else settings.tool_name
         self.taken = frozenset([TOOL_NAME] if settings.strict else [TOOL_NAME, PLAIN_NAME])
-        """The names by which it can be called."""
+        """Holds the names by which the tool can be called."""
 
     def shown_to(self, client: str) -> str:
-        """What a client is shown, by the name that it gives itself."""
+        """Returns the tool's name for a client, by the name that the client gives itself."""
         if self._setting != "auto":
             return self._setting
         name = client.lower()

@@ -16,7 +16,8 @@ _propagator = TraceContextTextMapPropagator()
 
 
 async def with_trace_context(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """A middleware of the MCP server. What is no trace context is passed over."""
+    """Runs a request within its trace context (a middleware of the MCP server). What is no trace context is passed
+    over."""
     meta: Any = ctx.meta or {}
     carrier = {key: value for key in _KEYS if isinstance(value := meta.get(key), str)}
     parent = _propagator.extract(carrier) if carrier else None

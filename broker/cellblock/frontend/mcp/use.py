@@ -1,4 +1,5 @@
-"""What each client has used: the servers that its scripts imported, kept in the state directory for the next start.
+"""Remembers what each client has used: the servers that its scripts imported, kept in the state directory for the next
+start.
 
 A client's tool is described once, when it starts; what it used before says what is worth the room there. Kept are ids
 of servers, days and counts; nothing of what was done with them.
@@ -24,30 +25,30 @@ FILE_NAME: Final = "cellblock-used.json"
 
 MAX_PRINCIPALS: Final = 32
 MAX_SERVERS: Final = 32
-"""Of one principal."""
+"""Bounds the servers of one principal."""
 
 MAX_BYTES: Final = 2 * 1024 * 1024
-"""Of the file: more than so many names take, each character of them escaped."""
+"""Bounds the file: more than so many names take, each character of them escaped."""
 
 MAX_NAME_CHARS: Final = 100
 
 HALF_LIFE_DAYS: Final = 14.0
-"""After so long, a use counts half."""
+"""Sets the days after which a use counts half."""
 
 SETTLED_SECONDS: Final = 24 * 3600.0
-"""What a client is shown changes by its use once a day at most: its model's prompt cache depends on it."""
+"""Sets for how long a client is shown the same: its model's prompt cache depends on it."""
 
 _DAY: Final = 24 * 3600.0
 
 _CONTENT: Final = "usesOfServers"
-"""A file without it is somebody else's."""
+"""Marks the file as ours."""
 
 Uses = dict[str, dict[str, tuple[float, int]]]
-"""By principal and server: how much it was used, and on which day last."""
+"""Maps principal and server to uses: how much it was used, and on which day last."""
 
 
 class UseLog:
-    """Of one front-end.
+    """Keeps the uses of one front-end.
 
     Args:
         state_dir: Where it is kept.
@@ -61,7 +62,7 @@ class UseLog:
         self._waiting: list[tuple[str, str]] = []
 
     def ranked(self, principal: str) -> list[str]:
-        """The servers that a principal has used, the most used of late first; the same answer for a day."""
+        """Returns the servers that a principal has used, the most used of late first; the same answer for a day."""
         now = time.monotonic()
         held = self._ranks.get(principal)
         if held is None or now - held[0] > SETTLED_SECONDS:
@@ -74,7 +75,8 @@ class UseLog:
         return held[1]
 
     def note(self, principal: str, servers: Iterable[str]) -> None:
-        """A principal's script has imported servers. Counts once for each server and start of the front-end."""
+        """Notes that a principal's script has imported servers. Counts once for each server and start of the
+        front-end."""
         new = [(principal[:MAX_NAME_CHARS], server_id[:MAX_NAME_CHARS]) for server_id in servers]
         new = [one for one in new if one not in self._seen]
         if not new or len(self._seen) + len(new) > MAX_PRINCIPALS * MAX_SERVERS:
@@ -94,7 +96,7 @@ class UseLog:
 
 
 def read_uses(state_dir: Path) -> Uses | None:
-    """What is kept; None where something else has the file's name."""
+    """Reads what is kept; None where something else has the file's name."""
     try:
         with Folder.named(state_dir) as folder:
             data: Any = json.loads(read_private(folder, FILE_NAME, MAX_BYTES, secret=False))
@@ -136,7 +138,7 @@ def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
 
 
 def _use(weight: Any, day: Any) -> tuple[float, int]:
-    """A use as it was kept. Raises ValueError, TypeError or OverflowError where it is none."""
+    """Returns a use as it was kept. Raises ValueError, TypeError or OverflowError where it is none."""
     use = float(weight), int(day)
     if not math.isfinite(_weight(use, _today())):
         raise ValueError("a use that is no number")

@@ -31,16 +31,17 @@ from cellblock_worker.base.folders import Folder, InTheWay
 logger = logging.getLogger("cellblock.frontend")
 
 ID_BYTES: Final = 24
-"""Of randomness in an output's id."""
+"""Sets the randomness in an output's id."""
 
 MAX_KEPT: Final = 256
 """Outputs of one client: a list of them is read whole."""
 
 DISK_SECONDS: Final = 20.0
-"""For the disk to write or read one output; 16 MiB take 10 ms."""
+"""Bounds the time for the disk to write or read one output; 16 MiB take 10 ms."""
 
 CLOSE_SECONDS: Final = 5.0
-"""For the disk to remove everything at the end; what is left then, the next front-end removes at its start."""
+"""Bounds the time for the disk to remove everything at the end; what is left then, the next front-end removes at its
+start."""
 
 Part = Literal["result", "logs"]
 
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose an output is: on whose behalf it was made, and over which connection."""
+    """Names whose an output is: on whose behalf it was made, and over which connection."""
 
     principal: str
     client: str
@@ -57,7 +58,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is to be kept: UTF-8 text."""
+    """Holds what is to be kept: UTF-8 text."""
 
     part: Part
     mime_type: str
@@ -79,7 +80,7 @@ class Kept:
 
     @property
     def on_disk(self) -> int:
-        """What it counts for, in bytes."""
+        """Returns what the output counts for, in bytes."""
         return on_disk(self.size)
 
 
@@ -135,7 +136,7 @@ class KeptOutputs:
         return made
 
     async def read(self, owner: Owner, output_id: str, page: int) -> tuple[Kept, str]:
-        """One page, from 1, as text; the pages of an output one after the other are the whole.
+        """Returns one page, from 1, as text; the pages of an output one after the other are the whole.
 
         Raises:
             NotKept: There is no such output, it is another client's, or it has gone.
@@ -155,7 +156,7 @@ class KeptOutputs:
             raise NotKept from None
 
     def of(self, owner: Owner) -> list[Kept]:
-        """What is kept for a client, newest first."""
+        """Returns what is kept for a client, newest first."""
         now = asyncio.get_running_loop().time()
         return [
             kept for kept in reversed(self._kept.values()) if kept.owner == owner and kept.expires_at > now
@@ -231,7 +232,7 @@ class KeptOutputs:
 
 @contextlib.asynccontextmanager
 async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[KeptOutputs | None]:
-    """The outputs of a front-end while it serves; None when none are to be kept.
+    """Keeps the outputs of a front-end while it serves; None when none are to be kept.
 
     Raises:
         ConfigError: The folder for them cannot be made.
@@ -258,7 +259,7 @@ async def keeping(settings: OutputSettings, state_dir: Path) -> AsyncGenerator[K
 
 
 def _read(folder: Folder, name: str, start: int, size: int) -> str:
-    """The characters whose first byte is in a range of a file."""
+    """Returns the characters whose first byte is in a range of a file."""
     with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as opened:
         opened.seek(start)
         data = opened.read(size + 3)
@@ -267,7 +268,7 @@ def _read(folder: Folder, name: str, start: int, size: int) -> str:
 
 
 def _character_from(data: bytes, at: int) -> int:
-    """Where the next character begins."""
+    """Finds where the next character begins."""
     while at < len(data) and data[at] & 0xC0 == 0x80:
         at += 1
     return min(at, len(data))

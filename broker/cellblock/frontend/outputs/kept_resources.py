@@ -20,12 +20,12 @@ _NAMES: Final = {"result": "result.json", "logs": "logs.jsonl"}
 
 
 def output_uri(kept: Kept) -> str:
-    """URI of an output, which reads its first page; `?page=N` behind it reads the others."""
+    """Returns the URI of an output, which reads its first page; `?page=N` behind it reads the others."""
     return PREFIX + kept.output_id
 
 
 def resource_link(kept: Kept) -> types.ResourceLink:
-    """An output as a block of a tool's result."""
+    """Returns an output as a block of a tool's result."""
     return types.ResourceLink(**_described(kept))
 
 
@@ -40,11 +40,11 @@ class KeptResources:
         self._kept = kept
 
     def has(self, uri: str) -> bool:
-        """Whether a URI is one of an output, of whatever client."""
+        """Says whether a URI is one of an output, of whatever client."""
         return uri.startswith(PREFIX)
 
     def listed(self, owner: Owner) -> list[types.Resource]:
-        """A client's own outputs, newest first."""
+        """Returns a client's own outputs, newest first."""
         return [types.Resource(**_described(kept)) for kept in self._kept.of(owner)]
 
     async def templates(
@@ -60,7 +60,7 @@ class KeptResources:
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def read(self, owner: Owner, uri: str) -> types.ReadResourceResult:
-        """One page of an output.
+        """Returns one page of an output.
 
         Raises:
             MCPError: The URI is none of the client's outputs, or the output has gone, or has no such page.

@@ -21,11 +21,11 @@ from cellblock.base.state_dir import OUTPUT_NAME
 from cellblock_worker.base.folders import Folder
 
 BLOCK_BYTES: Final = 4096
-"""What a file takes at least; small outputs count for one block."""
+"""Sets what a file takes at least; small outputs count for one block."""
 
 TURN_SECONDS: Final = 2.0
-"""For the others to write theirs, 10 ms each. One that is stopped meanwhile must not stop us: two that write at once
-may be over the cap by one output for a moment."""
+"""Bounds the wait for the others to write theirs, 10 ms each. One that is stopped meanwhile must not stop us: two that
+write at once may be over the cap by one output for a moment."""
 
 POLL_SECONDS: Final = 0.01
 
@@ -33,7 +33,7 @@ _ID: Final = re.compile(OUTPUT_NAME)
 
 
 def on_disk(size: int) -> int:
-    """What a file of `size` bytes counts for, in bytes."""
+    """Returns what a file of `size` bytes counts for, in bytes."""
     return max(1, -(-size // BLOCK_BYTES)) * BLOCK_BYTES
 
 
@@ -78,7 +78,7 @@ def _make_room(parent: Folder, left: int) -> None:
 
 @contextlib.contextmanager
 def _turn(parent: Folder) -> Generator[None]:
-    """One process at a time, as far as the bound allows; the lock is on the folder itself."""
+    """Lets one process at a time in, as far as the bound allows; the lock is on the folder itself."""
     deadline = time.monotonic() + TURN_SECONDS
     while True:
         try:

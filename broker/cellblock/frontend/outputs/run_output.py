@@ -25,15 +25,15 @@ logger = logging.getLogger("cellblock.frontend")
 KEPT_CODE: Final = "OUTPUT_KEPT"
 
 ENTRY_BYTES: Final = 48
-"""Of a log entry's JSON beside its message."""
+"""Estimates a log entry's JSON beside its message."""
 
 _LINES: Final = frozenset("\n\t")
 
 WAITING_BYTES: Final = 128 * 1024 * 1024
-"""Of results that wait to be written, twice their size each; a further one is not sent."""
+"""Bounds the results that wait to be written, twice their size each; a further one is not sent."""
 
 WAITING_SECONDS: Final = 120.0
-"""From a response to its writing; what has not been written by then has lost its client."""
+"""Bounds the time from a response to its writing; what has not been written by then has lost its client."""
 
 _waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
@@ -74,7 +74,7 @@ async def tool_result(
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
 ) -> types.CallToolResult:
-    """The result of `codemode.run`: the response as text and as structured content, and links to what is kept.
+    """Returns the result of `codemode.run`: the response as text and as structured content, and links to what is kept.
 
     Args:
         response: Of the run.
@@ -101,12 +101,13 @@ async def tool_result(
 
 
 def has_error(data: Mapping[str, Any] | None) -> bool:
-    """Whether a response, as it is sent, has an error among its diagnostics."""
+    """Says whether a response, as it is sent, has an error among its diagnostics."""
     return data is not None and any(one["severity"] == "error" for one in data["diagnostics"])
 
 
 def _error_first(data: dict[str, Any]) -> dict[str, Any]:
-    """The response as it is shown: that of a failed run begins with its error, as clients cut what they show."""
+    """Returns the response as it is shown: that of a failed run begins with its error, as clients cut what they
+    show."""
     if not has_error(data):
         return data
     first = sorted(data["diagnostics"], key=lambda one: one["severity"] != "error")
@@ -121,7 +122,8 @@ async def _large_result(
     splices: Splices,
     more: Mapping[str, Any],
 ) -> types.CallToolResult:
-    """The same of a result that is not decoded here: tokens stand for it until the response is written."""
+    """Returns the result of `codemode.run` where its value is not decoded here: tokens stand for it until the response
+    is written."""
     data = _error_first(response.as_json())
     links: list[Kept] = []
     tokens = SplicedResult(splices)
@@ -225,7 +227,7 @@ def _diagnostic(kept: Kept, settings: OutputSettings) -> dict[str, Any]:
 
 
 def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings) -> list[dict[str, Any]]:
-    """The last entries, and one that says so (Code Mode specification, section 3.3.1)."""
+    """Returns the last entries, and one that says so (Code Mode specification, section 3.3.1)."""
     left = settings.shown_bytes
     shown: list[dict[str, Any]] = []
     for entry in reversed(logs):
@@ -242,7 +244,8 @@ def _shortened(logs: list[dict[str, Any]], kept: Kept, settings: OutputSettings)
 
 
 def preview(text: str, max_bytes: int, keep: Iterable[str] = ()) -> str:
-    """The beginning of a text, with `…` where it is cut, and what a terminal or a reader would obey made visible.
+    """Returns the beginning of a text, with `…` where it is cut, and what a terminal or a reader would obey made
+    visible.
 
     Args:
         text: What a script has made.

@@ -7,13 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 CONNECT_SECONDS: Final = 5.0
-"""For the daemon to take a connection."""
+"""Bounds the time for the daemon to take a connection."""
 
 SILENCE_SECONDS: Final = 60.0
-"""Of the daemon in the middle of an answer; it sends a sign of life every 15 s."""
+"""Bounds the silence of the daemon in the middle of an answer; it sends a sign of life every 15 s."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""One message of the daemon: a result of 16 MiB is in it twice."""
+"""Bounds one message of the daemon: a result of 16 MiB is in it twice."""
 
 
 class Broken(Exception):
@@ -21,20 +21,20 @@ class Broken(Exception):
 
 
 class Answer(Protocol):
-    """What the daemon answers."""
+    """Holds what the daemon answers."""
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """Gives the HTTP status."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By their names in lower case."""
+        """Gives the headers by their names in lower case."""
         ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body. Raises Broken."""
+        """Gives the body in pieces. Raises Broken."""
         ...
 
 
@@ -44,12 +44,12 @@ class Channel(Protocol):
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AbstractAsyncContextManager[Answer]:
-        """One request; it is over when its answer is left. Raises Broken."""
+        """Sends one request; it is over when its answer is left. Raises Broken."""
         ...
 
 
 async def whole(answer: Answer) -> bytes:
-    """The whole body.
+    """Returns the whole body.
 
     Raises:
         Broken: It does not come, or is too large.

@@ -16,7 +16,7 @@ from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, B
 PIECE_BYTES: Final = 256 * 1024
 
 IDLE_SECONDS: Final = 4.0
-"""A connection that was not used for so long is not used again: without a token, the daemon ends it after 5 s."""
+"""Bounds the idle time after which a connection is not used again: without a token, the daemon ends it after 5 s."""
 
 MAX_IDLE: Final = 4
 """Connections kept for the next requests."""
@@ -45,7 +45,7 @@ class LocalHttp:
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncGenerator[LocalAnswer]:
-        """One request; it is over when its answer is left. Raises Broken."""
+        """Sends one request; it is over when its answer is left. Raises Broken."""
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -97,7 +97,7 @@ class LocalAnswer:
         self.status = status
         self.headers = headers
         self.over = False
-        """Whether all is read, and the connection can be used again."""
+        """Says whether all is read, and the connection can be used again."""
         self._reader = reader
         self._empty = empty
         self._stays = headers.get("connection", "").lower() != "close"
@@ -105,7 +105,7 @@ class LocalAnswer:
             self.over = self._stays
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body. Raises Broken."""
+        """Gives the body in pieces. Raises Broken."""
         if self._empty:
             return
         try:
@@ -156,7 +156,7 @@ async def _begun(reader: asyncio.StreamReader, method: str) -> LocalAnswer:
 
 
 def _has_ended(line: _Line) -> bool:
-    """Whether a free connection has something to read: its end, which the loop may not have seen yet."""
+    """Says whether a free connection has something to read: its end, which the loop may not have seen yet."""
     if line.reader.at_eof() or line.writer.is_closing():
         return True
     poll = select.poll()

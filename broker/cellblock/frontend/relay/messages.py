@@ -1,4 +1,4 @@
-"""What the relay has to know of a message: its kind, its id, and what HTTP wants beside it as headers."""
+"""Knows what the relay needs of a message: its kind, its id, and what HTTP wants beside it as headers."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ class Message(NamedTuple):
 
     @property
     def id(self) -> int | str | None:
-        """Its id; None for a notification."""
+        """Gives the message's id; None for a notification."""
         return None if self.kind is Kind.NOTIFICATION else id_of(self.body)
 
     @property
     def method(self) -> str:
-        """Its method; empty for an answer."""
+        """Gives the message's method; empty for an answer."""
         return "" if self.kind is Kind.ANSWER else self.body["method"]
 
     @property
     def params(self) -> dict[str, Any]:
-        """Its parameters; none of an answer."""
+        """Gives the message's parameters; none of an answer."""
         return {} if self.kind is Kind.ANSWER else self.body.get("params") or {}
 
     @property
     def version(self) -> str | None:
-        """The protocol version that it says itself, as modern requests do."""
+        """Gives the protocol version that a message says itself, as modern requests do."""
         meta: Any = self.params.get("_meta")
         found = cast("dict[str, Any]", meta).get(_VERSION_KEY) if isinstance(meta, dict) else None
         return found if isinstance(found, str) else None
 
     def headers(self) -> dict[str, str]:
-        """What a modern message wants beside it; nothing for others."""
+        """Returns what a modern message wants beside it; nothing for others."""
         version = self.version
         if version is None:
             return {}
@@ -71,17 +71,17 @@ class Message(NamedTuple):
         return headers
 
     def as_line(self) -> bytes:
-        """The message as one line."""
+        """Returns the message as one line."""
         # JSON has line ends between its parts only.
         return self.raw if b"\n" not in self.raw and b"\r" not in self.raw else encoded(self.body)
 
     def answering(self, request_id: int | str) -> bytes:
-        """The same with this id."""
+        """Returns the message with this id, as one line."""
         return self.as_line() if self.id == request_id else encoded({**self.body, "id": request_id})
 
 
 def message_of_line(line: bytes) -> Message | Misread | None:
-    """The message that a client's line is, or what it is to be told instead; None for nothing."""
+    """Returns the message that a client's line is, or what it is to be told instead; None for nothing."""
     try:
         text = line.decode()
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def message_of_line(line: bytes) -> Message | Misread | None:
 
 
 def message_of(raw: bytes) -> Message | None:
-    """A message of the daemon; None for what is none."""
+    """Reads a message of the daemon; None for what is none."""
     try:
         return _of_data(json.loads(raw.decode()), raw)
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def message_of(raw: bytes) -> Message | None:
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """A message as one line."""
+    """Returns a message as one line."""
     # With escapes, since half an emoji has no UTF-8.
     return json.dumps(body, separators=(",", ":")).encode()
 
@@ -136,7 +136,7 @@ def _kind_of(body: dict[str, Any]) -> Kind | None:
 
 
 def _as_header(value: str) -> str:
-    """A header's value, in the protocol's way for what headers cannot have."""
+    """Returns a header's value, in the protocol's way for what headers cannot have."""
     if _SAFE.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="

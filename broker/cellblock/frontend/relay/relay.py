@@ -32,27 +32,27 @@ from cellblock.frontend.stdio.stdin import LineTooLong
 logger = logging.getLogger("cellblock.frontend")
 
 HANDSHAKE_SECONDS: Final = 30.0
-"""For the answer to `initialize`: nothing else can be sent before the session has its id."""
+"""Bounds the time for the answer to `initialize`: nothing else can be sent before the session has its id."""
 
 FAREWELL_SECONDS: Final = 5.0
-"""For the last answers, and to end the session, when the client has closed stdin."""
+"""Bounds the time for the last answers, and to end the session, when the client has closed stdin."""
 
 RETRY_SECONDS: Final = 1.0
-"""Before the stream of what a daemon says by itself is opened again."""
+"""Sets the pause before the stream of what a daemon says by itself is opened again."""
 
 MAX_RETRIES: Final = 2
-"""In succession."""
+"""Bounds the retries in succession."""
 
 STREAMS: Final = "subscriptions/listen"
 """Has no answer for as long as it lasts."""
 
 MODERN: Final = ("2026-07-28",)
-"""Protocol versions without sessions: there, a request is cancelled by hanging up."""
+"""Lists the protocol versions without sessions: there, a request is cancelled by hanging up."""
 
 SESSION_HEADER: Final = "mcp-session-id"
 
 FORGOTTEN: Final = ("Session terminated", "Session not found")
-"""What an error of a session that is not there says."""
+"""Lists what an error of a session that is not there says."""
 
 _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
@@ -62,10 +62,10 @@ class DaemonUnavailable(CellblockError):
 
 
 class Lines(Protocol):
-    """Where the client's lines come from; the end is empty. Raises LineTooLong."""
+    """Gives the client's lines; the end is empty. Raises LineTooLong."""
 
     async def line(self) -> bytes:
-        """The next one."""
+        """Gives the next line."""
         ...
 
 
@@ -221,7 +221,7 @@ class Relay:
             await self._refuse(asked, CONNECTION_CLOSED, f"The daemon's answer broke off: {error}.")
 
     async def _not_answered(self, asked: _Asked, answer: Answer, kind: str) -> None:
-        """A request that the daemon refuses, or takes as something else."""
+        """Answers a request that the daemon refuses, or takes as something else."""
         found = message_of(await whole(answer)) if kind.startswith("application/json") else None
         error: Any = None if found is None else found.body.get("error")
         forgotten = answer.status == 404 if error is None else error.get("message") in FORGOTTEN

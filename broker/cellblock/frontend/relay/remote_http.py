@@ -15,7 +15,7 @@ from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, B
 async def remote_http(
     headers: Mapping[str, str], tls: ssl.SSLContext | None, *, trust_env: bool
 ) -> AsyncGenerator[RemoteHttp]:
-    """A way to a daemon.
+    """Opens a way to a daemon.
 
     Args:
         headers: For every request.
@@ -39,7 +39,7 @@ class RemoteHttp:
     async def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> AsyncGenerator[RemoteAnswer]:
-        """One request; it is over when its answer is left. Raises Broken."""
+        """Sends one request; it is over when its answer is left. Raises Broken."""
         try:
             async with self._client.stream(method, url, headers=headers, content=body) as response:
                 yield RemoteAnswer(response)
@@ -56,7 +56,7 @@ class RemoteAnswer:
         self._response = response
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body. Raises Broken."""
+        """Gives the body in pieces. Raises Broken."""
         try:
             async for piece in self._response.aiter_bytes():
                 yield piece

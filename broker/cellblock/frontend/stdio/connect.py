@@ -20,7 +20,7 @@ from cellblock.frontend.stdio.stdout import StdoutLines
 
 
 class Daemon:
-    """Where a daemon is, and what it is shown.
+    """Knows where a daemon is, and what it is shown.
 
     Args:
         url: Of its MCP endpoint.
@@ -55,7 +55,7 @@ class Daemon:
 
     @contextlib.asynccontextmanager
     async def channel(self) -> AsyncGenerator[Channel]:
-        """A way to it that shows the token."""
+        """Opens a way to the daemon that shows the token."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if self._local and self._plain:
             with contextlib.closing(LocalHttp(headers)) as channel:
@@ -98,7 +98,7 @@ class Daemon:
         )
 
     def gone(self, why: str) -> DaemonUnavailable:
-        """What to say when the connection fails."""
+        """Makes the error that says that the connection has failed."""
         return DaemonUnavailable(
             f"No daemon answers at {self.url}: {why}.",
             hint="Start it with `cellblock serve --http`, or have it run with `cellblock service`.",

@@ -16,8 +16,8 @@ from cellblock.frontend.stdio.stdin import StdinLines
 from cellblock.frontend.stdio.stdout import StdoutLines
 
 GREET_SECONDS: Final = 0.1
-"""For a client to ask to be greeted, which it does as soon as it has started a server: its question is in the pipe when
-this process is ready to read it."""
+"""Bounds the wait for a client to ask to be greeted, which it does as soon as it has started a server: its question is
+in the pipe when this process is ready to read it."""
 
 
 class StdioFront:
@@ -62,7 +62,7 @@ class StdioFront:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
-        """While inside, the broker runs, and requests are answered."""
+        """Answers requests inside the block, in which the broker runs."""
         from cellblock.frontend.outputs.kept_outputs import keeping
 
         async with keeping(

@@ -22,12 +22,13 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 to a server's question may have an image."""
 
 EDGE_BYTES: Final = 256
-"""Of a line that is too long, kept of either end to find its id."""
+"""Sets what is kept of either end of a line that is too long, to find its id."""
 
 _ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"[ !#-\[\]-~]{1,100}")\s*'
 _AT_THE_START: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID + rb",")
 _AT_THE_END: Final = re.compile(rb",\s*" + _ID + rb"\}\s*\Z")
-"""Where clients write the id of a message: before or behind all that may be long. There it is nothing else's."""
+"""Finds the id of a message where clients write it: before or behind all that may be long. There it is nothing
+else's."""
 
 
 class LineTooLong(Exception):
@@ -59,7 +60,7 @@ class StdinLines:
         return cls(reader, transport)
 
     async def line(self) -> bytes:
-        """The next line; empty at the end.
+        """Reads the next line; empty at the end.
 
         Raises:
             LineTooLong: It is dropped.
@@ -79,7 +80,7 @@ class StdinLines:
             self._transport.close()
 
     async def _piece(self) -> bytes:
-        """A line, or more of it than a line may have."""
+        """Reads a line, or more of it than a line may have."""
         if self._reader is None:
             return await asyncio.to_thread(sys.stdin.buffer.readline, MAX_LINE_BYTES + 1)
         try:

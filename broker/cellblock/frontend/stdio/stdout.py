@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cellblock.apart.raw import Splices
 
 FAREWELL_SECONDS: Final = 2.0
-"""For the last answers to a client that has closed its stdin, before they are dropped."""
+"""Bounds the time for the last answers to a client that has closed its stdin, before they are dropped."""
 
 
 class Flow(asyncio.Protocol):
@@ -111,7 +111,8 @@ class StdoutLines:
         await self._flow.writable.wait()
 
     def say_farewell(self) -> None:
-        """The client is going: what it does not read within `FAREWELL_SECONDS` is dropped."""
+        """Bounds what is left to be written, since the client is going: what it does not read within `FAREWELL_SECONDS`
+        is dropped."""
         loop = asyncio.get_running_loop()
         self._farewell = loop.call_later(FAREWELL_SECONDS, self._drop)
 

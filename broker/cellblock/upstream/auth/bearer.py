@@ -13,33 +13,35 @@ _SCOPES: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e][\x20\x21\x23-\x5b\x5d-\x7
 
 
 class TokenSource(Protocol):
-    """Where tokens come from. Neither method raises: what is wrong is kept for whoever words the refusal."""
+    """Gives tokens for one server. Neither method raises: what is wrong is kept for whoever words the refusal."""
 
     async def token(self) -> str | None:
-        """A token that is good for now, or None."""
+        """Returns a token that is good for now, or None."""
         ...
 
     async def renewed(
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
     ) -> str | None:
-        """A token to try instead of `used`, which the server has refused with 401; None when there is none."""
+        """Returns a token to try instead of `used`, which the server has refused with 401; None when there is none."""
         ...
 
     def told(self, problem: str | None) -> None:
-        """What the server itself says of the last token: None that it is good."""
+        """Takes what the server itself says of the last token: None that it is good."""
         ...
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
-        """A token to try instead of `used`, which does not reach far enough; None when only a person could grant it."""
+        """Returns a token to try instead of `used`, which does not reach far enough; None when only a person could
+        grant it."""
         ...
 
     async def lacks(self, scopes: str | None) -> None:
-        """The server says that the last token does not reach far enough; `scopes` are those that it names."""
+        """Takes note that the last token does not reach far enough, as the server says; `scopes` are those that it
+        names."""
         ...
 
 
 class BearerAuth(httpx2.Auth):
-    """For an HTTP client that talks to one server only."""
+    """Puts tokens on the requests of an HTTP client that talks to one server only."""
 
     def __init__(self, tokens: TokenSource) -> None:
         self._tokens = tokens
@@ -73,13 +75,14 @@ class BearerAuth(httpx2.Auth):
 
 
 def _falls_short(response: httpx2.Response) -> bool:
-    """Whether the token is good, and not for this (RFC 6750, section 3.1). The request was not carried out."""
+    """Says whether the token is good, and not for this (RFC 6750, section 3.1). The request was not carried out."""
     return (
         response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
     )
 
 
 def _missing(refused: httpx2.Response) -> str | None:
-    """The scopes that a refusal asks for, where it names some in their own characters (RFC 6749, section 3.3)."""
+    """Returns the scopes that a refusal asks for, where it names some in their own characters (RFC 6749, section
+    3.3)."""
     scopes = extract_scope_from_www_auth(refused) or ""
     return scopes if _SCOPES.fullmatch(scopes) else None

@@ -15,13 +15,14 @@ from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.exchange import http_client
 
 PROBE_VERSION: Final = "2025-06-18"
-"""Protocol revision of the request that asks for the challenge; from this one on tokens name their resource."""
+"""Names the protocol revision of the request that asks for the challenge; from this one on tokens name their
+resource."""
 
 CLIENT_NAME: Final = "Cellblock"
-"""How people see this client where they agree to the login."""
+"""Names this client to people who agree to the login."""
 
 NO_SUCH_REVISION: Final = (400, 404)
-"""What a server answers that knows only revisions without sessions, and looks at that before the token."""
+"""Lists what a server answers that knows only revisions without sessions, and looks at that before the token."""
 
 _CLIENT: Final = {"name": CLIENT_NAME, "version": "1"}
 
@@ -31,7 +32,8 @@ _OF_ONE_MESSAGE: Final = ("content-length", "content-type", "host")
 async def challenge_of(
     name: str, config: ServerConfig, bound: float
 ) -> tuple[httpx2.Request, httpx2.Response | None]:
-    """A request without a token, and its refusal; None instead when the server does not refuse it.
+    """Sends a request without a token, and returns it with its refusal; None instead when the server does not refuse
+    it.
 
     Args:
         name: The server's name, for errors.
@@ -79,7 +81,7 @@ def _greeting(config: ServerConfig) -> httpx2.Request:
 
 
 def _discovery(config: ServerConfig) -> httpx2.Request:
-    """The greeting of revisions without sessions."""
+    """Makes the greeting of revisions without sessions."""
     method = "server/discover"
     headers = {**_headers(config, LATEST_MODERN_VERSION), MCP_METHOD_HEADER: method}
     meta = {

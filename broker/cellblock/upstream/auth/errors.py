@@ -1,4 +1,4 @@
-"""What can go wrong with a login, in words that hold no secret."""
+"""Names what can go wrong with a login, in words that hold no secret."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class LoginStoreError(LoginError):
 
 
 def login_hint(server: str) -> str:
-    """The command that logs in."""
+    """Names the command that logs in."""
     return f"run: cellblock auth login {shlex.quote(server)}"

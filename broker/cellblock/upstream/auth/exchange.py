@@ -24,7 +24,7 @@ from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.tls import tls_context
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
-"""Of an authorization server."""
+"""Bounds an answer of an authorization server."""
 
 _KNOWN_ERRORS: Final = frozenset(
     {
@@ -39,7 +39,7 @@ _KNOWN_ERRORS: Final = frozenset(
         *("invalid_redirect_uri", "invalid_client_metadata", "unsupported_response_type", "invalid_token"),
     }
 )
-"""Only these are quoted: a server's own words may quote a token."""
+"""Lists the errors that are quoted: a server's own words may quote a token."""
 
 _OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """Errors of a renewal after which no renewal can succeed."""
@@ -53,7 +53,7 @@ class MemoryStorage:
         self.tokens: OAuthToken | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """None: each flow starts anew."""
+        """Gives no tokens: each flow starts anew."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -61,7 +61,7 @@ class MemoryStorage:
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """The client that is registered already, if any."""
+        """Returns the client that is registered already, if any."""
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -70,12 +70,12 @@ class MemoryStorage:
 
 
 def http_client(bound: float) -> httpx2.AsyncClient:
-    """A client for exchanges; redirects are not followed."""
+    """Returns a client for exchanges; redirects are not followed."""
     return httpx2.AsyncClient(timeout=bound, verify=tls_context())
 
 
 async def send(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-    """The whole answer.
+    """Sends a request, and returns the whole answer.
 
     Raises:
         LoginError: No answer, or one that is too large.
@@ -148,7 +148,7 @@ def check_endpoints(metadata: OAuthMetadata | None) -> None:
 
 
 def is_safe(url: str) -> bool:
-    """Whether a URL is https, or on this machine."""
+    """Says whether a URL is https, or on this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https":
         return True
@@ -160,7 +160,7 @@ def is_safe(url: str) -> bool:
 
 
 async def renew(record: LoginRecord, bound: float) -> LoginRecord:
-    """The login with new tokens (RFC 6749, section 6).
+    """Renews a login (RFC 6749, section 6).
 
     Raises:
         LoginEnded: It cannot be renewed, now or later.
@@ -226,7 +226,7 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
 
 
 def error_code(response: httpx2.Response) -> str | None:
-    """The `error` of an OAuth error answer, if it is one of the standard's."""
+    """Returns the `error` of an OAuth error answer, if it is one of the standard's."""
     try:
         body: object = json.loads(response.content)
     except (ValueError, RecursionError):
@@ -236,7 +236,7 @@ def error_code(response: httpx2.Response) -> str | None:
 
 
 def known_error_in(text: str) -> str | None:
-    """A standard OAuth error that the SDK's text quotes."""
+    """Returns a standard OAuth error that the SDK's text quotes."""
     return next((error for error in sorted(_KNOWN_ERRORS) if f'"{error}"' in text), None)
 
 

@@ -12,7 +12,7 @@ from cellblock.base.threads import is_done_within, start_daemon
 from cellblock.upstream.auth.errors import LoginStoreError
 
 SERVICE: Final = "cellblock"
-"""Under which entries stand in the keyring."""
+"""Names the service under which entries stand in the keyring."""
 
 _KEEPS_NOTHING: Final = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt.")
 """Backends that refuse, forget, or write plain files of their own."""
@@ -39,7 +39,7 @@ class Keyring:
         self._bound = bound
 
     async def find(self) -> str | None:
-        """The name of the keyring, or None when there is none that keeps secrets."""
+        """Returns the name of the keyring, or None when there is none that keeps secrets."""
         try:
             backend = await _in_thread(_backend, self._bound)
         except LoginStoreError:
@@ -47,7 +47,7 @@ class Keyring:
         return None if backend is None else type(backend).__module__.removeprefix("keyring.backends.")
 
     async def get(self, entry: str) -> str | None:
-        """An entry's text; None when it is not there.
+        """Returns an entry's text; None when it is not there.
 
         Raises:
             LoginStoreError: No keyring, or it is locked or hangs.

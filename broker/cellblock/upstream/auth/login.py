@@ -37,10 +37,10 @@ from cellblock.upstream.auth.store import LoginStore
 from cellblock.upstream.login import can_log_in
 
 LOCK_BOUND_SECONDS: Final = 40.0
-"""For another process that is renewing the login that is to be replaced."""
+"""Bounds the wait for another process that is renewing the login that is to be replaced."""
 
 MAX_TOLD_CHARS: Final = 300
-"""Of an error's text."""
+"""Bounds an error's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """Gives the server's URL."""
         assert self.config.url is not None
         return self.config.url
 
     def store(self) -> LoginStore:
-        """Where its login is kept."""
+        """Says where the server's login is kept."""
         return LoginStore(self.settings.state_dir, self.name, self.url, self.settings.cellblock.auth)
 
 
 def place_of(settings: Settings, server: str) -> Place:
-    """The server of this name.
+    """Finds the server of this name.
 
     Raises:
         ConfigError: There is none, or OAuth is not for it.
@@ -184,7 +184,7 @@ async def log_out(place: Place) -> str:
 
 
 async def status_of(place: Place) -> dict[str, Any]:
-    """How a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
+    """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable` or `client credentials`."""
     found: dict[str, Any] = {"server": place.name, "url": place.url.partition("?")[0].rpartition("@")[2]}
     if place.settings.cellblock.auth.of(place.name).grant == "client_credentials":
@@ -221,7 +221,7 @@ async def status_of(place: Place) -> dict[str, Any]:
 
 
 async def _kept_record(store: LoginStore) -> LoginRecord | None:
-    """The login before, if there is one that can be read."""
+    """Reads the login before, if there is one that can be read."""
     try:
         return await store.load()
     except LoginStoreError:
@@ -229,12 +229,13 @@ async def _kept_record(store: LoginStore) -> LoginRecord | None:
 
 
 def _may_ask(client: OAuthClientInformationFull, scopes: list[str]) -> bool:
-    """Whether a registration is for all of these scopes, or does not say."""
+    """Says whether a registration is for all of these scopes, or does not say."""
     return client.scope is None or set(scopes) <= set(client.scope.split())
 
 
 def _kept_client(own: ServerAuthSettings, record: LoginRecord | None) -> OAuthClientInformationFull | None:
-    """The client to log in with, if it is known before: that of the configuration, else the one registered last."""
+    """Finds the client to log in with, if it is known before: that of the configuration, else the one registered
+    last."""
     if own.client_id is not None:
         secret = own.secret()
         return OAuthClientInformationFull(
@@ -250,7 +251,7 @@ def _kept_client(own: ServerAuthSettings, record: LoginRecord | None) -> OAuthCl
 
 
 def _port_of(client: OAuthClientInformationFull) -> int | None:
-    """Of the redirect that was registered."""
+    """Returns the port of the redirect that was registered."""
     return client.redirect_uris[0].port if client.redirect_uris else None
 
 
@@ -344,5 +345,5 @@ def _worded(server: str, error: OAuthFlowError, known: str | None) -> str:
 
 
 def shown_line(text: str) -> str:
-    """A sentence that holds a server's words, for a terminal: short, and nothing in it that is invisible."""
+    """Makes a sentence that holds a server's words fit for a terminal: short, and nothing in it that is invisible."""
     return "".join(char if char.isprintable() else " " for char in text[:MAX_TOLD_CHARS])

@@ -1,4 +1,4 @@
-"""What is kept of one login: tokens, the client they belong to, and where they are renewed and revoked."""
+"""Holds what is kept of one login: tokens, the client they belong to, and where they are renewed and revoked."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 MARGIN_SECONDS: Final = 30.0
 MARGIN_SHARE: Final = 0.1
-"""A token is renewed so long before its end, or this share of its life if that is shorter."""
+"""Sets how long before its end a token is renewed: so many seconds, or this share of its life if that is shorter."""
 
 
 MAX_WANTED_CHARS: Final = 2_000
-"""Of the scopes that a server is remembered to want."""
+"""Bounds the scopes that a server is remembered to want."""
 
 
 def union_scopes(*scopes: str | None) -> str:
-    """All scopes of some lists, each once, in their order."""
+    """Returns all scopes of some lists, each once, in their order."""
     return " ".join(dict.fromkeys(scope for one in scopes if one for scope in one.split()))
 
 
@@ -30,21 +30,22 @@ class LoginRecord(BaseModel):
 
     version: Literal[1] = 1
     server_url: str
-    """Whom the access token may be sent to; a record is never used for another URL."""
+    """Says to whom the access token may be sent; a record is never used for another URL."""
 
     client: OAuthClientInformationFull = Field(repr=False)
     tokens: OAuthToken | None = Field(default=None, repr=False)
-    """None when the login has ended; the client's registration is kept for the next one."""
+    """Holds the tokens: none when the login has ended; the client's registration is kept for the next one."""
 
     wanted_scope: str | None = None
-    """What the next login asks for, since the server has refused something for want of it; with what was granted."""
+    """Names what the next login asks for, since the server has refused something for want of it; with what was
+    granted."""
 
     expires_at: float | None = None
     resource_metadata: ProtectedResourceMetadata | None = None
     server_metadata: OAuthMetadata | None = None
 
     def with_tokens(self, tokens: OAuthToken | None) -> LoginRecord:
-        """The same login with other tokens, as they came just now (RFC 6749, sections 5.1 and 6)."""
+        """Returns the same login with other tokens, as they came just now (RFC 6749, sections 5.1 and 6)."""
         if tokens is None:
             return self.model_copy(update={"tokens": None, "expires_at": None})
         if self.tokens is not None:
@@ -59,7 +60,7 @@ class LoginRecord(BaseModel):
         return self.model_copy(update={"tokens": tokens, "expires_at": expires_at})
 
     def wanting(self, scope: str) -> LoginRecord:
-        """The same login, of which the server wants these scopes, too."""
+        """Returns the same login, of which the server wants these scopes, too."""
         granted = self.tokens.scope if self.tokens is not None else None
         wanted = union_scopes(granted, self.wanted_scope, scope)
         if len(wanted) > MAX_WANTED_CHARS:
@@ -68,20 +69,20 @@ class LoginRecord(BaseModel):
         return self.model_copy(update={"wanted_scope": wanted})
 
     def is_stale(self) -> bool:
-        """Whether the access token is at its end, or will be in a moment."""
+        """Says whether the access token is at its end, or will be in a moment."""
         if self.tokens is None or self.expires_at is None or self.tokens.expires_in is None:
             return False
         return time.time() >= self.expires_at - min(MARGIN_SECONDS, self.tokens.expires_in * MARGIN_SHARE)
 
     @property
     def issuer(self) -> str | None:
-        """The authorization server."""
+        """Returns the authorization server."""
         if self.server_metadata is not None:
             return str(self.server_metadata.issuer)
         return self.client.issuer
 
     def secrets(self) -> Iterator[str]:
-        """Everything in it that nobody may see."""
+        """Yields everything in the login that nobody may see."""
         if self.tokens is not None:
             yield self.tokens.access_token
             if self.tokens.refresh_token:

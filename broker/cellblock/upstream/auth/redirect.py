@@ -18,10 +18,10 @@ HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
 
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Of one request; codes take a few hundred bytes."""
+"""Bounds the head of one request; codes take a few hundred bytes."""
 
 HEAD_BOUND_SECONDS: Final = 10.0
-"""For one request's head."""
+"""Bounds the time for one request's head."""
 
 MAX_CONNECTIONS: Final = 16
 
@@ -61,15 +61,15 @@ class RedirectListener:
 
     @property
     def url(self) -> str:
-        """The redirect URI."""
+        """Gives the redirect URI."""
         return f"http://{HOST}:{self.port}{PATH}"
 
     def expect(self, authorization_url: str) -> None:
-        """From now on the answer to this authorization request is taken."""
+        """Takes the answer to this authorization request from now on."""
         self._state = parse_qs(urlsplit(authorization_url).query)["state"][0]
 
     async def answer(self, bound: float) -> AuthorizationCodeResult:
-        """The code with its state.
+        """Waits for the code with its state.
 
         Raises:
             LoginError: The authorization server says that there is none, or `bound` seconds went by.

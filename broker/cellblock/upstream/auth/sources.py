@@ -1,4 +1,4 @@
-"""Where tokens of one upstream server come from: a kept login, or the client's own credentials."""
+"""Gives the tokens of one upstream server: a kept login, or the client's own credentials."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from cellblock_worker.base.private_files import Stamp
 logger = logging.getLogger("cellblock.upstream.auth")
 
 PAUSE_SECONDS: Final = 5.0
-"""After a renewal that failed: until the next attempt the server is asked without."""
+"""Sets the pause after a renewal that failed: until the next attempt the server is asked without."""
 
 LOCK_GRACE_SECONDS: Final = 10.0
-"""Over an exchange's own bound, for another process that is renewing the same login."""
+"""Extends an exchange's own bound for another process that is renewing the same login."""
 
 SCOPE_BOUND_SECONDS: Final = 5.0
-"""For noting which scopes are missing, while a call waits to fail."""
+"""Bounds the time for noting which scopes are missing, while a call waits to fail."""
 
 MAX_STEP_UP_SCOPES: Final = 32
 """Scopes that one server's refusals may add to a token: it could name others without end."""
 
 PASSING_ERRORS: Final = ("server_error", "temporarily_unavailable")
-"""Of an authorization server that may grant the same another time."""
+"""Lists the errors of an authorization server that may grant the same another time."""
 
 OnSecrets = Callable[[list[str]], None]
 
@@ -59,15 +59,15 @@ class _Source:
         self._not_before = 0.0
 
     def told(self, problem: str | None) -> None:
-        """What the server says of the last token."""
+        """Takes what the server says of the last token."""
         self.problem = problem
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
-        """None: nobody is asked for more without a person."""
+        """Returns none: nobody is asked for more without a person."""
         return None
 
     async def lacks(self, scopes: str | None) -> None:
-        """The server says that the last token does not reach far enough."""
+        """Notes that, as the server says, the last token does not reach far enough."""
         what = f": it needs {scopes}" if scopes else ""
         self.problem = f"the login does not reach far enough (insufficient_scope{what})"
 
@@ -129,7 +129,7 @@ class KeptLogin(_Source):
         return self._store.stamp()
 
     async def token(self) -> str | None:
-        """The access token, renewed before its end."""
+        """Returns the access token, renewed before its end."""
         record = await self._current()
         if record is None or record.tokens is None:
             return None
@@ -144,7 +144,7 @@ class KeptLogin(_Source):
     async def renewed(
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
     ) -> str | None:
-        """Another token than the one that was refused."""
+        """Returns another token than the one that was refused."""
         record = await self._current()
         if record is None or record.tokens is None:
             if record is not None and self.problem is None:
@@ -252,12 +252,12 @@ class OwnCredentials(_Source):
         self._tried: set[str] = set()
 
     def stamp(self) -> Stamp | None:
-        """Nothing of it is kept."""
+        """Returns no stamp, since nothing is kept."""
         return None
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
-        """A token with these scopes, too, asked for once: what this client may have is for its authorization server to
-        say, and no person's consent."""
+        """Returns a token with these scopes, too, asked for once: what this client may have is for its authorization
+        server to say, and no person's consent."""
         if scopes is None or self._challenge is None:
             return None
         if self._renewing is not None:
@@ -276,7 +276,7 @@ class OwnCredentials(_Source):
         )
 
     async def token(self) -> str | None:
-        """The access token, renewed before its end."""
+        """Returns the access token, renewed before its end."""
         if self._tokens is not None and time.monotonic() >= self._renew_at and self._challenge is not None:
             request, refused = self._challenge
             return await self._once(lambda: self._grant(request, refused))
@@ -285,7 +285,7 @@ class OwnCredentials(_Source):
     async def renewed(
         self, used: str | None, request: httpx2.Request, refused: httpx2.Response
     ) -> str | None:
-        """Another token than the one that was refused."""
+        """Returns another token than the one that was refused."""
         if self._tokens is not None and self._tokens.access_token != used:
             return self._tokens.access_token
         # Without its body and headers: only the place and the challenge matter.
@@ -338,7 +338,7 @@ class OwnCredentials(_Source):
 
 
 def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:
-    """A refusal whose challenge asks for these scopes, too: the SDK asks for those of the challenge."""
+    """Returns a refusal whose challenge asks for these scopes, too: the SDK asks for those of the challenge."""
     from mcp.client.auth.utils import extract_resource_metadata_from_www_auth, extract_scope_from_www_auth
 
     if not scopes:

@@ -1,4 +1,4 @@
-"""Where one server's login is kept: the system's keyring, else a private file.
+"""Keeps one server's login: the system's keyring, else a private file.
 
 The file `auth/NAME-HASH.json` in the state directory exists in both cases: it holds the login, or the name of its entry
 in the keyring. So a server without a login costs one `stat`, and its change tells every process to read anew.
@@ -27,7 +27,7 @@ from cellblock_worker.base.private_files import Stamp, stamp_of
 logger = logging.getLogger("cellblock.upstream.auth")
 
 AUTH_DIR: Final = "auth"
-"""In the state directory."""
+"""Names the folder of logins in the state directory."""
 
 HASH_CHARS: Final = 16
 
@@ -49,7 +49,7 @@ class LoginStore:
         digest = hashlib.sha256(f"{server}\0{url}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
         self.file = state_dir / AUTH_DIR / f"{safe[:60]}-{digest}.json"
         self.kept_in: str | None = None
-        """Where the last record read or written is: `keyring` or `file`."""
+        """Says where the last record read or written is: `keyring` or `file`."""
 
         self._url = url
         self._settings = settings
@@ -64,7 +64,7 @@ class LoginStore:
         return locked(self.file.with_suffix(".lock"), bound)
 
     async def load(self) -> LoginRecord | None:
-        """The login, or None.
+        """Returns the login, or None.
 
         Raises:
             LoginStoreError: It is not private, cannot be read, is damaged, or the keyring does not give it.

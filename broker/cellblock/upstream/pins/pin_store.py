@@ -1,4 +1,4 @@
-"""Where pins are kept: one JSON file for each server, 0600, replaced as a whole."""
+"""Keeps pins: one JSON file for each server, 0600, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cellblock.base.errors import CellblockError
-from cellblock.upstream.auth.private_file import Stamp, stamp_of
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pins import Pin, Pins
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import Stamp, TooLarge, read_private, stamp_of, write_private
 
 PINS_DIR: Final = "pins"
-"""In the state directory."""
+"""Names the folder of pins in the state directory."""
 
 FORMAT: Final = 1
 
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
-"""More than any list of tools within the caps makes, approved many times over."""
+"""Bounds a pin file: more than any list of tools within the caps makes, approved many times over."""
 
 _PARTS: Final = {"title": str, "description": str, "annotations": dict}
-"""What a definition has at most beside its name and its schemas, which may be anything."""
+"""Names what a definition has at most beside its name and its schemas, which may be anything."""
 
 
 class PinError(CellblockError):
@@ -38,7 +37,7 @@ class PinStore:
         self._directory = directory
 
     def path(self, server: str) -> Path:
-        """The file of a server; names that look alike in a file system have different ones."""
+        """Returns the file of a server; names that look alike in a file system have different ones."""
         safe = "".join(
             char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in server
         )
@@ -50,7 +49,7 @@ class PinStore:
         return stamp_of(self.path(server))
 
     def load(self, server: str) -> Pins | None:
-        """The pins of a server; None when it has none yet.
+        """Returns the pins of a server; None when it has none yet.
 
         Raises:
             PinError: There is a file, and it cannot be read or is damaged.

@@ -18,7 +18,7 @@ from cellblock.upstream.definitions import ToolDefinition, canonical, digest
 
 
 class Difference(Enum):
-    """How a listed tool differs from its pin; the value is the end of a sentence about the tool."""
+    """Says how a listed tool differs from its pin; the value is the end of a sentence about the tool."""
 
     CHANGED = "its definition has changed since it was pinned"
     NEW = "it is new since the server's tools were pinned"
@@ -48,7 +48,7 @@ class Pins:
     gone: frozenset[str] = frozenset()
 
     def differences(self, origin: str, tools: Iterable[ToolDefinition]) -> dict[str, Difference]:
-        """The listed tools that are not as pinned. A pinned tool that is not listed is no difference."""
+        """Returns the listed tools that are not as pinned. A pinned tool that is not listed is no difference."""
         found: dict[str, Difference] = {}
         for tool in tools:
             pin = self.tools.get(tool.name)
@@ -61,28 +61,29 @@ class Pins:
         return found
 
     def approving(self, origin: str, tools: Iterable[ToolDefinition]) -> Pins:
-        """The pins with these tools as they are now; pins of another command or URL are dropped."""
+        """Returns the pins with these tools as they are now; pins of another command or URL are dropped."""
         kept = dict(self.tools) if origin == self.origin else {}
         pinned = _pinned(tools)
         return Pins(origin, {**kept, **pinned}, self.gone & kept.keys() - pinned.keys())
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
-        """The same pins, of a server that lists these tools now; `whole` says whether they are all that it lists."""
+        """Returns the same pins, of a server that lists these tools now; `whole` says whether they are all that it
+        lists."""
         may_be_gone = self.tools.keys() if whole else self.gone
         return Pins(self.origin, self.tools, frozenset(may_be_gone - {tool.name for tool in tools}))
 
     def listed(self) -> dict[str, Pin]:
-        """Those of tools that the server listed when it was last seen."""
+        """Returns the pins of tools that the server listed when it was last seen."""
         return {name: pin for name, pin in self.tools.items() if name not in self.gone}
 
 
 def first_pins(origin: str, tools: Iterable[ToolDefinition]) -> Pins:
-    """Trust on first use."""
+    """Pins tools at their first sight (trust on first use)."""
     return Pins(origin, _pinned(tools))
 
 
 def fingerprint(config: ServerConfig) -> str:
-    """Which program or address a server's configuration names, as a hash.
+    """Says which program or address a server's configuration names, as a hash.
 
     Secrets are no part of it: a new key makes no new server, and the hash tells nobody anything about the old one.
     """

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from cellblock.catalog.model import Withheld
 from cellblock.config.settings import PinSettings, Reaction, ServerConfig
-from cellblock.upstream.auth.private_file import Stamp
 from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
@@ -24,12 +23,13 @@ MAX_NAMED = 5
 """Tools named in one warning."""
 
 MAX_NOTES = 64
-"""How often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk busy."""
+"""Bounds how often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk
+busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What became of one tool list. `differing` maps offered tools that are not as pinned to what is different."""
+    """Says what became of one tool list. `differing` maps offered tools that are not as pinned to what is different."""
 
     offered: tuple[ToolDefinition, ...]
     withheld: tuple[Withheld, ...] = ()
@@ -60,12 +60,12 @@ class Reviewer:
         self._settings = settings
 
     def approved_meanwhile(self, server: str) -> bool:
-        """Whether the pins of a server with something to approve have changed since its last review."""
+        """Says whether the pins of a server with something to approve have changed since its last review."""
         return server in self._open and self._store.stamp(server) != self._open[server]
 
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-        """The tools of a server as they were last approved, but those that it listed no more, to be shown while it
-        starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
+        """Returns the tools of a server as they were last approved, but those that it listed no more, to be shown while
+        it starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
         if self._settings.of(server) == "off":
             return ()
         try:
@@ -92,7 +92,7 @@ class Reviewer:
             await asyncio.to_thread(self._prepare, server, config, tools, whole)
 
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
-        """Which tools a script is given, by the configured reaction."""
+        """Decides which tools a script is given, by the configured reaction."""
         reaction = self._settings.of(server)
         self._open.pop(server, None)
         if reaction == "off":
@@ -138,7 +138,7 @@ class Reviewer:
         return self._load(server)
 
     def _load(self, server: str) -> Pins | None:
-        """As `PinStore.load`, of each version of a file once."""
+        """Loads pins as `PinStore.load` does, each version of a file once."""
         stamp = self._store.stamp(server)
         held = self._read.get(server)
         if held is None or held[0] != stamp:
