@@ -5,9 +5,10 @@ A parsed object's keys are always texts, which `isinstance(value, dict)` alone d
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypeIs
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 def is_object(value: object) -> TypeIs[dict[str, Any]]:

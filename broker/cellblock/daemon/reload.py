@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from cellblock.base.json import is_object
 from cellblock.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def _is_live(name: str) -> bool:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, below in cast("dict[str, Any]", value).items():
+    if is_object(value):
+        for key, below in value.items():
             yield from _leaves(below, f"{path}.{key}" if path else key)
     else:
         yield path, value

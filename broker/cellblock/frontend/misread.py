@@ -4,7 +4,9 @@ the relay."""
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
+
+from cellblock.base.json import is_object
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -38,9 +40,8 @@ def misread_message(message: Any) -> Misread | None:
     Args:
         message: The data, which is held against the four kinds of messages already.
     """
-    if not isinstance(message, dict):
+    if not is_object(message):
         return Misread(INVALID_REQUEST, None, "A message is one JSON object.")
-    message = cast("dict[str, Any]", message)
     request_id = id_of(message)
     if not isinstance(message.get("method"), str) and ("result" in message or "error" in message):
         return None
@@ -69,11 +70,10 @@ def misread_line(line: str, why: str) -> Misread | None:
     except (ValueError, RecursionError):
         data = None
     request_id = None
-    if isinstance(data, dict):
-        message = cast("dict[str, Any]", data)
-        if "method" not in message and ("result" in message or "error" in message):
+    if is_object(data):
+        if "method" not in data and ("result" in data or "error" in data):
             return None
-        request_id = id_of(message)
+        request_id = id_of(data)
     return Misread(PARSE_ERROR, request_id, f"The line cannot be read: {why[:MAX_WHY_CHARS]}.")
 
 

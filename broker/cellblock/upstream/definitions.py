@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp_types as types
 
+from cellblock.base.json import is_array, is_object
 from cellblock.base.visible_text import is_visible
 from cellblock.catalog.model import ToolEntry, Withheld
 from cellblock.catalog.naming import identifier
@@ -171,10 +172,10 @@ def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:
         count += len(level)
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                below += cast("dict[str, Any]", item).values()
-            elif isinstance(item, list):
-                below += cast("list[Any]", item)
+            if is_object(item):
+                below += item.values()
+            elif is_array(item):
+                below += item
         level = below
     return depth, count
 
@@ -183,10 +184,10 @@ def _plain(value: Any) -> Any:
     """Returns the same data with whole floats as integers: `1.0` and `1` are one number in JSON Schema."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+    if is_array(value):
+        return [_plain(item) for item in value]
+    if is_object(value):
+        return {key: _plain(item) for key, item in value.items()}
     return value
 
 

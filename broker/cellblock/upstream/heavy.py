@@ -26,6 +26,7 @@ from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
+from cellblock.base.json import is_object
 from cellblock.learning.observation import Kind
 from cellblock.upstream.incoming import TOO_LARGE_START, VALUE_KEY, read_message
 from cellblock.upstream.lenience import soften
@@ -213,11 +214,10 @@ class HeavyMessages:
                 self._calls.pop(message.id, None)
             if self._values and isinstance(message, types.JSONRPCResponse):
                 meta: object = message.result.get("_meta")
-                if isinstance(meta, dict):
-                    known = cast("dict[str, Any]", meta)
-                    token: object = known.get(VALUE_KEY)
+                if is_object(meta):
+                    token: object = meta.get(VALUE_KEY)
                     if isinstance(token, str) and token in self._values:
-                        known[VALUE_KEY] = self._values.pop(token)
+                        meta[VALUE_KEY] = self._values.pop(token)
         return item
 
     @contextmanager

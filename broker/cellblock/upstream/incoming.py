@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from pydantic import ValidationError
 
+from cellblock.base.json import is_array, is_object
 from cellblock.upstream.lines import answered_id
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ def _second_look(line: bytes, why: ValueError) -> types.JSONRPCMessage | Excepti
     answers: object = answered_id(line, line)
     try:
         data: object = _well_formed(json.loads(line))
-        if isinstance(data, dict):
-            message = cast("dict[str, Any]", data)
-            answers = None if "method" in message else message.get("id")
+        if is_object(data):
+            answers = None if "method" in data else data.get("id")
         return types.jsonrpc_message_adapter.validate_python(data, by_name=False)
     except (ValidationError, ValueError, RecursionError):
         pass
@@ -71,9 +71,9 @@ def _well_formed(value: Any, depth: int = 0) -> Any:
         raise ValueError("nested too deep")
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
+    if is_object(value):
+        items = value.items()
         return {_well_formed(key): _well_formed(item, depth + 1) for key, item in items}
-    if isinstance(value, list):
-        return [_well_formed(item, depth + 1) for item in cast("list[Any]", value)]
+    if is_array(value):
+        return [_well_formed(item, depth + 1) for item in value]
     return value

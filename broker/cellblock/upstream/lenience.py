@@ -11,10 +11,12 @@ an empty one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from pydantic import ValidationError
+
+from cellblock.base.json import is_array, is_object
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -43,16 +45,16 @@ def soften(item: SessionMessage | Exception) -> SessionMessage | Exception:
 def soften_result(result: dict[str, Any]) -> None:
     """Prepares the result of an incoming message for the SDK, in place."""
     tools: object = result.get("tools")
-    if isinstance(tools, list):
-        softened = [_softened(tool) for tool in cast("list[object]", tools)]
+    if is_array(tools):
+        softened = [_softened(tool) for tool in tools]
         result["tools"] = [tool for tool in softened if not isinstance(tool, str)]
         why = [tool for tool in softened if isinstance(tool, str)]
         meta: object = result.get("_meta")
-        if why or (isinstance(meta, dict) and _MALFORMED in meta):
-            kept = cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}
+        if why or (is_object(meta) and _MALFORMED in meta):
+            kept = meta if is_object(meta) else {}
             result["_meta"] = {**kept, _MALFORMED: why[:MAX_MALFORMED]}
-    elif isinstance(info := result.get("serverInfo"), dict):
-        cast("dict[str, Any]", info).setdefault("version", "")
+    elif is_object(info := result.get("serverInfo")):
+        info.setdefault("version", "")
     else:
         _soften_answer(result)
 
@@ -62,21 +64,20 @@ def _soften_answer(result: dict[str, Any]) -> None:
     if "structuredContent" in result:
         # The text beside it is for clients that know no structured content; some servers leave it out.
         result.setdefault("content", [])
-        if not isinstance(result["structuredContent"], dict):
+        if not is_object(result["structuredContent"]):
             kept["structuredContent"] = result.pop("structuredContent")
     content: object = result.get("content")
-    if isinstance(content, list):
-        blocks = cast("list[object]", content)
-        known = [block for block in blocks if not _is_unknown(block)]
-        if len(known) < len(blocks):
-            kept["content"], result["content"] = blocks, known
+    if is_array(content):
+        known = [block for block in content if not _is_unknown(block)]
+        if len(known) < len(content):
+            kept["content"], result["content"] = content, known
     meta: object = result.get("_meta")
-    if kept or (isinstance(meta, dict) and _KEPT in meta):
-        result["_meta"] = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), _KEPT: kept}
+    if kept or (is_object(meta) and _KEPT in meta):
+        result["_meta"] = {**(meta if is_object(meta) else {}), _KEPT: kept}
 
 
 def _is_unknown(block: object) -> bool:
-    kind: object = cast("dict[str, Any]", block).get("type") if isinstance(block, dict) else None
+    kind: object = block.get("type") if is_object(block) else None
     return isinstance(kind, str) and kind not in _BLOCKS
 
 
@@ -123,7 +124,7 @@ def schemas_of(tool: types.Tool) -> tuple[Any, Any]:
 
 def as_arguments(value: Any) -> dict[str, Any]:
     """Returns an input in the form that the SDK takes."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {_ARGUMENT: value}
+    return value if is_object(value) else {_ARGUMENT: value}
 
 
 def restore(item: SessionMessage) -> SessionMessage:
@@ -131,19 +132,19 @@ def restore(item: SessionMessage) -> SessionMessage:
     message = item.message
     if isinstance(message, types.JSONRPCRequest) and message.method == "tools/call" and message.params:
         arguments: object = message.params.get("arguments")
-        if isinstance(arguments, dict) and _ARGUMENT in arguments:
-            message.params["arguments"] = cast("dict[str, Any]", arguments)[_ARGUMENT]
+        if is_object(arguments) and _ARGUMENT in arguments:
+            message.params["arguments"] = arguments[_ARGUMENT]
     return item
 
 
 def _softened(tool: object) -> dict[str, Any] | str:
-    if not isinstance(tool, dict):
+    if not is_object(tool):
         return "it is no object"
-    softened = dict(cast("dict[str, Any]", tool))
+    softened = dict(tool)
     stash: dict[str, Any] = {}
     for key, name in _STASHED.items():
         schema: object = softened.get(key)
-        if isinstance(schema, dict) and cast("dict[str, Any]", schema).get("type") == "object":
+        if is_object(schema) and schema.get("type") == "object":
             continue
         if key == "inputSchema":
             stash[name] = schema if isinstance(schema, dict | bool) else _ABSENT
@@ -154,7 +155,7 @@ def _softened(tool: object) -> dict[str, Any] | str:
             del softened[key]
     if stash:
         meta: object = softened.get("_meta")
-        softened["_meta"] = {**(cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}), **stash}
+        softened["_meta"] = {**(meta if is_object(meta) else {}), **stash}
     try:
         types.Tool.model_validate(softened, by_name=False)
     except ValidationError as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
+
+from cellblock.base.json import is_array, is_object
 
 MAX_VALUES: Final = 50_000
 """Bounds the values of a message, counted one by one: so many the loop decodes in some milliseconds, however long the
@@ -43,19 +45,16 @@ def cut(body: bytes) -> tuple[bytes, Any]:
         RecursionError: It is nested too deep.
     """
     message: Any = json.loads(body)
-    if isinstance(message, dict):
-        message = _picked(cast("dict[str, Any]", message), _MESSAGE)
+    if is_object(message):
+        message = _picked(message, _MESSAGE)
         params: Any = message.get("params")
-        if isinstance(params, dict):
-            params = cast("dict[str, Any]", params)
+        if is_object(params):
             if message.get("method") == "tools/call":
                 params = _picked(params, _CALL)
             meta: Any = params.get("_meta")
-            if isinstance(meta, dict):
+            if is_object(meta):
                 params["_meta"] = {
-                    key: value
-                    for key, value in cast("dict[str, Any]", meta).items()
-                    if key in _META or key.startswith(_PROTOCOL)
+                    key: value for key, value in meta.items() if key in _META or key.startswith(_PROTOCOL)
                 }
             message["params"] = params
     return _encoded(message), message
@@ -68,9 +67,9 @@ def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequen
         short, message = cut(body)
     except (ValueError, RecursionError) as error:
         return {"wrong": f"{type(error).__name__}: {error}"[:MAX_ID_CHARS]}, ()
-    known = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
+    known = message.get("id") if is_object(message) else None
     told: dict[str, Any] = {"id": known if _is_id(known) else None}
-    values, long = measured(cast("object", message), MAX_VALUES)
+    values, long = measured(message, MAX_VALUES)
     escapes = short.count(b"\\")
     if values > MAX_VALUES:
         return {**told, "much": f"over {MAX_VALUES} values"}, ()
@@ -88,10 +87,10 @@ def measured(data: object, bound: int) -> tuple[int, int]:
     while waiting and count <= bound:
         item = waiting.pop()
         count += 1
-        if isinstance(item, dict):
-            waiting.extend(cast("dict[str, object]", item).values())
-        elif isinstance(item, list):
-            waiting.extend(cast("list[object]", item))
+        if is_object(item):
+            waiting.extend(item.values())
+        elif is_array(item):
+            waiting.extend(item)
         elif isinstance(item, str) and len(item) >= LONG_CHARS:
             long += len(item.encode("utf-8", "surrogatepass"))
     return count, long

@@ -6,10 +6,11 @@ into that form; some pass them on, or leave the tool out. docs/clients.md has th
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 
+from cellblock.base.json import is_object
 from cellblock.config.settings import FrontendSettings
 
 Context = ServerRequestContext[dict[str, Any], Any]
@@ -42,7 +43,7 @@ def client_name(context: Context) -> str:
     it."""
     if context.method == "initialize":
         info: object = (context.params or {}).get("clientInfo")
-        name: object = cast("dict[str, Any]", info).get("name") if isinstance(info, dict) else None
+        name: object = info.get("name") if is_object(info) else None
     else:
         known = context.session.client_params
         name = known.client_info.name if known is not None else None

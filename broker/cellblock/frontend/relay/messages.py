@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
+from cellblock.base.json import is_object
 from cellblock.frontend.misread import NO_UTF8, Misread, id_of, misread_line, misread_message
 
 VERSION_HEADER: Final = "mcp-protocol-version"
@@ -56,7 +57,7 @@ class Message(NamedTuple):
     def version(self) -> str | None:
         """Gives the protocol version that a message says itself, as modern requests do."""
         meta: Any = self.params.get("_meta")
-        found = cast("dict[str, Any]", meta).get(_VERSION_KEY) if isinstance(meta, dict) else None
+        found = meta.get(_VERSION_KEY) if is_object(meta) else None
         return found if isinstance(found, str) else None
 
     def headers(self) -> dict[str, str]:
@@ -113,9 +114,9 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def _of_data(data: object, raw: bytes) -> Message | None:
-    if not isinstance(data, dict):
+    if not is_object(data):
         return None
-    body = cast("dict[str, Any]", data)
+    body = data
     kind = _kind_of(body) if body.get("jsonrpc") == "2.0" else None
     return None if kind is None else Message(kind, body, raw)
 
@@ -125,14 +126,14 @@ def _kind_of(body: dict[str, Any]) -> Kind | None:
         if not isinstance(body.get("params"), dict | None):
             return None
         return Kind.NOTIFICATION if id_of(body) is None else Kind.REQUEST
-    if isinstance(body.get("result"), dict):
+    if is_object(body.get("result")):
         return None if id_of(body) is None else Kind.ANSWER
     error: Any = body.get("error")
-    if isinstance(error, dict) and "id" in body and (body["id"] is None or id_of(body) is not None):
-        error = cast("dict[str, Any]", error)
-        if isinstance(error.get("code"), int) and isinstance(error.get("message"), str):
-            return Kind.ANSWER
-    return None
+    known = "id" in body and (body["id"] is None or id_of(body) is not None)
+    if not known or not is_object(error):
+        return None
+    worded = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
+    return Kind.ANSWER if worded else None
 
 
 def _as_header(value: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,6 +19,7 @@ from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import ValidationError
 
+from cellblock.base.json import is_object
 from cellblock.upstream.auth.errors import LoginEnded, LoginError
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.tls import tls_context
@@ -231,7 +232,7 @@ def error_code(response: httpx2.Response) -> str | None:
         body: object = json.loads(response.content)
     except (ValueError, RecursionError):
         return None
-    error: object = cast("dict[str, Any]", body).get("error") if isinstance(body, dict) else None
+    error: object = body.get("error") if is_object(body) else None
     return error if isinstance(error, str) and error in _KNOWN_ERRORS else None
 
 

@@ -12,10 +12,11 @@ import logging
 import secrets
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import ValidationError
 
+from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
@@ -140,9 +141,9 @@ class LoginStore:
             envelope: object = json.loads(data)
         except (ValueError, RecursionError):
             raise self._damaged() from None
-        if not isinstance(envelope, dict):
+        if not is_object(envelope):
             raise self._damaged()
-        return cast("dict[str, Any]", envelope)
+        return envelope
 
     def _entry(self) -> str | None:
         try:

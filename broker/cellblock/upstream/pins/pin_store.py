@@ -6,9 +6,10 @@ import hashlib
 import json
 import shlex
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
+from cellblock.base.json import is_array, is_object
 from cellblock.upstream.definitions import canonical, digest
 from cellblock.upstream.pins.pins import Pin, Pins
 from cellblock_worker.base.folders import Folder, InTheWay
@@ -120,24 +121,23 @@ class PinStore:
 
 
 def _read(data: Any, server: str) -> Pins:
-    if not isinstance(data["tools"], dict):
+    if not is_object(data["tools"]):
         raise TypeError("tools is no object")
     if data["format"] != FORMAT or data["server"] != server or not isinstance(data["origin"], str):
         raise ValueError("not a pin file of this server")
     tools: dict[str, Pin] = {}
-    for name, entry in cast("dict[str, Any]", data["tools"]).items():
+    for name, entry in data["tools"].items():
         definition: object = entry["definition"]
         # The definition is what an approval shows as the old one; it must be what the digest stands for.
-        if not isinstance(definition, dict) or digest(canonical(definition)) != entry["digest"]:
+        if not is_object(definition) or digest(canonical(definition)) != entry["digest"]:
             raise ValueError("a definition does not fit its digest")
-        known = cast("dict[str, Any]", definition)
-        if known.get("name") != name or not all(
-            isinstance(known.get(part), kind | None) for part, kind in _PARTS.items()
+        if definition.get("name") != name or not all(
+            isinstance(definition.get(part), kind | None) for part, kind in _PARTS.items()
         ):
             raise ValueError("a definition is not of its tool")
-        tools[name] = Pin(entry["digest"], known)
+        tools[name] = Pin(entry["digest"], definition)
     # A file of an earlier version has none.
-    gone = cast("dict[str, Any]", data).get("gone", [])
-    if not isinstance(gone, list) or not all(name in tools for name in cast("list[object]", gone)):
+    gone = data.get("gone", [])
+    if not is_array(gone) or not all(name in tools for name in gone):
         raise ValueError("gone is no list of pinned tools")
-    return Pins(data["origin"], tools, frozenset(cast("list[str]", gone)))
+    return Pins(data["origin"], tools, frozenset(gone))
