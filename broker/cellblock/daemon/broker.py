@@ -23,7 +23,7 @@ from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import catalog_before_start, start_executor, start_reach, tools_of
 from cellblock.daemon.machine import check_descriptors, unavailable
-from cellblock.daemon.reload import described, taken_over
+from cellblock.daemon.reload import applicable, described
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
@@ -121,8 +121,7 @@ class Broker:
 
     @contextlib.asynccontextmanager
     async def begun(self) -> AsyncGenerator[None]:
-        """Runs the broker inside the block, as `async with` of itself does, but its entry waits for no other
-        process."""
+        """Runs the broker inside the block, as `async with` of itself, but its entry waits for no other process."""
         await self._begin()
         try:
             yield
@@ -225,8 +224,7 @@ class Broker:
 
     @property
     def apart(self) -> Apart:
-        """Gives the broker's processes for work that would hold the loop. Raises HostUnavailable when it is not
-        running."""
+        """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
         if self._apart is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         return self._apart
@@ -255,7 +253,7 @@ class Broker:
         if self._executor is None or self._registry is None:
             raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
         self._check_loop()
-        settings, live, waiting = taken_over(self._settings, settings)
+        settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
         policy = _policy(settings)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
@@ -376,11 +374,13 @@ class Broker:
         self._registry = self._workers = self._loop = self._apart = None
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        told = self._changed.tell
-        reach = await start_reach(self._settings, self._tools, self.events, told, stack, version=__version__)
+        notify = self._changed.tell
+        reach = await start_reach(
+            self._settings, self._tools, self.events, notify, stack, version=__version__
+        )
         self._registry, self._workers = reach.registry, reach.workers
         self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
-        self._changed.tell()
+        notify()
         executor = self._executor = await start_executor(
             self._settings, reach, self._policy, self.events, stack
         )

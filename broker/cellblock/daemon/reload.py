@@ -35,7 +35,7 @@ workers, sockets, stores, front-ends."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def taken_over(old: Settings, new: Settings) -> tuple[Settings, list[str], list[str]]:
+def applicable(old: Settings, new: Settings) -> tuple[Settings, list[str], list[str]]:
     """Returns the settings that can be in force without a restart.
 
     Returns:
@@ -47,8 +47,8 @@ def taken_over(old: Settings, new: Settings) -> tuple[Settings, list[str], list[
     section = old.cellblock
     for name in LIVE:
         section = _with(section, new.cellblock, name.split("."))
-    made = new.model_copy(update={"cellblock": section})
-    return made, live, sorted(set(differing) - set(live))
+    applied = new.model_copy(update={"cellblock": section})
+    return applied, live, sorted(set(differing) - set(live))
 
 
 def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> list[str]:

@@ -58,19 +58,19 @@ def server_of_uri(uri: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Texts:
     server: ServerEntry
     text: ServerText
     whole: str
     whole_shared: str
 
 
-_made: Final[dict[str, list[_Made]]] = {}
+_texts: Final[dict[str, list[_Texts]]] = {}
 
 
-def _made_of(server: ServerEntry) -> _Made | None:
+def _kept_texts(server: ServerEntry) -> _Texts | None:
     """Finds what was made for a server with these definitions; one that has only reconnected is the same."""
-    held = _made.get(server.server_id, [])
+    held = _texts.get(server.server_id, [])
     for one in held:
         if one.server is server:
             return one
@@ -82,24 +82,24 @@ def _made_of(server: ServerEntry) -> _Made | None:
     return None
 
 
-def _make(server: ServerEntry) -> _Made:
+def _make(server: ServerEntry) -> _Texts:
     text = ServerText(server)
-    made = _Made(server, text, text.whole(shared=False), text.whole(shared=True))
-    if server.server_id not in _made and len(_made) >= KEPT_SERVERS:
-        del _made[next(iter(_made))]
-    _made[server.server_id] = [made, *_made.get(server.server_id, [])[: KEPT_TEXTS - 1]]
+    made = _Texts(server, text, text.whole(shared=False), text.whole(shared=True))
+    if server.server_id not in _texts and len(_texts) >= KEPT_SERVERS:
+        del _texts[next(iter(_texts))]
+    _texts[server.server_id] = [made, *_texts.get(server.server_id, [])[: KEPT_TEXTS - 1]]
     return made
 
 
 async def made_beside(catalog: Catalog) -> None:
     """Makes the declarations of servers that have none yet, in a thread: large ones would hold the loop."""
-    if missing := [server for server in catalog.servers.values() if _made_of(server) is None]:
+    if missing := [server for server in catalog.servers.values() if _kept_texts(server) is None]:
         await asyncio.to_thread(lambda: [_make(server) for server in missing])
 
 
 def text_of(server: ServerEntry) -> str:
     """Returns the declarations of a server by what is stated, made once for the same definitions."""
-    return (_made_of(server) or _make(server)).whole
+    return (_kept_texts(server) or _make(server)).whole
 
 
 def shared_out(
@@ -148,7 +148,7 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
     if not catalog.servers:
         return Declared("No server is connected.")
 
-    made = {server_id: _made_of(server) or _make(server) for server_id, server in catalog.servers.items()}
+    made = {server_id: _kept_texts(server) or _make(server) for server_id, server in catalog.servers.items()}
 
     def some(server_id: str, room: int) -> Part:
         return Part(*made[server_id].text.within(room, shared=True))

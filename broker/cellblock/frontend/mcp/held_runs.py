@@ -30,7 +30,7 @@ class NoRoom(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Asked:
+class _Question:
     request: types.InputRequest
     answer: asyncio.Future[types.InputResponse | None]
     until: float
@@ -52,7 +52,7 @@ class HeldRun:
         self.expiry: asyncio.TimerHandle | None = None
         self._room = room
         self._task: asyncio.Future[RunResponse] | None = None
-        self._asked: dict[str, _Asked] = {}
+        self._questions: dict[str, _Question] = {}
         self._wake = asyncio.Event()
 
     def start(self, work: Awaitable[RunResponse]) -> None:
@@ -77,12 +77,12 @@ class HeldRun:
         if not self._room():
             raise NoRoom
         loop = asyncio.get_running_loop()
-        asked = self._asked[key] = _Asked(request, loop.create_future(), loop.time() + bound)
+        asked = self._questions[key] = _Question(request, loop.create_future(), loop.time() + bound)
         self._wake.set()
         try:
             return await asked.answer
         finally:
-            self._asked.pop(key, None)
+            self._questions.pop(key, None)
 
     async def next(self) -> RunResponse | None:
         """Waits for the response; None when there are questions. When this is cancelled, so is the run."""
@@ -90,7 +90,7 @@ class HeldRun:
         while True:
             if self._task.done():
                 return self._task.result()
-            if any(not asked.answer.done() for asked in self._asked.values()):
+            if any(not asked.answer.done() for asked in self._questions.values()):
                 return None
             self._wake.clear()
             try:
@@ -102,7 +102,7 @@ class HeldRun:
     def questions(self) -> tuple[types.InputRequests, float]:
         """Returns what is asked, for the client to take with it, and how many seconds it has."""
         now = asyncio.get_running_loop().time()
-        open_ones = {key: asked for key, asked in self._asked.items() if not asked.answer.done()}
+        open_ones = {key: asked for key, asked in self._questions.items() if not asked.answer.done()}
         for asked in open_ones.values():
             asked.sent = True
         bound = max((asked.until - now for asked in open_ones.values()), default=0.0)
@@ -111,7 +111,7 @@ class HeldRun:
     def returned(self, answers: types.InputResponses) -> None:
         """Takes the answers of a client that is back. What comes too late is nobody's answer, and what it was not asked
         is ignored."""
-        for key, asked in self._asked.items():
+        for key, asked in self._questions.items():
             if asked.sent and not asked.answer.done():
                 asked.answer.set_result(answers.get(key))
 

@@ -69,7 +69,7 @@ class Lines(Protocol):
         ...
 
 
-class _Asked:
+class _Pending:
     """A request of the client that is not answered yet."""
 
     def __init__(self, message: Message, *, modern: bool) -> None:
@@ -102,7 +102,7 @@ class Relay:
         self._url, self._gone, self._channel = url, gone, channel
         self._lines, self._send, self._on_answer = lines, send, on_answer
         # 1 and "1" are different ids, and equal to nothing else.
-        self._waiting: dict[int | str, _Asked] = {}
+        self._waiting: dict[int | str, _Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._answered = self._listening = False
@@ -129,8 +129,8 @@ class Relay:
         # A client need not read.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                for asked in list(self._waiting.values()):
-                    await self._refuse(asked, CONNECTION_CLOSED, str(lost))
+                for pending in list(self._waiting.values()):
+                    await self._refuse(pending, CONNECTION_CLOSED, str(lost))
         return lost
 
     # ---- from the client -----------------------------------------------------------------------------------
@@ -151,7 +151,8 @@ class Relay:
                 await self._carry(found)
         # stdin is closed. Answers that come quickly are still worth having.
         await self._until(
-            lambda: all(asked.message.method == STREAMS for asked in self._waiting.values()), FAREWELL_SECONDS
+            lambda: all(pending.message.method == STREAMS for pending in self._waiting.values()),
+            FAREWELL_SECONDS,
         )
 
     async def _carry(self, message: Message) -> None:
@@ -174,53 +175,55 @@ class Relay:
         if (same := self._waiting.pop(request_id, None)) is not None and same.task is not None:
             # The id is this request's now.
             same.task.cancel()
-        asked = self._waiting[request_id] = _Asked(message, modern=self._version in MODERN)
+        pending = self._waiting[request_id] = _Pending(message, modern=self._version in MODERN)
         if message.method == "initialize":
             self._session = self._version = None
-        asked.task = self._start(self._answer(asked))
+        pending.task = self._start(self._answer(pending))
         # What follows may be about it, and is not to overtake it.
         await asyncio.sleep(0)
         if message.method == "initialize":
-            await self._until(lambda: self._waiting.get(request_id) is not asked, HANDSHAKE_SECONDS)
+            await self._until(lambda: self._waiting.get(request_id) is not pending, HANDSHAKE_SECONDS)
 
     async def _cancels(self, message: Message) -> bool:
         """Cancels a request. Returns whether the daemon is to be told."""
         request_id = as_id(message.params.get("requestId"))
-        asked = None if request_id is None else self._waiting.get(request_id)
-        if asked is None:
+        pending = None if request_id is None else self._waiting.get(request_id)
+        if pending is None:
             return self._version not in MODERN
-        self._settle(asked)
-        if asked.modern and asked.task is not None:
-            asked.task.cancel()
-        return not asked.modern
+        self._finish(pending)
+        if pending.modern and pending.task is not None:
+            pending.task.cancel()
+        return not pending.modern
 
     # ---- from the daemon -----------------------------------------------------------------------------------
 
-    async def _answer(self, asked: _Asked) -> None:
+    async def _answer(self, pending: _Pending) -> None:
         with self._losing():
-            async with self._post(asked.message) as answer:
+            async with self._post(pending.message) as answer:
                 kind = answer.headers.get("content-type", "").lower()
                 if answer.status != 200:
-                    await self._not_answered(asked, answer, kind)
+                    await self._not_answered(pending, answer, kind)
                     return
-                if asked.message.method == "initialize":
+                if pending.message.method == "initialize":
                     self._session = _shown(answer.headers.get(SESSION_HEADER))
                 if kind.startswith("text/event-stream"):
-                    await self._stream(asked, answer)
+                    await self._stream(pending, answer)
                 elif kind.startswith("application/json"):
-                    await self._pass_on(await whole(answer), asked)
+                    await self._pass_on(await whole(answer), pending)
         if not self._lost.done():
-            await self._refuse(asked, CONNECTION_CLOSED, "The daemon has ended its answer without a message.")
+            await self._refuse(
+                pending, CONNECTION_CLOSED, "The daemon has ended its answer without a message."
+            )
 
-    async def _stream(self, asked: _Asked, answer: Answer) -> None:
+    async def _stream(self, pending: _Pending, answer: Answer) -> None:
         try:
             async for raw in messages_in(answer.pieces()):
-                if await self._pass_on(raw, asked):
+                if await self._pass_on(raw, pending):
                     return
         except Broken as error:
-            await self._refuse(asked, CONNECTION_CLOSED, f"The daemon's answer broke off: {error}.")
+            await self._refuse(pending, CONNECTION_CLOSED, f"The daemon's answer broke off: {error}.")
 
-    async def _not_answered(self, asked: _Asked, answer: Answer, kind: str) -> None:
+    async def _not_answered(self, pending: _Pending, answer: Answer, kind: str) -> None:
         """Answers a request that the daemon refuses, or takes as something else."""
         found = message_of(await whole(answer)) if kind.startswith("application/json") else None
         error: Any = None if found is None else found.body.get("error")
@@ -235,12 +238,12 @@ class Relay:
                 )
             )
         elif found is not None and error is not None:
-            await self._pass_on(found.raw, asked)
+            await self._pass_on(found.raw, pending)
         elif answer.status == 404:
-            await self._refuse(asked, METHOD_NOT_FOUND, "Not Found")
+            await self._refuse(pending, METHOD_NOT_FOUND, "Not Found")
         else:
             code = INVALID_REQUEST if answer.status < 400 else INTERNAL_ERROR
-            await self._refuse(asked, code, f"The daemon answers with HTTP status {answer.status}.")
+            await self._refuse(pending, code, f"The daemon answers with HTTP status {answer.status}.")
 
     async def _listen(self) -> None:
         """Passes on what the daemon says by itself, in sessions."""
@@ -259,7 +262,7 @@ class Relay:
                 failures += 1
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _pass_on(self, raw: bytes, asked: _Asked | None) -> bool:
+    async def _pass_on(self, raw: bytes, pending: _Pending | None) -> bool:
         """Gives a message of the daemon to the client. Returns whether it is the answer to a request."""
         message = message_of(raw)
         if message is None:
@@ -268,13 +271,13 @@ class Relay:
         if message.kind is not Kind.ANSWER:
             await self._send(message.as_line())
             return False
-        if asked is None or (request_id := asked.message.id) is None:
+        if pending is None or (request_id := pending.message.id) is None:
             return False
-        if asked.message.method == "initialize" and "result" in message.body:
+        if pending.message.method == "initialize" and "result" in message.body:
             self._version = str(message.body["result"].get("protocolVersion"))
-        if self._waiting.get(request_id, asked) is asked:
+        if self._waiting.get(request_id, pending) is pending:
             await self._send(message.answering(request_id))
-        self._settle(asked)
+        self._finish(pending)
         return True
 
     # ---- both ----------------------------------------------------------------------------------------------
@@ -300,16 +303,16 @@ class Relay:
     async def _tell(self, found: Misread) -> None:
         await self._send(encoded(found.answer()))
 
-    async def _refuse(self, asked: _Asked, code: int, why: str) -> None:
+    async def _refuse(self, pending: _Pending, code: int, why: str) -> None:
         """Answers a request that the daemon does not answer, unless it is."""
-        request_id = asked.message.id
-        if request_id is not None and self._waiting.get(request_id) is asked:
+        request_id = pending.message.id
+        if request_id is not None and self._waiting.get(request_id) is pending:
             await self._tell(Misread(code, request_id, why))
-            self._settle(asked)
+            self._finish(pending)
 
-    def _settle(self, asked: _Asked) -> None:
-        request_id = asked.message.id
-        if request_id is not None and self._waiting.get(request_id) is asked:
+    def _finish(self, pending: _Pending) -> None:
+        request_id = pending.message.id
+        if request_id is not None and self._waiting.get(request_id) is pending:
             del self._waiting[request_id]
         self._settled.set()
         if not self._answered:

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.config.file.problems import keys_at
 from cellblock.config.settings import CellblockSettings, parse_settings
-from cellblock.daemon.reload import LIVE, taken_over
+from cellblock.daemon.reload import LIVE, applicable
 
 
 def test_every_live_setting_is_one() -> None:
@@ -49,7 +49,7 @@ def test_what_changes_at_once_and_what_waits(
     servers = {"a": {"command": "x"}}
     before = parse_settings({"mcpServers": servers, "cellblock": old})
     after = parse_settings({"mcpServers": {**servers, "b": {"command": "y"}}, "cellblock": new})
-    made, now, later = taken_over(before, after)
+    made, now, later = applicable(before, after)
     assert now == live
     assert later == waiting if isinstance(waiting, list) else len(later) == waiting
     assert made.servers == after.servers
