@@ -16,11 +16,11 @@ from statistics import median, quantiles
 
 import psutil
 
-from benchmarks.harness import BOUND_SECONDS, CATALOGS, best_of, parser
+from benchmarks.harness import BOUND_SECONDS, best_of, parser
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.typecheck import compiler
 from cellblock.typecheck.checker import TypeChecker
-from support.recorded_catalogs import recorded_catalog
+from support.recorded_catalogs import CATALOGS, recorded_catalog
 
 WARM_TARGET_MS, COLD_TARGET_MS = 25, 150
 
