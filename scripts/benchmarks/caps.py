@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from multiprocessing.sharedctypes import Synchronized
 from typing import Any, Final
 
+import psutil
+
 from benchmarks.harness import BOUND_SECONDS, MIB, median_and, parser, table
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.launch.launching import Launcher
@@ -165,7 +167,8 @@ async def _bare(late: list[float]) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         await process.stdout.read(1)
     inner = (bubblewrap.inner_pid(process.pid) if launch.wrapped else None) or process.pid
-    confinement.limit_at_lease(inner, BUDGET_MIB * MIB, 600)
+    data = psutil.Process(inner).memory_info().data
+    confinement.limit_at_lease(inner, data + BUDGET_MIB * MIB, 600)
     start = protocol.Start(log_bytes=1000, message_bytes=MIB)
     process.stdin.write(encode_frame(pack_header(start.model_dump()), _start("for (;;) {}")))
     due = time.monotonic() + DEADLINE_MS / 1000
