@@ -126,7 +126,7 @@ def _dumped_in_steps(value: Any, depth: int) -> Any:
 
 
 def _is_plain_list(adapter: TypeAdapter[Any]) -> bool:
-    """Whether a list fits an annotation when all its items do."""
+    """Says whether a list fits an annotation when all its items do."""
     schema = cast("dict[str, Any]", adapter.core_schema)
     if schema["type"] == "definitions":
         schema = schema["schema"]

@@ -12,7 +12,7 @@ from cellblock.base.threads import DaemonThread, call_when_done, is_done_within
 
 
 class AllBusy(CellblockError):
-    """No thread was to be had in time; the work was not started."""
+    """Is raised where no thread was to be had in time; the work was not started."""
 
 
 class StillRunning(CellblockError):

@@ -1,4 +1,4 @@
-"""Who caused a tool call: the way back to the client of a front-end, for what an upstream server asks meanwhile."""
+"""A requester is the client that caused a tool call: the way back to it for what an upstream server asks meanwhile."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Requester(Protocol):
 
     @property
     def wants_progress(self) -> bool:
-        """Whether `progress` is to be called; servers are asked for it only then."""
+        """Says whether `progress` is to be called; servers are asked for it only then."""
         ...
 
     def progress(
         self, server: str, tool: str, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Told how far a call is. Must neither block nor raise."""
+        """Hears how far a call is. Must neither block nor raise."""
         ...
 
 
 PAUSE_MS: Final = 600_000
-"""How long the clock of one run may stand still in all while its client answers what servers ask: a server must not
-hold a worker without end."""
+"""Bounds the time that the clock of one run may stand still while its client answers what servers ask: a server must
+not hold a worker without end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import Frame, FrameError, encode_frame, pack_header
@@ -21,7 +22,6 @@ from cellblock_worker.worker.death import (
 )
 from cellblock_worker.worker.deno_process import DenoProcess
 from cellblock_worker.worker.hearing import Hearing
-from cellblock_worker.worker.owner import WorkerOwner
 from cellblock_worker.worker.rehearsal import READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance
 from cellblock_worker.worker.usage import Usage, UsageReader
@@ -37,6 +37,39 @@ EXIT_BOUND_SECONDS: Final = 2.0
 FAREWELL_SECONDS: Final = 0.005
 """Bounds the time from the end of a settled run to SIGKILL: the kernel needs a core for 2 ms to tear a process down,
 and on kernels that do not preempt themselves the answer would wait for that on its way."""
+
+
+class WorkerOwner(Protocol):
+    """Owns workers: a host, as its workers know it."""
+
+    @property
+    def launcher(self) -> Launcher:
+        """Starts its process."""
+        ...
+
+    def worker_ready(self, worker: Worker) -> None:
+        """Hears that a worker is booted and warm."""
+        ...
+
+    def worker_says(self, worker: Worker, raw_header: bytes, body: bytes) -> None:
+        """Takes a message of the run, checked and within its caps, to be relayed."""
+        ...
+
+    def worker_computes(self, worker: Worker, cpu_seconds: float) -> bool:
+        """Hears that a long run has used so much CPU time more; what a run uses after the last such message is in its
+        end.
+
+        Gives whether it is to give way to the runs of others from now on.
+        """
+        ...
+
+    def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
+        """Hears that the run is over; its worker has been killed. Exactly once per leased worker."""
+        ...
+
+    def worker_gone(self, worker: Worker) -> None:
+        """Hears that the process is reaped. Exactly once per worker."""
+        ...
 
 
 class Worker:

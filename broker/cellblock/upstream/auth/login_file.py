@@ -15,7 +15,7 @@ from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, TooLarge, read_private, write_private
 
 MAX_BYTES: Final = 256 * 1024
-"""Of one file; a login takes a few KiB."""
+"""Caps the size of one login file; a login takes a few KiB."""
 
 LOCK_PAUSE_SECONDS: Final = 0.05
 
