@@ -35,6 +35,7 @@ if (a) { notice("LEFT", `There are ${count} left.`, "Wait.", path); }
 """
 
 
+@pytest.mark.slow
 def test_every_code_with_every_severity_is_found() -> None:
     found = {(code, severity) for code, severity, _, _ in GENERATOR.diagnostics()}
     assert {

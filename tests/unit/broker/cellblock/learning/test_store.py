@@ -79,6 +79,7 @@ def test_clear(path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_kills_while_it_writes(path: Path) -> None:
     chance = Random(0)
     before = 0

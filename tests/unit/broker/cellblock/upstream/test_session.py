@@ -60,6 +60,7 @@ async def test_a_silent_server_is_told_with_what_it_did_not_answer(
         await session.close()
 
 
+@pytest.mark.slow
 async def test_closing_ends_a_session_in_every_moment_of_a_failing_connection(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     settings = UpstreamSettings(retry_first_ms=10, retry_max_ms=20)

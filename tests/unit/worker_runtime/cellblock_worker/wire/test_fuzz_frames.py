@@ -16,6 +16,7 @@ FRAMES = 20_000
 STREAM = encode_frame(packed({"t": "log", "level": "log", "ms": 1}), b"text")
 
 
+@pytest.mark.slow
 def test_20000_mutated_frames_give_messages_or_the_defined_error_in_both_decoders() -> None:
     found = fuzz(FRAMES, seed=1)
     assert found.frames >= FRAMES

