@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.load import __main__ as load
+
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-from load import __main__ as load  # noqa: E402
-
 NEWER = ROOT / "docs/benchmarks/load-2026-11-23.json"
 
 
@@ -46,7 +43,7 @@ def test_two_results_are_compared_load_by_load_and_in_all(tmp_path: Path) -> Non
 
 
 def test_a_file_that_is_no_result_is_refused_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process: four more starts would show nothing else."""
     other = tmp_path / "other.json"
@@ -56,9 +53,8 @@ def test_a_file_that_is_no_result_is_refused_in_words(
         (other, "is no JSON result of scripts/loadtest"),
     ):
         for option in ("--result", "--compare"):
-            monkeypatch.setattr(sys, "argv", ["load", option, str(file)])
             with pytest.raises(SystemExit) as ended:
-                load.main()
+                load.main([option, str(file)])
             output, errors = capsys.readouterr()
             assert ended.value.code == 2 and output == ""
             assert f"{file} {said}" in errors
