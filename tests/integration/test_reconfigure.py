@@ -10,7 +10,7 @@ import pytest
 
 from cellblock import Broker, ConfigError, tool
 from support.entries import plain_server, settings
-from support.processes import alive, descendants, gone
+from support.processes import alive, command_line, descendants, gone
 from support.responses import error_of, succeeded
 from support.waits import until, within
 
@@ -87,7 +87,14 @@ async def test_a_broker_that_ends_closes_sessions_that_are_still_held(tmp_path: 
         await broker.settled()
         running = asyncio.create_task(broker.run(TWICE))
         await within(inside.wait())
-        family = descendants(psutil.Process().pid)
+        assert broker.host_pid is not None
+        servers = [
+            one
+            for one in descendants(psutil.Process().pid)
+            if "plain_server.py" in " ".join(command_line(one))
+        ]
+        family = [psutil.Process(broker.host_pid), *descendants(broker.host_pid), *servers]
+        assert servers
         broker.reconfigure(settings(tmp_path / "s", {}, pool={"warm": 1}))
     await within(running)
     await gone(family, 20)

@@ -19,6 +19,7 @@ The daemon from outside
 
 Parts of the broker and of the host
     memory_host         a worker host in this process that plays what a test wants, with the real parts above the wire
+    memory_link         a link to a host in this process, in ZeroMQ's place
     fake_worker         programs in Deno's place that speak the frame protocol as badly as a test wants
     worker_owner        one worker: boots it, leases it, runs a script, records what it says
     virtual_time        an event loop whose clock jumps to the next timer when nothing is ready
@@ -29,6 +30,7 @@ Parts of the broker and of the host
 Data
     recorded_catalogs   the tool lists of public servers in `tests/fixtures`
     script_corpus       scripts as agents write them, right ones and each with one mistake
+    script_templates    the templates that `script_corpus` fills
     script_places       scripts with every line end in every place
     typescript_corpus   TypeScript that is run twice: as Deno compiles it, and with blanks for its types
     tool_schemas        the tool of a Python function, its schemas, and what a call of it gives
