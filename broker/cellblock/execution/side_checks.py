@@ -25,8 +25,9 @@ from cellblock.typecheck.checker import Checked, TypeChecker
 MAX_KEPT: Final = 1_024
 """Bounds the scripts whose findings are kept; one takes some 300 bytes, and what was found."""
 
-MAX_SERVERS: Final = 100
-"""Bounds the definitions of servers that are held for them: those of one that changes are others each time."""
+MAX_TOOLS: Final = 5_000
+"""Bounds the definitions of tools that are held for them, of 3 KiB each: those of a server that changes are others each
+time."""
 
 MAX_UNDER_WAY: Final = 32
 """Bounds the checks that wait for the compiler; a script that comes then is not checked this time."""
@@ -74,6 +75,7 @@ class SideChecks:
         self.checker = checker
         self._kept: OrderedDict[_Key, Kept] = OrderedDict()
         self._held: Counter[int] = Counter()
+        self._tools = 0
         self._late: OrderedDict[str, _Late] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -109,14 +111,21 @@ class SideChecks:
         """Keeps what was found."""
         self._drop(key)
         self._kept[key] = found
-        self._held.update(map(id, found.servers))
-        while len(self._kept) > MAX_KEPT or (len(self._held) > MAX_SERVERS and len(self._kept) > 1):
+        for server in found.servers:
+            tools = id(server.tools)
+            self._tools += 0 if self._held[tools] else len(server.tools)
+            self._held[tools] += 1
+        while len(self._kept) > MAX_KEPT or (self._tools > MAX_TOOLS and len(self._kept) > 1):
             self._drop(next(iter(self._kept)))
 
     def _drop(self, key: _Key) -> None:
         if (found := self._kept.pop(key, None)) is not None:
-            self._held.subtract(map(id, found.servers))
-            self._held += Counter()
+            for server in found.servers:
+                tools = id(server.tools)
+                self._held[tools] -= 1
+                if not self._held[tools]:
+                    del self._held[tools]
+                    self._tools -= len(server.tools)
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None] | None:
         """Begins a check, or the wait for one, unless too many are under way."""

@@ -355,6 +355,10 @@ class Registry:
             for tool_name, export in exports.items()
             if tool_name in offered
         )
+        by_export = {tool.export_name: tool for tool in tools}
+        if held is not None and tools == held[1].tools:
+            # What is kept for a server that was started again holds its definitions once.
+            tools, by_export = held[1].tools, held[1].by_export
         entry = ServerEntry(
             server_id=self._paths[name],
             server_name=facts.name or name,
@@ -363,7 +367,7 @@ class Registry:
             description=facts.instructions,
             capabilities=facts.capabilities,
             tools=tools,
-            by_export={tool.export_name: tool for tool in tools},
+            by_export=by_export,
             withheld=(*review.withheld, *facts.left_out),
             warnings=(*review.warnings, *facts.all_notes()),
             unpinned=review.differing,

@@ -1,0 +1,31 @@
+"""A server that is started again with the definitions that it had is known by the same ones: nothing is held twice."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import psutil
+
+from cellblock import Broker
+from support.entries import plain_server, settings
+from support.processes import command_line, descendants
+from support.waits import until
+
+
+async def test_a_server_that_was_killed_has_the_definitions_that_it_had(tmp_path: Path) -> None:
+    upstream = {"retry_first_ms": 10}
+    async with Broker(settings(tmp_path, {"plain": plain_server()}, upstream=upstream)) as broker:
+        await broker.settled()
+        before = broker.catalog.servers["plain"]
+        own = [
+            one
+            for one in descendants(psutil.Process().pid)
+            if any("plain_server" in word for word in command_line(one))
+        ]
+        for process in own:
+            process.send_signal(signal.SIGKILL)
+        await until(lambda: broker.catalog.servers.get("plain", before) is not before, "its next session")
+        after = broker.catalog.servers["plain"]
+        assert after is not before
+        assert after.tools is before.tools and after.by_export is before.by_export
