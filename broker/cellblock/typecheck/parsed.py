@@ -38,14 +38,15 @@ class ParsedScript:
 
     def __init__(self, code: str, typescript: bool) -> None:
         self.code = code
-        self.raw = code.encode()
+        self.raw = raw = code.encode()
         self.places = CompilerPlaces(code)
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
         deadline = time.monotonic() + PARSE_BOUND_SECONDS
         parser = _parser(typescript)
-        # A parser that reads through a callback can be stopped.
+        # A parser that reads through a callback can be stopped. The tree keeps the callback, and the garbage collector
+        # does not see through it: one that knew this object would keep both for ever.
         tree = parser.parse(
-            lambda offset, _point: self.raw[offset : offset + 65_536],
+            lambda offset, _point: raw[offset : offset + 65_536],
             encoding="utf8",
             progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
         )
