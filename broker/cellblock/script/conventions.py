@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 from tree_sitter import Node
 
+from cellblock.script.trees import field
+
 RESULT_NAME: Final = "__codemode_result__"
 
 ASSIGN: Final = f"Assign what you want to see: `globalThis.{RESULT_NAME} = value;`"
@@ -74,12 +76,7 @@ class Entry:
 
 def entry_of(root: Node, source: bytes) -> Entry | None:
     """Finds the convention by which the script gives its result, if it does."""
-    if (
-        b"=>" not in source
-        and b"function" not in source
-        and b"return" not in source
-        and b"default" not in source
-    ):
+    if not any(word in source for word in (b"=>", b"function", b"return", b"default")):
         return None
     imports, others = _split(root)
     if not others:
@@ -89,12 +86,11 @@ def entry_of(root: Node, source: bytes) -> Entry | None:
     returns = [match.start() for match in _RETURN.finditer(source)]
     if returns and any(_returns(node, returns) for node in others):
         # An import cannot be in a function.
-        return Entry("return", others[0].start_byte) if _first(imports, others) else None
+        first = not imports or imports[-1].end_byte <= others[0].start_byte
+        return Entry("return", others[0].start_byte) if first else None
     last, before = others[-1], [node for node in others[:-1] if not _is_directive(node)]
-    if last.type == "function_declaration" and not before:
-        return Entry("function", last.start_byte)
-    function = _bare(last)
-    if function.type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before):
+    is_lone = last.type == "function_declaration" and not before
+    if is_lone or (_bare(last).type in _FUNCTIONS and all(node.type in _DECLARATIONS for node in before)):
         return Entry("function", last.start_byte)
     return None
 
@@ -125,10 +121,6 @@ def _split(root: Node) -> tuple[list[Node], list[Node]]:
         if node.type != "comment":
             (imports if node.type == "import_statement" else others).append(node)
     return imports, others
-
-
-def _first(imports: list[Node], others: list[Node]) -> bool:
-    return not imports or imports[-1].end_byte <= others[0].start_byte
 
 
 def _is_directive(statement: Node) -> bool:
@@ -171,19 +163,16 @@ def _value_of(expression: Node, source: bytes) -> str:
     if expression.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
         expression = expression.named_children[0]
     elif expression.type == "call_expression":
-        function = expression.child_by_field_name("function")
-        arguments = expression.child_by_field_name("arguments")
+        function, arguments = field(expression, "function"), field(expression, "arguments")
         if function is None or arguments is None:
             return ""
         if not _CONSOLE.fullmatch(_text(function, source)):
             text = _text(expression, source)
             return f"await {text}" if text and not _AWAITS.match(text) else text
-        if arguments.named_child_count != 1 or arguments.named_children[0].type in (
-            "string",
-            "template_string",
-        ):
+        given = arguments.named_children
+        if len(given) != 1 or given[0].type in ("string", "template_string"):
             return ""
-        expression = arguments.named_children[0]
+        expression = given[0]
     text = _text(expression, source)
     return f"({text})" if text and expression.type == "sequence_expression" else text
 
@@ -191,7 +180,7 @@ def _value_of(expression: Node, source: bytes) -> str:
 def _declared(statement: Node, source: bytes) -> list[str]:
     if statement.type not in ("lexical_declaration", "variable_declaration"):
         return []
-    names = [node.child_by_field_name("name") for node in statement.named_children]
+    names = [field(node, "name") for node in statement.named_children]
     return [_text(name, source) for name in names if name is not None and name.type == "identifier"]
 
 

@@ -9,15 +9,13 @@ import re
 import time
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
-import tree_sitter_javascript
-import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from cellblock.script.conventions import ASSIGN, RESULT_NAME, Entry, entry_of, likely_result
 from cellblock.script.nesting import TOO_DEEP, too_deep
+from cellblock.script.trees import field, parse
 from cellblock.script.type_blanking import blank_types
 from cellblock.script.unawaited import Unawaited, unawaited_calls
 
@@ -29,8 +27,6 @@ PARSE_BOUND_SECONDS: Final = 2.0
 
 BLANK_BOUND_SECONDS: Final = 0.15
 """CPU time after parsing that taking the types out of a large script may cost: what a worker would lose with them."""
-
-_PARSE_CHUNK_BYTES: Final = 64 * 1024
 
 JAVASCRIPT: Final = "application/javascript"
 TYPESCRIPT: Final = "application/typescript"
@@ -92,12 +88,11 @@ def find_imports(source: bytes, bound: float, blank_bound: float | None = None) 
         TooComplex: Over `MAX_IMPORTS`, or nested too deeply for a worker.
     """
     deadline = time.thread_time() + bound
-    parsed = _known(source)
     media_type = JAVASCRIPT
-    root = _parse(parsed, media_type, deadline)
+    root = _parse(source, media_type, deadline)
     if root.has_error:
         media_type = TYPESCRIPT
-        root = _parse(parsed, media_type, deadline)
+        root = _parse(source, media_type, deadline)
         if root.has_error and source.rfind(b"/*") > source.rfind(b"*/"):
             # Deno's type stripping takes a comment without end for an empty rest; V8 calls it a syntax error.
             media_type = JAVASCRIPT
@@ -138,44 +133,23 @@ def _javascript(root: Node, source: bytes, deadline: float) -> bytes | None:
         blanked = blank_types(root, source, deadline)
     except TimeoutError:
         raise TooSlow("its types cannot be taken out in time") from None
-    if blanked is None or _parse(_known(blanked), JAVASCRIPT, deadline).has_error:
-        return None
-    return blanked
-
-
-def _known(source: bytes) -> bytes:
-    source = _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
-    hashbang = _HASHBANG.match(source)
-    return source if hashbang is None else b" " * hashbang.end() + source[hashbang.end() :]
+    return None if blanked is None or _parse(blanked, JAVASCRIPT, deadline).has_error else blanked
 
 
 def _spans(nodes: list[Node]) -> tuple[Span, ...]:
     return tuple(Span(node.start_byte, node.end_byte, node.type == "string") for node in nodes)
 
 
-@lru_cache(maxsize=2)
-def _parser(media_type: str) -> Parser:
-    raw = (
-        tree_sitter_javascript.language()
-        if media_type == JAVASCRIPT
-        else tree_sitter_typescript.language_typescript()
-    )
-    return Parser(Language(raw))
-
-
 def _parse(source: bytes, media_type: str, deadline: float) -> Node:
-    parser = _parser(media_type)
+    source = _PHASE.sub(lambda match: re.sub(rb"\S", b" ", match[0]), source)
+    if (hashbang := _HASHBANG.match(source)) is not None:
+        source = b" " * hashbang.end() + source[hashbang.end() :]
     try:
-        # Only a parser that reads through a callback can be stopped.
-        tree = parser.parse(
-            lambda offset, _point: source[offset : offset + _PARSE_CHUNK_BYTES],
-            encoding="utf8",
-            progress_callback=lambda _offset, _has_error: time.thread_time() > deadline,
+        return parse(
+            source, typescript=media_type == TYPESCRIPT, is_late=lambda: time.thread_time() > deadline
         )
     except ValueError:
-        parser.reset()
         raise TooSlow(f"it cannot be parsed within {PARSE_BOUND_SECONDS:g} s") from None
-    return tree.root_node
 
 
 def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], list[Node]]:
@@ -196,11 +170,11 @@ def _imports(root: Node, source: bytes, deadline: float) -> tuple[list[Node], li
         at = bisect_left(keywords, node.start_byte)
         if at < len(keywords) and keywords[at] < node.end_byte:
             if node.type in ("import_statement", "export_statement"):
-                specifier = node.child_by_field_name("source")
+                specifier = field(node, "source")
                 if specifier is not None and not _only_types(node):
                     statics.append(specifier)
             elif node.type == "call_expression":
-                function = node.child_by_field_name("function")
+                function = field(node, "function")
                 if function is not None and function.type == "import" and (first := _first_argument(node)):
                     dynamics.append(first)
             if len(statics) + len(dynamics) > MAX_IMPORTS:
@@ -218,7 +192,7 @@ def _only_types(statement: Node) -> bool:
 
 
 def _first_argument(call: Node) -> Node | None:
-    arguments = call.child_by_field_name("arguments")
+    arguments = field(call, "arguments")
     children = arguments.named_children if arguments is not None else []
     first = next((child for child in children if child.type != "comment"), None)
     # Without an expression the engine has a syntax error to tell.

@@ -16,6 +16,7 @@ from typing import Final
 
 from tree_sitter import Node
 
+from cellblock.script.trees import operator_of
 from cellblock.script.unused_imports import ImportedNames, NotErasable
 
 _LINE_END: Final = re.compile(rb"[\r\n]|\xe2\x80[\xa8\xa9]")
@@ -188,12 +189,10 @@ class _Blanking:
 
     def comparison(self, node: Node) -> list[Node]:
         """Blanks the type arguments of a tagged template, which the grammar takes for comparisons."""
-        operator = node.child_by_field_name("operator")
-        if operator is not None and operator.type == ">":
-            left, right = node.children[0], node.children[-1]
-            inner = left.child_by_field_name("operator") if left.type == "binary_expression" else None
-            if right.type == "template_string" or (inner is not None and inner.type == "<"):
-                raise NotErasable("binary_expression")
+        left, right = node.children[0], node.children[-1]
+        less = left.type == "binary_expression" and operator_of(left) == "<"
+        if operator_of(node) == ">" and (less or right.type == "template_string"):
+            raise NotErasable("binary_expression")
         return [node]
 
     def expression_statement(self, node: Node) -> list[Node]:

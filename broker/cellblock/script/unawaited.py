@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from tree_sitter import Node
+
+from cellblock.script.trees import field, operator_of
 
 SERVERS_PREFIX: Final = b"@codemode/servers/"
 
@@ -86,18 +88,12 @@ def unawaited_calls(
             break
         name = match[1]
         node = root.descendant_for_byte_range(match.start(), match.end())
-        call = _call_of(node, is_module=name in modules) if node is not None else None
+        call = _call_of(node, is_module=name in modules)
         use = _use_of(call, source) if call is not None else None
-        if (
-            call is not None
-            and use is not None
-            and not _is_shadowed(call, name, source, deadline, declared=name in own)
-        ):
-            function = call.child_by_field_name("function")
-            text = (
-                source[function.start_byte : function.end_byte].decode("utf-8", "replace") if function else ""
-            )
-            found.append(Unawaited(call.start_byte, text[:MAX_CALLEE_CHARS], used=use))
+        if call is None or use is None or _is_shadowed(call, name, source, deadline, declared=name in own):
+            continue
+        callee = _text(field(call, "function"), source).decode("utf-8", "replace")
+        found.append(Unawaited(call.start_byte, callee[:MAX_CALLEE_CHARS], used=use))
     return tuple(found)
 
 
@@ -114,10 +110,8 @@ def _names(imports: Iterable[Node], source: bytes) -> tuple[set[bytes], set[byte
                 if part.type == "namespace_import":
                     modules.add(_text(part.named_children[0], source))
                 for one in part.named_children if part.type == "named_imports" else ():
-                    name = one.child_by_field_name("alias") or one.child_by_field_name("name")
-                    if name is not None:
-                        functions.add(_text(name, source))
-    return modules, functions - {b"__meta__"}
+                    functions.add(_text(field(one, "alias") or field(one, "name"), source))
+    return modules, functions - {b"__meta__", b""}
 
 
 def _own_async(root: Node, source: bytes) -> set[bytes]:
@@ -133,20 +127,15 @@ def _own_async(root: Node, source: bytes) -> set[bytes]:
     return names
 
 
-def _call_of(node: Node, *, is_module: bool) -> Node | None:
+def _call_of(callee: Node | None, *, is_module: bool) -> Node | None:
     """Gives the call that a name is called in: itself, or a member of the module that it names."""
-    callee = node
-    if is_module:
-        parent = node.parent
-        member = parent.child_by_field_name("property") if parent is not None else None
-        if parent is None or parent.type != "member_expression" or member is None or member.id == node.id:
+    if is_module and callee is not None:
+        named, callee = callee, callee.parent
+        if callee is None or callee.type != "member_expression" or field(callee, "property") in (None, named):
             return None
-        callee = parent
-    call = callee.parent
-    function = call.child_by_field_name("function") if call is not None else None
-    if call is None or call.type != "call_expression" or function is None or function.id != callee.id:
-        return None
-    return call
+    call = callee.parent if callee is not None else None
+    is_call = call is not None and call.type == "call_expression" and field(call, "function") == callee
+    return call if is_call else None
 
 
 def _is_shadowed(call: Node, name: bytes, source: bytes, deadline: float, *, declared: bool) -> bool:
@@ -156,22 +145,16 @@ def _is_shadowed(call: Node, name: bytes, source: bytes, deadline: float, *, dec
     if len(made) > declared:
         return True
     word = re.compile(rb"(?<![\w$])" + re.escape(name) + rb"(?![\w$])")
-    for around in _upwards(call):
+    around = call.parent
+    while around is not None:
         # To find a node's parent, tree-sitter goes down from the root.
         if time.thread_time() > deadline:
             return True
-        for field in ("parameters", "parameter") if around.type in _FUNCTIONS else ():
-            part = around.child_by_field_name(field)
-            if part is not None and word.search(source, part.start_byte, part.end_byte) is not None:
+        for name_of in ("parameters", "parameter") if around.type in _FUNCTIONS else ():
+            if word.search(_text(field(around, name_of), source)) is not None:
                 return True
+        around = around.parent
     return False
-
-
-def _upwards(node: Node) -> Iterator[Node]:
-    here = node.parent
-    while here is not None:
-        yield here
-        here = here.parent
 
 
 def _use_of(call: Node, source: bytes) -> bool | None:
@@ -179,9 +162,8 @@ def _use_of(call: Node, source: bytes) -> bool | None:
     awaited."""
     node, around = _out(call)
     while around is not None and around.type == "member_expression":
-        member = around.child_by_field_name("property")
         outer = around.parent
-        if member is None or _text(member, source) not in _CHAIN or outer is None:
+        if _text(field(around, "property"), source) not in _CHAIN or outer is None:
             return True
         if outer.type != "call_expression":
             return None
@@ -200,19 +182,15 @@ def _use_of(call: Node, source: bytes) -> bool | None:
         case "template_substitution" | "spread_element":
             return True
         case "binary_expression":
-            operator = around.child_by_field_name("operator")
-            return (operator is not None and operator.type not in ("&&", "||", "??")) or None
+            return operator_of(around) not in ("", "&&", "||", "??") or None
         case "unary_expression":
             return around.children[0].type == "!" or None
         case "assignment_expression":
-            left = around.child_by_field_name("left")
-            is_result = left is not None and _text(left, source).endswith(b"__codemode_result__")
-            return is_result or None
+            return _text(field(around, "left"), source).endswith(b"__codemode_result__") or None
         case "arguments":
-            function = around.parent.child_by_field_name("function") if around.parent is not None else None
-            return (function is not None and _LOOKS_AT.fullmatch(_text(function, source)) is not None) or None
+            return _LOOKS_AT.fullmatch(_text(field(around.parent, "function"), source)) is not None or None
         case "variable_declarator":
-            name = around.child_by_field_name("name")
+            name = field(around, "name")
             return None if name is None else True if name.type != "identifier" else _of_variable(name, source)
         case _:
             return None
@@ -240,10 +218,10 @@ def _out(node: Node) -> tuple[Node, Node | None]:
     return node, around
 
 
-def _is_field(around: Node, field: str, node: Node) -> bool:
-    part = around.child_by_field_name(field)
+def _is_field(around: Node, name: str, node: Node) -> bool:
+    part = field(around, name)
     return part is not None and part.start_byte <= node.start_byte and node.end_byte <= part.end_byte
 
 
-def _text(node: Node, source: bytes) -> bytes:
-    return source[node.start_byte : node.end_byte]
+def _text(node: Node | None, source: bytes) -> bytes:
+    return source[node.start_byte : node.end_byte] if node is not None else b""

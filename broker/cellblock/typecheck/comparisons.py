@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from tree_sitter import Node
 
 from cellblock.catalog.suggest import nearest_names
+from cellblock.script.trees import field, operator_of
 
 COMPARISON: Final = frozenset({2367, 2678})
 """Lists the codes of comparisons with operators, and in a `switch`."""
@@ -43,6 +44,7 @@ _JOINED: Final = frozenset(["||", "&&"])
 _AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
 """Nodes in which a text is no value of what is around them."""
+_GIVING: Final = ("variable_declarator", "assignment_expression", "assignment_pattern")
 
 
 class Foreign(NamedTuple):
@@ -116,8 +118,7 @@ class Comparisons:
         if self._made is None:
             self._made = set(_made(self._root))
         if of.type in ("member_expression", "identifier"):
-            member = of.child_by_field_name("property") or of
-            return _text(member) in self._made
+            return _text(field(of, "property") or of) in self._made
         return any(True for _ in _texts_in(of))
 
 
@@ -149,20 +150,17 @@ def _each(union: str) -> list[str]:
 def _operands(node: Node) -> tuple[Node, Node] | None:
     """Gives what is compared, in the order of the compiler's message."""
     parent = node.parent
+    one, other = node, None
     if node.type == "binary_expression":
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        return (_bare(left), _bare(right)) if left is not None and right is not None else None
-    if parent is not None and parent.type == "switch_case":
+        one, other = field(node, "left"), field(node, "right")
+    elif parent is not None and parent.type == "switch_case":
         switch = parent.parent.parent if parent.parent is not None else None
-        value = switch.child_by_field_name("value") if switch is not None else None
-        return (node, _bare(value)) if value is not None else None
-    if parent is not None and parent.type == "arguments" and parent.parent is not None:
-        function = parent.parent.child_by_field_name("function")
-        member = function.child_by_field_name("property") if function is not None else None
-        read_of = function.child_by_field_name("object") if function is not None else None
-        if member is not None and read_of is not None and _text(member) in _SEEKING:
-            return node, _bare(read_of)
-    return None
+        other = field(switch, "value")
+    elif parent is not None and parent.type == "arguments":
+        function = field(parent.parent, "function")
+        if _text(field(function, "property")) in _SEEKING:
+            other = field(function, "object")
+    return (_bare(one), _bare(other)) if one is not None and other is not None else None
 
 
 def _bare(node: Node) -> Node:
@@ -177,18 +175,13 @@ def _made(root: Node) -> Iterator[bytes]:
     while stack:
         node = stack.pop()
         stack.extend(node.named_children)
-        name = node.child_by_field_name("name") or node.child_by_field_name("left")
-        value = node.child_by_field_name("value") or node.child_by_field_name("right")
-        if node.type == "variable_declarator":
-            gives = node.child_by_field_name("type") is not None
-        elif node.type in ("assignment_expression", "augmented_assignment_expression") or node.type.endswith(
-            "assignment_pattern"
-        ):
-            gives = False
-        else:
+        if not node.type.endswith(_GIVING):
             continue
+        name = field(node, "name") or field(node, "left")
+        value = field(node, "value") or field(node, "right")
+        gives = node.type == "variable_declarator" and field(node, "type") is not None
         if name is not None and (gives or (value is not None and any(True for _ in _texts_in(value)))):
-            yield _text(name.child_by_field_name("property") or name)
+            yield _text(field(name, "property") or name)
 
 
 def _texts_in(value: Node) -> Iterator[Node]:
@@ -199,8 +192,7 @@ def _texts_in(value: Node) -> Iterator[Node]:
         if node.type in ("string", "template_string"):
             yield node
         elif node.type == "binary_expression":
-            operator = node.child_by_field_name("operator")
-            if operator is not None and operator.type not in _EQUALITIES:
+            if operator_of(node) not in _EQUALITIES:
                 stack.extend(node.named_children)
         elif node.type == "ternary_expression":
             stack.extend(node.named_children[1:])
@@ -222,14 +214,14 @@ def _beside(node: Node, of: Node) -> Iterator[str]:
         return
     top, levels = node, 0
     while (parent := top.parent) is not None and levels < MAX_ALTERNATIVES:
-        if parent.type not in _AROUND and not (parent.type == "binary_expression" and _is_joined(parent)):
+        if parent.type not in _AROUND and operator_of(parent) not in _JOINED:
             break
         top, levels = parent, levels + 1
     stack, seen, subject = [top], 0, _text(of)
     while stack and seen < MAX_ALTERNATIVES:
         here = stack.pop()
         seen += 1
-        if here.type in _AROUND or _is_joined(here):
+        if here.type in _AROUND or operator_of(here) in _JOINED:
             stack.extend(here.named_children)
         elif (pair := _operands(here)) is not None and here.type == "binary_expression":
             for this, other in (pair, pair[::-1]):
@@ -245,20 +237,15 @@ def _cases_beside(value: Node) -> Iterator[str]:
     group: list[str] = []
     is_in = False
     for one in case.parent.named_children:
-        of = one.child_by_field_name("value")
+        of = field(one, "value")
         if of is not None:
             group.append(_as_json(of))
         is_in |= one.id == case.id
-        if one.child_by_field_name("body") is not None:
+        if field(one, "body") is not None:
             if is_in:
                 break
             group = []
     yield from group if is_in else ()
-
-
-def _is_joined(node: Node) -> bool:
-    operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
-    return operator is not None and operator.type in _JOINED
 
 
 def _as_json(node: Node) -> str:
@@ -267,5 +254,5 @@ def _as_json(node: Node) -> str:
     return f'"{text[1:-1]}"' if node.type == "string" else text
 
 
-def _text(node: Node) -> bytes:
-    return node.text or b""
+def _text(node: Node | None) -> bytes:
+    return (node.text if node is not None else None) or b""

@@ -8,6 +8,8 @@ from typing import Final
 
 from tree_sitter import Node
 
+from cellblock.script.trees import field, operator_of
+
 _MAX_TEXT: Final = 2_000
 """Bytes of an expression that is compared with others; a longer one is like itself alone."""
 
@@ -53,17 +55,15 @@ class Guards:
             return True
         parent = node.parent
         if parent is not None and parent.type == "pair_pattern":
-            return self._binds_guarded(parent.child_by_field_name("value"))
+            return self._binds_guarded(field(parent, "value"))
         if node.type == "shorthand_property_identifier_pattern":
             return self._binds_guarded(node)
         if parent is None or parent.type not in _PATHS:
             return False
         if _text(parent) in self._asked:
             return True
-        read_of = parent.child_by_field_name("object")
-        if read_of is not None and _text(read_of) in self._own:
-            return True
-        return self._is_kept_for_later(parent)
+        read_of = field(parent, "object")
+        return (read_of is not None and _text(read_of) in self._own) or self._is_kept_for_later(parent)
 
     def _binds_guarded(self, bound: Node | None) -> bool:
         """Says whether a pattern gives the member a default, or binds it to a name that is asked for."""
@@ -80,12 +80,12 @@ class Guards:
         """Says whether the value is kept under a name that is asked for: `const next = page.next; if (next) …`."""
         value, around = read, read.parent
         while around is not None and (
-            around.type in ("parenthesized_expression", "await_expression") or _is_choice(around)
+            around.type in ("parenthesized_expression", "await_expression") or operator_of(around) in _CHOICES
         ):
             value, around = around, around.parent
         if around is None or around.type not in ("variable_declarator", "assignment_expression"):
             return False
-        kept = around.child_by_field_name("name") or around.child_by_field_name("left")
+        kept = field(around, "name") or field(around, "left")
         return kept is not None and kept.id != value.id and _text(kept) in self._asked
 
     # ---- inside: finding them --------------------------------------------------------------------------
@@ -95,52 +95,48 @@ class Guards:
         if kind == "binary_expression":
             self._look_at_operator(node)
         elif kind == "unary_expression":
-            operator = node.child_by_field_name("operator")
-            asks = operator is not None and operator.type in ("!", "typeof", "delete")
             # As the whole answer of a callback, `!a.b` says nothing of whether `b` may be missing.
-            if asks and (
-                node.parent is None or node.parent.type not in ("arrow_function", "return_statement")
-            ):
-                self._ask(node.child_by_field_name("argument"))
+            is_answer = node.parent is not None and node.parent.type in ("arrow_function", "return_statement")
+            if operator_of(node) in ("!", "typeof", "delete") and not is_answer:
+                self._ask(field(node, "argument"))
         elif kind == "variable_declarator":
             self._look_at_own(node)
         elif kind in ("assignment_expression", "augmented_assignment_expression"):
-            left = node.child_by_field_name("left")
+            left = field(node, "left")
             if left is not None and left.type == "subscript_expression":
                 # Filled by computed names: what it has is not to be known.
-                self._own.add(_text(left.child_by_field_name("object") or left))
+                self._own.add(_text(field(left, "object") or left))
         elif kind in _CONDITIONS:
-            self._ask(node.child_by_field_name("condition"))
+            self._ask(field(node, "condition"))
         elif kind in ("member_expression", "subscript_expression", "call_expression"):
             if any(child.type in ("optional_chain", "?.") for child in node.children):
-                self._ask(node.child_by_field_name("object") or node.child_by_field_name("function"))
+                self._ask(field(node, "object") or field(node, "function"))
             if kind == "call_expression":
                 self._look_at_call(node)
 
     def _look_at_own(self, declarator: Node) -> None:
         """Notes a variable that begins as an object of the script's own making, which may grow in many ways."""
-        name, value = declarator.child_by_field_name("name"), declarator.child_by_field_name("value")
+        name, value = field(declarator, "name"), field(declarator, "value")
         if name is None or value is None or value.type != "object":
             return
         if not any(member.type == "spread_element" for member in value.named_children):
             self._own.add(_text(name))
 
     def _look_at_operator(self, node: Node) -> None:
-        operator = node.child_by_field_name("operator")
-        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        if operator is None or left is None or right is None:
+        operator, left, right = operator_of(node), field(node, "left"), field(node, "right")
+        if left is None or right is None:
             return
-        if operator.type in _CHOICES:
+        if operator in _CHOICES:
             self._ask(left)
-        elif operator.type in _EQUALITIES:
+        elif operator in _EQUALITIES:
             for one, other in ((left, right), (right, left)):
                 if other.type in _NOTHING:
                     self._ask(one)
-        elif operator.type == "in" and left.type == "string":
+        elif operator == "in" and left.type == "string":
             self._names.add(_text(left)[1:-1])
 
     def _look_at_call(self, node: Node) -> None:
-        function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+        function, arguments = field(node, "function"), field(node, "arguments")
         if function is None or arguments is None:
             return
         called, given = _text(function), arguments.named_children
@@ -159,21 +155,8 @@ class Guards:
             here = stack.pop()
             if here.type in _PATHS:
                 self._asked.add(_text(here))
-            elif here.type in _AROUND:
+            elif here.type in _AROUND or operator_of(here) in {"!", *_CHOICES}:
                 stack.extend(here.named_children)
-            elif here.type == "unary_expression":
-                operator = here.child_by_field_name("operator")
-                if operator is not None and operator.type == "!":
-                    stack.extend(here.named_children)
-            elif here.type == "binary_expression":
-                operator = here.child_by_field_name("operator")
-                if operator is not None and operator.type in _CHOICES:
-                    stack.extend(here.named_children)
-
-
-def _is_choice(node: Node) -> bool:
-    operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
-    return operator is not None and operator.type in _CHOICES
 
 
 def _keys_in(nodes: list[Node]) -> set[bytes]:
@@ -183,8 +166,7 @@ def _keys_in(nodes: list[Node]) -> set[bytes]:
         if node.type == "string":
             found.add(_text(node)[1:-1])
         for member in node.named_children if node.type == "object" else []:
-            key = member.child_by_field_name("key") or member
-            found.add(_text(key).strip(b"\"'"))
+            found.add(_text(field(member, "key") or member).strip(b"\"'"))
     return found
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_right
-from functools import lru_cache
 from typing import Final
 
-import tree_sitter_javascript
-import tree_sitter_typescript
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from cellblock.script.lines import CompilerPlaces, units
+from cellblock.script.trees import field, parse
 from cellblock.typecheck.guards import Guards
 
 PARSE_BOUND_SECONDS: Final = 0.3
@@ -38,19 +36,11 @@ class ParsedScript:
 
     def __init__(self, code: str, typescript: bool) -> None:
         self.code = code
-        self.raw = raw = code.encode()
+        self.raw = code.encode()
         self.places = CompilerPlaces(code)
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(code))]
         deadline = time.monotonic() + PARSE_BOUND_SECONDS
-        parser = _parser(typescript)
-        # A parser that reads through a callback can be stopped. The tree keeps the callback, and the garbage collector
-        # does not see through it: one that knew this object would keep both for ever.
-        tree = parser.parse(
-            lambda offset, _point: raw[offset : offset + 65_536],
-            encoding="utf8",
-            progress_callback=lambda _offset, _has_error: time.monotonic() > deadline,
-        )
-        self.root = tree.root_node
+        self.root = parse(self.raw, typescript=typescript, is_late=lambda: time.monotonic() > deadline)
         self.imported = _imported_names(self.root)
         self._guards: Guards | None = None
 
@@ -76,12 +66,10 @@ class ParsedScript:
 
     def keys_beside(self, key: Node) -> tuple[tuple[str, int, int], ...]:
         """Gives the other keys of the object literal that a key is in."""
-        literal: Node | None = key
-        while literal is not None and literal.type != "object":
-            literal = literal.parent
+        literal = literal_around(key)
         found: list[tuple[str, int, int]] = []
         for member in literal.named_children if literal is not None else []:
-            other = member.child_by_field_name("key") if member.type == "pair" else member
+            other = field(member, "key") if member.type == "pair" else member
             if other is None or other.type not in _KEYS or other.start_byte == key.start_byte:
                 continue
             found.append((self.text(other).strip("\"'"), *self.position(other)))
@@ -99,15 +87,12 @@ class ParsedScript:
         return self.root.named_descendant_for_byte_range(first, first + len(self.code[start:end].encode()))
 
 
-@lru_cache(maxsize=2)
-def _language(typescript: bool) -> Language:
-    raw = tree_sitter_typescript.language_typescript() if typescript else tree_sitter_javascript.language()
-    return Language(raw)
-
-
-def _parser(typescript: bool) -> Parser:
-    # One for each call: judging happens in threads.
-    return Parser(_language(typescript))
+def literal_around(key: Node) -> Node | None:
+    """Gives the object literal that a key is in."""
+    literal: Node | None = key
+    while literal is not None and literal.type != "object":
+        literal = literal.parent
+    return literal
 
 
 def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
@@ -116,17 +101,15 @@ def _imported_names(root: Node) -> dict[str, tuple[str, str]]:
     for statement in root.named_children:
         if statement.type != "import_statement":
             continue
-        specifier = statement.child_by_field_name("source")
-        if specifier is None or b"@codemode/" not in (specifier.text or b""):
+        module = _text_of(field(statement, "source"))[1:-1]
+        if "@codemode/" not in module:
             continue
-        module = _text_of(specifier)[1:-1]
         stack = [child for child in statement.named_children if child.type == "import_clause"]
         while stack:
             here = stack.pop()
             if here.type == "import_specifier":
-                exported = _text_of(here.child_by_field_name("name")).strip("\"'")
-                bound = _text_of(here.child_by_field_name("alias")) or exported
-                names[bound] = module, exported
+                exported = _text_of(field(here, "name")).strip("\"'")
+                names[_text_of(field(here, "alias")) or exported] = module, exported
             elif here.type == "identifier":
                 names[_text_of(here)] = module, ""
             else:

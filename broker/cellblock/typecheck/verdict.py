@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from tree_sitter import Node
 
+from cellblock.base.json import is_object
 from cellblock.script.lines import CompilerPlaces
+from cellblock.script.trees import field
 from cellblock.typecheck.comparisons import COMPARISON, Comparisons, may_compare
-from cellblock.typecheck.parsed import ParsedScript
+from cellblock.typecheck.parsed import ParsedScript, literal_around
 from cellblock.typecheck.printed_types import is_union
 
 MAX_SUBJECT_CHARS: Final = 60
@@ -79,6 +81,7 @@ _ERASED: Final = frozenset(
         "type_alias_declaration",
     ]
 )
+_LISTS: Final = ("Object.keys", "Object.values", "Object.entries", "Array.from")
 _SCOPES: Final = frozenset(
     ["arrow_function", "function_expression", "function_declaration", "method_definition"]
 )
@@ -145,17 +148,13 @@ def judge(raw: list[Any], code: str, declarations: str, *, typescript: bool) -> 
         ValueError: The script cannot be parsed within `PARSE_BOUND_SECONDS`.
     """
     wanted = MEMBER | EXPORT | NAME | ARGUMENT | COMPARISON | CHARACTERS
-    found = [item for item in raw if isinstance(item, dict) and item.get("code") in wanted][:MAX_JUDGED]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    found = [item for item in raw if is_object(item) and item.get("code") in wanted][:MAX_JUDGED]
     if not found:
         return []
     source = ParsedScript(code, typescript)
     comparisons = Comparisons(source.root, declarations)
-    counted: list[Complaint] = []
-    for item in found:  # pyright: ignore[reportUnknownVariableType]
-        complaint = _complaint(item, source, declarations, comparisons)  # pyright: ignore[reportUnknownArgumentType]
-        if complaint is not None:
-            counted.append(complaint)
-    return sorted(counted, key=lambda complaint: complaint.position)
+    complaints = (_complaint(item, source, declarations, comparisons) for item in found)
+    return sorted(filter(None, complaints), key=lambda complaint: complaint.position)
 
 
 def _complaint(
@@ -171,7 +170,7 @@ def _complaint(
         return None
     receiver, module, called, owner, subject, choices, beside = None, "", "", "", "", (), ()
     if number == BRACKETS:
-        index = node.child_by_field_name("index")
+        index = field(node, "index")
         if index is None or index.type != "string":
             return None
         node, (line, column) = index, source.position(index)
@@ -196,7 +195,8 @@ def _complaint(
             return None
     elif number in EXPORT and any(_is_required(part, source) for part in _upwards(node, source)):
         # The compiler takes it for an import, which the sandbox does not.
-        number, name, module = REQUIRE, "require", _module_in(message)
+        specifier = _SPECIFIER.search(message)
+        number, name, module = REQUIRE, "require", specifier[1] if specifier else ""
     elif may_compare(number, node):
         foreign = comparisons.foreign(message, node)
         if foreign is None:
@@ -216,20 +216,8 @@ def _complaint(
             beside = source.keys_beside(node)
         owner = _owner(node, source, of_member=number in KEY)
     at = source.places.place(line + 1, column + 1)
-    return Complaint(
-        number,
-        message,
-        *at,
-        name,
-        receiver,
-        (line, column + inside),
-        module,
-        called,
-        owner,
-        subject,
-        choices,
-        beside,
-    )
+    about = (module, called, owner, subject, choices, beside)
+    return Complaint(number, message, *at, name, receiver, (line, column + inside), *about)
 
 
 def _subject(node: Node, source: ParsedScript) -> str:
@@ -238,11 +226,10 @@ def _subject(node: Node, source: ParsedScript) -> str:
     parent = node.parent
     read: Node | None = node.named_children[0] if node.type == "spread_element" else node
     if parent is not None and parent.type == "member_expression" and node.type == "property_identifier":
-        read = parent.child_by_field_name("object")
-        call = parent.parent
-        if _text_is_listed(parent, source) and call is not None:
-            arguments = call.child_by_field_name("arguments")
-            read = arguments.named_children[0] if arguments is not None and arguments.named_children else None
+        read = field(parent, "object")
+        if source.text(parent) in _LISTS:
+            arguments = field(parent.parent, "arguments")
+            read = next(iter(arguments.named_children), None) if arguments is not None else None
     return _short(read, source)
 
 
@@ -254,24 +241,17 @@ def _short(read: Node | None, source: ParsedScript) -> str:
     return text if len(text) <= MAX_SUBJECT_CHARS and "\n" not in text else ""
 
 
-def _text_is_listed(function: Node, source: ParsedScript) -> bool:
-    return source.text(function) in ("Object.keys", "Object.values", "Object.entries", "Array.from")
-
-
 def _upwards(node: Node, source: ParsedScript) -> list[Node]:
     """Gives the node and what is around it, up to the statement."""
     # From the root down: each node's parent would be looked for from there again.
     way: list[Node] = []
     here: Node | None = source.root
     while here is not None and here.id != node.id:
+        if here.type.endswith("statement"):
+            way.clear()
         way.append(here)
         here = here.child_with_descendant(node)
-    found = [node]
-    while way:
-        found.append(way.pop())
-        if found[-1].type.endswith("statement"):
-            break
-    return found
+    return [*way, node]
 
 
 # ---- members -----------------------------------------------------------------------------------------------
@@ -313,15 +293,10 @@ def _is_known(receiver: str, declarations: str) -> bool:
     base = receiver.removesuffix("[]")
     if is_json_text(base.removeprefix("(").removesuffix(")")):
         return True
-    if base.startswith("{") and base != "{}":
+    if (base.startswith("{") and base != "{}") or (base != receiver and base in ("any", "unknown")):
         return True
-    if base != receiver and base in ("any", "unknown"):
-        return True
-    named = _IDENTIFIER.fullmatch(base)
-    return (
-        named is not None
-        and re.search(rf"\b(?:type|interface) {re.escape(base)}\b", declarations) is not None
-    )
+    declared = rf"\b(?:type|interface) {re.escape(base)}\b"
+    return _IDENTIFIER.fullmatch(base) is not None and re.search(declared, declarations) is not None
 
 
 # ---- arguments of tools ------------------------------------------------------------------------------------
@@ -347,27 +322,21 @@ def _called(node: Node, source: ParsedScript) -> tuple[str, str] | None:
     here: Node | None = node
     while here is not None and here.type not in _SCOPES:
         if here.type == "call_expression":
-            function = here.child_by_field_name("function")
-            found = source.imported.get(_root_name(function, source) or "")
-            if found is None or function is None:
-                return None
-            member = function.child_by_field_name("property")
-            return found[0], (source.text(member) if member is not None else found[1])
+            member = field(here, "function", "property")
+            found = source.imported.get(_root_name(field(here, "function"), source))
+            return found and (found[0], source.text(member) if member is not None else found[1])
         here = here.parent
     return None
 
 
 def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     """Gives the property whose value a complaint is about, or whose value has the member that it is about."""
-    here: Node | None = node
-    if of_member:
-        # From the member's name to the object that it is in.
-        while here is not None and here.type != "object":
-            here = here.parent
+    # From the member's name to the object that it is in.
+    here = literal_around(node) if of_member else node
     while here is not None and here.type != "call_expression":
         parent = here.parent
         if parent is not None and parent.type == "pair":
-            key = parent.child_by_field_name("key")
+            key = field(parent, "key")
             return source.text(key).strip("\"'") if key is not None else ""
         if here.type.startswith("shorthand_property"):
             return source.text(here)
@@ -375,24 +344,14 @@ def _owner(node: Node, source: ParsedScript, *, of_member: bool) -> str:
     return ""
 
 
-def _root_name(function: Node | None, source: ParsedScript) -> str | None:
+def _root_name(function: Node | None, source: ParsedScript) -> str:
     if function is not None and function.type == "member_expression":
-        function = function.child_by_field_name("object")
-    if function is None or function.type != "identifier":
-        return None
-    return source.text(function)
+        function = field(function, "object")
+    return source.text(function) if function is not None and function.type == "identifier" else ""
 
 
 def _is_required(node: Node, source: ParsedScript) -> bool:
     """Says whether a node is a declaration whose value is a call of `require`."""
-    value = node.child_by_field_name("value") if node.type == "variable_declarator" else None
-    return (
-        value is not None
-        and value.type == "call_expression"
-        and _root_name(value.child_by_field_name("function"), source) == "require"
-    )
-
-
-def _module_in(message: str) -> str:
-    found = _SPECIFIER.search(message)
-    return found[1] if found else ""
+    value = field(node, "value") if node.type == "variable_declarator" else None
+    is_call = value is not None and value.type == "call_expression"
+    return is_call and _root_name(field(value, "function"), source) == "require"
