@@ -12,13 +12,13 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from cellblock.base.json import is_object
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
+from cellblock_worker.launch.launching import Order
 
 FOLDER: Final = Path(__file__).parent / "_typescript"
 """Filled by the build (`scripts/fetch_typescript.py`)."""
@@ -45,21 +45,12 @@ _INSIDE: Final = "/typescript"
 _WORKSPACE_INSIDE: Final = "/workspace"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Says how to start one compiler. `fds` must stay open in the child and be closed here after the spawn."""
+class Launch(NamedTuple):
+    """Says how to start one compiler; the order's descriptors must be closed here after the spawn."""
 
-    argv: list[str]
+    order: Order
     workspace_uri: str
-    env: dict[str, str]
-    fds: tuple[int, ...] = ()
-    wrapped: bool = False
-    preexec: Callable[[], None] | None = None
-
-    def close(self) -> None:
-        """Closes this side's copies of the descriptors."""
-        for fd in self.fds:
-            os.close(fd)
+    wrapped: bool
 
 
 def version(folder: Path = FOLDER) -> str | None:
@@ -68,8 +59,7 @@ def version(folder: Path = FOLDER) -> str | None:
         info: object = json.loads((folder / "BUILD.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    usable = os.access(folder / BINARY, os.X_OK)
-    return str(info.get("typescript")) if usable and isinstance(info, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return str(info.get("typescript")) if os.access(folder / BINARY, os.X_OK) and is_object(info) else None
 
 
 def why_absent(folder: Path = FOLDER) -> str | None:
@@ -89,7 +79,7 @@ def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Pa
     env = {"GOMEMLIMIT": str(SOFT_MEMORY_BYTES), "GOTRACEBACK": "none"}
     if not wrapped:
         argv = lifetime.dying_with_this([str(folder / BINARY), "--lsp", "--stdio"])
-        return Launch(argv, WORKSPACE.as_uri(), env, preexec=lifetime.child_setup())
+        return Launch(Order(argv, env, preexec=lifetime.child_setup()), WORKSPACE.as_uri(), wrapped=False)
     binary = bubblewrap.find_binary()
     if binary is None:
         raise FileNotFoundError("there is no bwrap")
@@ -102,11 +92,9 @@ def launch(*, wrapped: bool, seccomp: syscall_lists.Mode = "enforce", folder: Pa
         *("--remount-ro", "/", inside, "--lsp", "--stdio"),
     ]
     program = syscall_lists.filter_program("tsc", version(folder), seccomp)
-    if program is None:
-        return Launch([binary, *arguments], f"file://{_WORKSPACE_INSIDE}", env, wrapped=True)
-    filter_fd = bubblewrap.open_filter(program)
-    argv = [binary, "--seccomp", str(filter_fd), *arguments]
-    return Launch(argv, f"file://{_WORKSPACE_INSIDE}", env, (filter_fd,), wrapped=True)
+    fds = () if program is None else (bubblewrap.open_filter(program),)
+    argv = [binary, *(part for fd in fds for part in ("--seccomp", str(fd))), *arguments]
+    return Launch(Order(argv, env, fds), f"file://{_WORKSPACE_INSIDE}", wrapped=True)
 
 
 def limit(pid: int) -> None:

@@ -45,32 +45,22 @@ class WarmSession:
 
     async def names_at(self, position: tuple[int, int], typescript: bool) -> list[str]:
         """Gives the names of what could stand at a place, data before methods."""
-        project = _project(typescript)
-        line, character = position
-        params: dict[str, Any] = {
-            "textDocument": {"uri": self._uri(f"{project}/script.{project}")},
-            "position": {"line": line, "character": character},
-        }
-        answer: object = await self.session.request("textDocument/completion", params)
+        answer = await self._ask_at("textDocument/completion", position, typescript)
         items = answer.get("items") if is_object(answer) else None
-        if not is_array(items):
-            return []
-        data: list[str] = []
-        others: list[str] = []
-        for item in items[:_MAX_MEMBERS]:
-            label = item.get("label")
-            if isinstance(label, str):
-                (data if item.get("kind") in _FIELD_KINDS else others).append(label.removesuffix("?")[:100])
-        return data + others
+        known = items[:_MAX_MEMBERS] if is_array(items) else []
+        known.sort(key=lambda item: item.get("kind") not in _FIELD_KINDS)
+        labels: list[object] = [item.get("label") for item in known]
+        return [label.removesuffix("?")[:100] for label in labels if isinstance(label, str)]
 
     async def described_at(self, position: tuple[int, int], typescript: bool) -> str:
         """Gives what the compiler says of the name at a place, with its type."""
-        line, character = position
-        params: dict[str, Any] = {
-            "textDocument": {"uri": self._uri(f"{(project := _project(typescript))}/script.{project}")},
-            "position": {"line": line, "character": character},
-        }
-        return str(await self.session.request("textDocument/hover", params))
+        return str(await self._ask_at("textDocument/hover", position, typescript))
+
+    async def _ask_at(self, method: str, position: tuple[int, int], typescript: bool) -> object:
+        project, (line, character) = _project(typescript), position
+        document = {"uri": self._uri(f"{project}/script.{project}")}
+        place = {"line": line, "character": character}
+        return await self.session.request(method, {"textDocument": document, "position": place})
 
     def _put(self, name: str, text: str) -> None:
         """Opens a document, or replaces its text when that is another one."""
@@ -79,17 +69,14 @@ class WarmSession:
             return
         self._open[name] = text
         self._version += 1
+        document = {"uri": self._uri(name), "version": self._version}
         if held is None:
-            language = "javascript" if name.endswith(".js") else "typescript"
-            document = {
-                "uri": self._uri(name),
-                "languageId": language,
-                "version": self._version,
+            document |= {
+                "languageId": "javascript" if name.endswith(".js") else "typescript",
                 "text": text,
             }
             self.session.notify("textDocument/didOpen", {"textDocument": document})
         else:
-            document = {"uri": self._uri(name), "version": self._version}
             changes = {"textDocument": document, "contentChanges": [{"text": text}]}
             self.session.notify("textDocument/didChange", changes)
 

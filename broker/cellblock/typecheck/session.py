@@ -1,16 +1,20 @@
-"""Owns one compiler process: spawn, initialise, ask, kill. Knows the protocol, not what is checked with it."""
+"""Owns one compiler process: spawn, initialise, ask, kill. Knows the protocol, not what is checked with it.
+
+The protocol is the language server protocol over JSON-RPC 2.0; a message is capped before anything is decoded.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
 from cellblock.typecheck import compiler
-from cellblock.typecheck.lsp import Decoder, FramingError, encode
 from cellblock_worker.confinement import bubblewrap
-from cellblock_worker.launch.launching import Launcher, Order
+from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.worker.deno_process import DenoProcess
 
 logger = logging.getLogger("cellblock.typecheck")
@@ -22,8 +26,78 @@ EXIT_BOUND_SECONDS: Final = 5.0
 """Bounds the time from SIGKILL to the reaped process; it takes milliseconds."""
 
 
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+"""A script within the checker's cap that has an error in every token gives about 6 MB."""
+
+MAX_HEADER_BYTES: Final = 256
+"""A header is one `Content-Length: N` line, and perhaps a `Content-Type`."""
+
+_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"content-length"
+
+
 class SessionLost(Exception):
     """The compiler has died, was killed, or broke the protocol; the text says which."""
+
+
+class FramingError(ValueError):
+    """The other end does not speak the protocol, or says more than it may; the text says which."""
+
+
+def encode(message: dict[str, Any]) -> bytes:
+    """Writes one message with its header. `jsonrpc` is added. Text is escaped to ASCII, so any string can be
+    sent."""
+    body = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+    return b"Content-Length: %d%s%s" % (len(body), _END, body)
+
+
+class Decoder:
+    """Turns bytes into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._length: int | None = None
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """Gives the messages that `data` completes.
+
+        Raises:
+            FramingError: A header or body is malformed or too long; nothing more can be read.
+        """
+        self._buffer += data
+        messages: list[dict[str, Any]] = []
+        while True:
+            if self._length is None:
+                self._length = self._header()
+            if self._length is None or len(self._buffer) < self._length:
+                return messages
+            body = bytes(self._buffer[: self._length])
+            del self._buffer[: self._length]
+            self._length = None
+            try:
+                message: object = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise FramingError(f"a message is no JSON: {error}") from None
+            if not is_object(message):
+                raise FramingError("a message is no object")
+            messages.append(message)
+
+    def _header(self) -> int | None:
+        end = self._buffer.find(_END, 0, MAX_HEADER_BYTES)
+        if end < 0:
+            if len(self._buffer) >= MAX_HEADER_BYTES:
+                raise FramingError("a header does not end")
+            return None
+        header = bytes(self._buffer[:end])
+        del self._buffer[: end + len(_END)]
+        for line in header.split(b"\r\n"):
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == _LENGTH and value.strip().isdigit():
+                length = int(value)
+                if length > MAX_MESSAGE_BYTES:
+                    raise FramingError(f"a message has {length} bytes, over {MAX_MESSAGE_BYTES}")
+                return length
+        raise FramingError("a header has no length")
 
 
 class CompilerSession:
@@ -31,6 +105,9 @@ class CompilerSession:
 
     Args:
         launch: How to start it; its descriptors are closed here.
+
+    Attributes:
+        lost: Why nothing more can be asked; None while it runs.
 
     Raises:
         OSError: It cannot be spawned.
@@ -42,23 +119,19 @@ class CompilerSession:
         self._decoder = Decoder()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._lost: str | None = None
+        self.lost: str | None = None
         self._exited = asyncio.Event()
+        order = launch.order
         try:
-            order = Order(launch.argv, launch.env, launch.fds, preexec=launch.preexec)
             self._process = DenoProcess(Launcher(alone=True), order, self, max_unsent_bytes=MAX_UNSENT_BYTES)
         finally:
-            launch.close()
+            for fd in order.fds:
+                os.close(fd)
 
     @property
     def pid(self) -> int:
         """Gives the process id of the child; under bubblewrap, of the process that watches over the compiler."""
         return self._process.pid
-
-    @property
-    def lost(self) -> str | None:
-        """Says why nothing more can be asked, or None while it runs."""
-        return self._lost
 
     async def initialize(self) -> None:
         """Makes the protocol's handshake, and sets the kernel's bounds, before any text of others is sent.
@@ -72,14 +145,14 @@ class CompilerSession:
         worker = bubblewrap.inner_pid(self.pid) if self._wrapped else self.pid
         if worker is None:
             self.kill("it has no process to put bounds on")
-            raise SessionLost(self._lost)
+            raise SessionLost(self.lost)
         compiler.limit(worker)
         self.notify("initialized", {})
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
         """Asks, and waits for the answer without a bound of its own. Raises SessionLost."""
-        if self._lost is not None:
-            raise SessionLost(self._lost)
+        if self.lost is not None:
+            raise SessionLost(self.lost)
         self._last_id += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[self._last_id] = answer
@@ -111,7 +184,7 @@ class CompilerSession:
 
     def on_output(self, data: bytes) -> None:
         """Takes bytes of the compiler's stdout."""
-        if self._lost is not None:
+        if self.lost is not None:
             return
         try:
             for message in self._decoder.feed(data):
@@ -122,7 +195,7 @@ class CompilerSession:
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """Notes that the compiler is reaped."""
         self._exited.set()
-        if self._lost is None:
+        if self.lost is None:
             said = self._process.stderr_tail.decode("utf-8", "replace").strip()[:300]
             logger.info("the TypeScript compiler ended with code %d: %s", returncode, said)
             self._lose(f"it ended with code {returncode}")
@@ -130,7 +203,7 @@ class CompilerSession:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _send(self, message: dict[str, Any]) -> None:
-        if self._lost is None and not self._process.write(encode(message)):
+        if self.lost is None and not self._process.write(encode(message)):
             self.kill("it does not read")
 
     def _hear(self, message: dict[str, Any]) -> None:
@@ -153,8 +226,8 @@ class CompilerSession:
             answer.set_result(message.get("result"))
 
     def _lose(self, why: str) -> None:
-        if self._lost is None:
-            self._lost = why
+        if self.lost is None:
+            self.lost = why
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(SessionLost(self._lost))
+                answer.set_exception(SessionLost(self.lost))

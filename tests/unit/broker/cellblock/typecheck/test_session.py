@@ -1,10 +1,10 @@
-"""Framing of the language server protocol."""
+"""A compiler session: framing of the language server protocol."""
 
 from __future__ import annotations
 
 import pytest
 
-from cellblock.typecheck.lsp import MAX_HEADER_BYTES, MAX_MESSAGE_BYTES, Decoder, FramingError, encode
+from cellblock.typecheck.session import MAX_HEADER_BYTES, MAX_MESSAGE_BYTES, Decoder, FramingError, encode
 
 
 def test_messages_come_whole_however_they_are_cut() -> None:
