@@ -35,6 +35,12 @@ def nearest_names(name: str, candidates: Iterable[str], limit: int = 3) -> list[
     return [candidate for _, candidate in rated_names(name, candidates)[: max(0, limit)]]
 
 
+def did_you_mean(names: Iterable[str], otherwise: str = "") -> str:
+    """Asks whether one of some names was meant; gives `otherwise` where there are none."""
+    listed = " or ".join(names)
+    return f"Did you mean {listed}?" if listed else otherwise
+
+
 def rated_names(name: str, candidates: Iterable[str]) -> list[tuple[float, str]]:
     """Gives all candidates that are similar to `name`, the likest first, with their similarities on difflib's scale."""
     wanted = _words(name)

@@ -97,10 +97,10 @@ class SideChecks:
         held = self._kept.get(key)
         if held is None or self.checker is None:
             return None
-        revision = self.checker.revision
+        known = self.checker.declarations
+        revision = known.revision()
         if held.revision != revision:
-            now = ((server, tool, self.checker.output_of(server, tool)) for server, tool, _ in held.assumed)
-            if any(_unlike(old, new) for (_, _, old), (_, _, new) in zip(held.assumed, now, strict=True)):
+            if any(_version(old) != _version(known.outputs(*tool)) for *tool, old in held.assumed):
                 self._drop(key)
                 return None
             held.revision = revision
@@ -257,9 +257,10 @@ class SideCheck:
         if checker is None:
             self._gave_up = Checked(gave_up="type checking is switched off")
             return
-        key, revision = self._key, checker.revision
-        named = checker.named(self._catalog, self.imports, self.code)
-        assumed = [(server, tool, checker.output_of(server, tool)) for server, tool in named]
+        key, known = self._key, checker.declarations
+        revision = known.revision()
+        named = known.named(self._catalog, self.imports, self.code)
+        assumed = [(server, tool, known.outputs(server, tool)) for server, tool in named]
 
         async def work() -> None:
             checked = await self._check(checker, bound_seconds, closed=True)
@@ -286,12 +287,8 @@ class SideCheck:
         )
 
 
-def _unlike(old: ToolOutput | None, new: ToolOutput | None) -> bool:
-    """Says whether two answers about an output make different types."""
-    return _version(old) != _version(new)
-
-
 def _version(output: ToolOutput | None) -> object:
+    """Gives what of an answer about an output makes its types."""
     if output is None:
         return None
     return output.source, output.version, output.document is not None, output.text, output.result

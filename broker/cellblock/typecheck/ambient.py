@@ -75,16 +75,16 @@ class Declarations:
     Only tools that a script names are declared in full, the others as `any`: making the types of 200 tools takes
     0.2 s, and a script uses a few. Once named, a tool stays declared, so that the text soon stays the same.
 
-    Args:
-        outputs: What is known of the tools' outputs.
-        revision: Another number whenever an answer of `outputs` about an entry would make other types.
+    Attributes:
+        outputs: Gives what is known of a tool's output.
+        revision: Gives another number whenever an answer of `outputs` about an entry would make other types.
     """
 
     def __init__(
         self, outputs: OutputLookup = stated_output, revision: Callable[[], int] = lambda: 0
     ) -> None:
-        self._outputs = outputs
-        self._revision = revision
+        self.outputs = outputs
+        self.revision = revision
         self._by_id: dict[str, _Part] = {}
         self._last: dict[bool, tuple[list[_Part], str]] = {}
 
@@ -92,11 +92,11 @@ class Declarations:
         self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
     ) -> str | None:
         """Gives what `of` would give, if that is the text of the last time."""
-        servers, words = _imported(catalog, specifiers), _words(code)
+        servers, words = imported_servers(catalog, specifiers), _words(code)
         last = self._last.get(closed)
         if last is None or len(last[0]) != len(servers):
             return None
-        revision = self._revision()
+        revision = self.revision()
         parts = zip(last[0], servers, strict=True)
         return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
 
@@ -123,22 +123,18 @@ class Declarations:
         Raises:
             TooLarge: It is over `MAX_DECLARATION_BYTES`.
         """
-        servers, words = _imported(catalog, specifiers), _words(code)
+        servers, words = imported_servers(catalog, specifiers), _words(code)
         # Read first: what is learnt meanwhile makes the text one of an older state, never of a newer one.
-        revision = self._revision()
+        revision = self.revision()
         if got:
-            text = environment() + "".join(
-                self._text(server, _named(server, words), got)[closed] for server in servers
-            )
-            return self._bounded(text)
-        parts = [self._part(server, revision, words) for server in servers]
-        text = self._bounded(environment() + "".join(part.texts[closed] for part in parts))
-        self._last[closed] = (parts, text)
-        return text
-
-    def _bounded(self, text: str) -> str:
+            parts = [self._declare(server, revision, _named(server, words), got) for server in servers]
+        else:
+            parts = [self._part(server, revision, words) for server in servers]
+        text = environment() + "".join(part.texts[closed] for part in parts)
         if len(text.encode("utf-8", "replace")) > MAX_DECLARATION_BYTES:
             raise TooLarge(f"the declarations of its imports are over {MAX_DECLARATION_BYTES} bytes")
+        if not got:
+            self._last[closed] = (parts, text)
         return text
 
     def named(
@@ -146,25 +142,17 @@ class Declarations:
     ) -> list[tuple[ServerEntry, ToolEntry]]:
         """Gives the tools that a script with these imports names."""
         words = _words(code)
-        servers = [(server, _named(server, words)) for server in _imported(catalog, specifiers)]
+        servers = [(server, _named(server, words)) for server in imported_servers(catalog, specifiers)]
         return [
             (server, tool) for server, names in servers for tool in server.tools if tool.export_name in names
         ]
 
-    def output(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Gives what is known of a tool's output."""
-        return self._outputs(server, tool)
-
     def observed(self, catalog: Catalog, specifiers: Iterable[str]) -> dict[str, ToolOutput]:
         """Gives the functions whose output is known from observation alone, of the servers that a script
         imports."""
-        found: dict[str, ToolOutput] = {}
-        for server in _imported(catalog, specifiers):
-            for tool in server.tools:
-                output = self._outputs(server, tool)
-                if output is not None and output.source == "observed":
-                    found[tool.export_name] = output
-        return found
+        servers = imported_servers(catalog, specifiers)
+        found = ((tool, self.outputs(server, tool)) for server in servers for tool in server.tools)
+        return {tool.export_name: output for tool, output in found if output and output.source == "observed"}
 
     def _part(self, server: ServerEntry, revision: int, words: frozenset[str]) -> _Part:
         held = self._by_id.get(server.server_id)
@@ -172,27 +160,21 @@ class Declarations:
             return held
         if held is None and len(self._by_id) >= _KEPT:
             self._by_id.clear()
-        named = _named(server, words)
-        if held is not None:
-            named |= held.named
-        made = self._by_id[server.server_id] = _Part(
-            server, revision, named, self._text(server, named, NOTHING)
-        )
+        named = _named(server, words) | (held.named if held is not None else frozenset())
+        made = self._by_id[server.server_id] = self._declare(server, revision, named, NOTHING)
         return made
 
-    def _text(self, server: ServerEntry, named: frozenset[str], got: Got) -> tuple[str, str]:
-        """Gives a server's declarations as they are, and closed."""
-
+    def _declare(self, server: ServerEntry, revision: int, named: frozenset[str], got: Got) -> _Part:
         def outputs(of: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-            return got.get((of.server_id, tool.tool_name)) or self._outputs(of, tool)
+            return got.get((of.server_id, tool.tool_name)) or self.outputs(of, tool)
 
         text = views.as_is(declare_server(server, shared=True, outputs=outputs, typed=named, reading=False))
-        return text, views.closed(text)
+        return _Part(server, revision, named, (text, views.closed(text)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Describes the text of one server, with the export names that are declared in full."""
+    """Describes the text of one server, as it is and closed, with the export names that are declared in full."""
 
     server: ServerEntry
     revision: int
@@ -216,6 +198,7 @@ def _named(server: ServerEntry, words: frozenset[str]) -> frozenset[str]:
     )
 
 
-def _imported(catalog: Catalog, specifiers: Iterable[str]) -> list[ServerEntry]:
+def imported_servers(catalog: Catalog, specifiers: Iterable[str]) -> list[ServerEntry]:
+    """Gives the servers of a catalog that a script with these imports imports."""
     ids = {name[len(SERVERS_PREFIX) :] for name in specifiers if name.startswith(SERVERS_PREFIX)}
     return [server for server_id, server in catalog.servers.items() if server_id in ids]

@@ -38,11 +38,9 @@ def argument_hint(
     unknown = _unknown_property(complaint.message)
     if unknown is not None:
         return _unknown_hint(complaint, *unknown, suggested, declarations, members)
-    if suggested:
-        return f"Did you mean `{suggested}`?"
-    array = _array_hint(complaint)
-    if array is not None:
-        return array
+    advice = f"Did you mean `{suggested}`?" if suggested else _array_hint(complaint)
+    if advice is not None:
+        return advice
     missing = _missing_property(complaint.message)
     if missing:
         return _missing_hint(complaint, f"`{missing}`")
@@ -69,9 +67,8 @@ def takes_any_key(complaint: Complaint, catalog: Catalog) -> bool:
     """Says whether the schema says in so many words that where an undeclared key stands any other key may stand."""
     unknown = _unknown_property(complaint.message)
     server = catalog.servers.get(complaint.module.removeprefix(SERVERS_PREFIX))
-    tool = (
-        next((one for one in server.tools if one.export_name == complaint.called), None) if server else None
-    )
+    tools = server.tools if server is not None else ()
+    tool = next((one for one in tools if one.export_name == complaint.called), None)
     if unknown is None or tool is None:
         return False
     known = members_of(unknown[1])
@@ -113,14 +110,12 @@ def _unknown_hint(
     near = suggested if suggested != name else None
     if members and near not in members:
         near = next(iter(nearest_names(name, members, limit=1)), None)
-    if near:
-        return f"Did you mean `{near}`?{takes}"
-    place = nested_place(name, kind, declarations, complaint.module)
+    place = None if near else nested_place(name, kind, declarations, complaint.module)
     if place is not None:
         where = ".".join(place)
         belongs = f"each element of `{where[:-2]}`" if where.endswith("[]") else f"`{where}`"
         return f"`{name}` belongs into {belongs}.{takes}"
-    likely = likely_member(name, members or [member for member in known.types if member != name])
+    likely = near or likely_member(name, members or [member for member in known.types if member != name])
     if likely:
         return f"Did you mean `{likely}`?{takes}"
     return takes.strip() or f"Leave `{name}` out."

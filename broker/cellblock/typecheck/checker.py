@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
+from cellblock.catalog.model import Catalog
+from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.isolation import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.typecheck.documents import WarmSession
-from cellblock.typecheck.faults import Checked, Script, TypeFault, told
+from cellblock.typecheck.faults import Checked, Script, TypeFault, find_faults
 from cellblock.typecheck.session import CompilerSession, SessionLost
 from cellblock.typecheck.verdict import MEMBER, judge
 
@@ -53,6 +53,9 @@ class TypeChecker:
         folder: Where the build has put the compiler.
         outputs: What is known of the tools' outputs; scripts are checked against it.
         revision: Another number whenever an answer of `outputs` would make other types.
+
+    Attributes:
+        declarations: What scripts are checked against.
     """
 
     def __init__(
@@ -65,8 +68,7 @@ class TypeChecker:
     ) -> None:
         self._isolation = isolation
         self._folder = folder
-        self._revision = revision
-        self._declarations = Declarations(outputs, revision)
+        self.declarations = Declarations(outputs, revision)
         self._turn = asyncio.Lock()
         self._session: WarmSession | None = None
         self._starting: asyncio.Task[WarmSession] | None = None
@@ -82,21 +84,6 @@ class TypeChecker:
         if absent is None and self._isolation.mode == "required" and not compiler.can_wrap():
             return "isolation is required, and there is no bubblewrap for the compiler"
         return absent
-
-    def named(
-        self, catalog: Catalog, imports: Iterable[str], code: str
-    ) -> list[tuple[ServerEntry, ToolEntry]]:
-        """Gives the tools whose declarations a check of this script would read."""
-        return self._declarations.named(catalog, imports, code)
-
-    def output_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
-        """Gives what is known of a tool's output."""
-        return self._declarations.output(server, tool)
-
-    @property
-    def revision(self) -> int:
-        """Another number whenever an answer of `output_of` may be another one."""
-        return self._revision()
 
     @property
     def pid(self) -> int | None:
@@ -182,12 +169,12 @@ class TypeChecker:
         self.warm_up()
         declarations = None
         if not script.got:
-            declarations = self._declarations.known(
+            declarations = self.declarations.known(
                 script.catalog, script.names, script.code, closed=script.closed
             )
         if declarations is None:
             declarations = await asyncio.to_thread(
-                self._declarations.of,
+                self.declarations.of,
                 script.catalog,
                 script.names,
                 script.code,
@@ -196,7 +183,6 @@ class TypeChecker:
             )
         warm = await self._warm()
         self._set_idle_timer(None)
-        done = False
         try:
             code, typescript = script.code, script.typescript
             report = await warm.diagnostics(code, declarations, typescript)
@@ -205,16 +191,16 @@ class TypeChecker:
             else:
                 counted = await asyncio.to_thread(judge, report, code, declarations, typescript=typescript)
             about_output = any(complaint.code in MEMBER or complaint.choices for complaint in counted)
-            observed = self._declarations.observed(script.catalog, script.names) if about_output else {}
-            faults = await told(counted, script, declarations, observed, warm)
-            done = True
-            return Checked(faults)
-        finally:
-            if not done:
-                # Cancelled, or lost: what it is busy with must not be the next one's.
-                self._retire(warm, "a check took too long")
-            elif warm.checks >= MAX_CHECKS:
+            observed = self.declarations.observed(script.catalog, script.names) if about_output else {}
+            faults = await find_faults(counted, script, declarations, observed, warm)
+            if warm.checks >= MAX_CHECKS:
                 self._retire(warm, "it has served long enough")
+            return Checked(faults)
+        except BaseException:
+            # Cancelled, or lost: what it is busy with must not be the next one's.
+            self._retire(warm, "a check took too long")
+            raise
+        finally:
             self._set_idle_timer(IDLE_SECONDS)
 
     def _set_idle_timer(self, seconds: float | None) -> None:
@@ -289,18 +275,16 @@ class TypeChecker:
             )
         except OSError as error:
             raise SessionLost(f"it cannot be started: {error}") from None
-        ready = False
         try:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
                 warm = WarmSession(session)
-                declarations = await asyncio.to_thread(self._declarations.of, Catalog(), (), "")
+                declarations = await asyncio.to_thread(self.declarations.of, Catalog(), (), "")
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
                 await warm.diagnostics("", declarations, False)
-            ready = True
             return warm
-        except TimeoutError:
-            raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
-        finally:
-            if not ready:
-                await asyncio.shield(session.killed("it did not start"))
+        except BaseException as error:
+            await asyncio.shield(session.killed("it did not start"))
+            if isinstance(error, TimeoutError):
+                raise SessionLost(f"it did not start within {START_BOUND_SECONDS:g} s") from None
+            raise

@@ -1,23 +1,39 @@
-"""Turns the complaints that count into what an agent is told of its script."""
+"""Turns the complaints that count into what an agent reads: one message, and one hint that names what was meant."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cellblock.catalog.absent_globals import absent_hint, import_hint
 from cellblock.catalog.model import Catalog
+from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.typecheck.ambient import Got
-from cellblock.typecheck.argument_hints import takes_any_key, wants_a_list
+from cellblock.catalog.suggest import did_you_mean, nearest_names
+from cellblock.typecheck.ambient import Got, imported_servers
+from cellblock.typecheck.argument_hints import argument_hint, takes_any_key, wants_a_list
 from cellblock.typecheck.documents import WarmSession
-from cellblock.typecheck.hints import hint_of, message_of, of_observed
-from cellblock.typecheck.likely import is_slip
+from cellblock.typecheck.likely import (
+    MAX_NAMED,
+    WRAPPERS,
+    is_slip,
+    likely_member,
+    likely_members,
+    likely_of_language,
+    listed,
+)
 from cellblock.typecheck.verdict import (
+    ARGUMENT,
+    BRACKETS,
+    CHARACTERS,
+    EXPORT,
     JSON_TEXT,
     KEY,
     MEMBER,
+    NAME,
     SPREAD,
     Complaint,
     at_key,
@@ -28,6 +44,16 @@ from cellblock.typecheck.verdict import (
 MAX_SHOWN: Final = 10
 """Bounds the type errors of one response; they end up in a model's context, and the first ones are what matters."""
 
+MAX_NAMED_CHARS: Final = 100
+
+MAX_MESSAGE_CHARS: Final = 500
+
+MAX_RECEIVER_CHARS: Final = 100
+"""Bounds the characters of the type that lacks a member: the hint names what it has."""
+
+_SUGGESTED: Final = re.compile(r"Did you mean (?:to write |the \w+ member )?'([^']+)'")
+_BOILERPLATE: Final = re.compile(r" (?:Do you need to|Did you mean|Try ).*$", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class TypeFault:
@@ -37,16 +63,12 @@ class TypeFault:
     hint: str | None
     line: int
     column: int
-
     absent: str = ""
     """Names what makes it right if a result has it after all: the field that is read, or the text that is
     compared with."""
 
     slip: bool = False
     """Says whether the fault is a key that is spelt almost like one which the call does not give."""
-
-    json_text: bool = False
-    """Says whether a text that holds JSON is used as what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +91,7 @@ class Script:
     got: Got
 
 
-async def told(
+async def find_faults(
     counted: list[Complaint],
     script: Script,
     declarations: str,
@@ -107,17 +129,7 @@ async def told(
         hint = hint_of(complaint, members, script.catalog, script.names, declarations)
         if complaint.code in MEMBER and hint is not None:
             hint += of_observed(complaint, script.code, observed)
-        faults.append(
-            TypeFault(
-                message,
-                hint,
-                complaint.line,
-                complaint.column,
-                absent=_absent(complaint),
-                slip=slip,
-                json_text=is_json_text(complaint.receiver or ""),
-            )
-        )
+        faults.append(TypeFault(message, hint, complaint.line, complaint.column, _absent(complaint), slip))
     return tuple(faults)
 
 
@@ -160,10 +172,157 @@ async def _spreads_json_text(complaint: Complaint, script: Script, warm: WarmSes
 
 def _distinct(complaints: list[Complaint]) -> list[tuple[Complaint, int]]:
     """Gives each complaint once, at its first place, with the number of its places."""
-    first: dict[tuple[int, str], Complaint] = {}
-    places: dict[tuple[int, str], int] = {}
+    groups: dict[tuple[int, str], list[Complaint]] = {}
     for complaint in complaints:
-        key = (complaint.code, complaint.message)
-        first.setdefault(key, complaint)
-        places[key] = places.get(key, 0) + 1
-    return [(complaint, places[key]) for key, complaint in first.items()]
+        groups.setdefault((complaint.code, complaint.message), []).append(complaint)
+    return [(group[0], len(group)) for group in groups.values()]
+
+
+def message_of(complaint: Complaint) -> str:
+    """Gives the compiler's message without its advice, which is about projects, not about scripts."""
+    text = _BOILERPLATE.sub("", complaint.message.strip())
+    if complaint.choices:
+        of = f" of `{complaint.subject}`" if complaint.subject else ""
+        return _cut(
+            f"The comparison with {complaint.name} is in vain: the declared values{of} have no such one."
+        )
+    if complaint.code in NAME:
+        text = f"Cannot find name '{complaint.name}'."
+    if complaint.code in ARGUMENT and text.startswith("Type ") and len(complaint.name) < MAX_NAMED_CHARS:
+        text = f"`{complaint.name}`: {text}"
+    if complaint.code in KEY:
+        where = f"`{complaint.owner}` in the input" if complaint.owner else "The input"
+        text = f"{where} of `{complaint.called}` declares no '{complaint.name}'."
+    if complaint.code == BRACKETS:
+        text = text[text.rfind("Property '") :]
+    if complaint.code in MEMBER and len(complaint.receiver or "") > MAX_RECEIVER_CHARS:
+        text = text.replace(
+            f"'{complaint.receiver}'", f"'{(complaint.receiver or '')[:MAX_RECEIVER_CHARS]}…'"
+        )
+    if complaint.code in CHARACTERS:
+        text = f"`{complaint.subject or complaint.name}` is JSON text, and its single characters are read."
+    return _cut(re.sub(r"(?<!\s)\s*\n\s*", " ", text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def hint_of(
+    complaint: Complaint,
+    members: Sequence[str],
+    catalog: Catalog,
+    imports: Iterable[str],
+    declarations: str = "",
+) -> str | None:
+    """Gives one corrective action.
+
+    Args:
+        complaint: What counts.
+        members: What the type has that lacks a member, if the compiler was asked.
+        catalog: The run's snapshot.
+        imports: Specifiers that the script imports.
+        declarations: What the script was checked against.
+    """
+    found = _SUGGESTED.search(complaint.message)
+    suggested = found[1] if found else None
+    if complaint.choices:
+        return _comparison_hint(complaint)
+    if is_json_text(complaint.receiver or ""):
+        return _json_text_hint(complaint)
+    if complaint.code in MEMBER:
+        return _member_hint(complaint, members, suggested)
+    if complaint.code in EXPORT:
+        return _export_hint(complaint, catalog, imports, suggested)
+    if complaint.code in NAME:
+        return _name_hint(complaint, catalog, imports, suggested)
+    assert complaint.code in ARGUMENT
+    return argument_hint(complaint, suggested, declarations, members)
+
+
+def _comparison_hint(complaint: Complaint) -> str:
+    near = nearest_names(complaint.name, complaint.choices, limit=1)
+    return _cut(f"{did_you_mean(near)} Declared: {listed(complaint.choices)}.".lstrip())
+
+
+def _json_text_hint(complaint: Complaint) -> str:
+    value = f"JSON.parse({complaint.subject or '…'})"
+    if complaint.code in MEMBER:
+        return f"It is JSON text, not yet a value: read `{value}.{complaint.name}`."
+    return f"It is JSON text, not yet a value: use `{value}` first."
+
+
+def of_observed(complaint: Complaint, code: str, observed: Mapping[str, ToolOutput]) -> str:
+    """Gives what to add to a hint about a member when the output may be known from a few results only.
+
+    Args:
+        complaint: Of a member that is not there.
+        code: The script.
+        observed: The functions whose output was observed.
+    """
+    receiver = complaint.receiver or ""
+    if receiver == "string" or is_json_text(receiver) or receiver.startswith(("Promise<", "typeof import")):
+        return ""
+    named = [name for name in observed if re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", code)]
+    called = [name for name in named if re.search(rf"(?<![\w$]){re.escape(name)}\s*\(", code)]
+    # Under another name, or handed on: then whatever is named may be meant.
+    counts = [(name, observed[name].samples) for name in (called or named)[:MAX_NAMED]]
+    seen = ", ".join(f"{name} ({count} result{'' if count == 1 else 's'})" for name, count in counts)
+    if not seen:
+        return ""
+    return f" (Observed, not declared: {seen}. `?? null` reads a member that may be there.)"
+
+
+def _member_hint(complaint: Complaint, members: Sequence[str], suggested: str | None) -> str:
+    receiver, wanted = complaint.receiver or "", complaint.name
+    if receiver.startswith("Promise<"):
+        return f"Await the call first: `(await …).{wanted}`."
+    if receiver == "string" or receiver.endswith("[]"):
+        return _hint_of_language(receiver, wanted, members)
+    likely = likely_members(wanted, members) if members else [suggested] if suggested else []
+    what = "The module" if receiver.startswith("typeof import") else receiver
+    if not re.fullmatch(r"The module|[\w$]{1,60}", what):
+        what = "It"
+    has = f" {what} has: {listed(sorted(members))}." if members else ""
+    start = did_you_mean(f"`{name}`" for name in likely)
+    return f"{start}{has}".lstrip() or "Log one value to see what it has."
+
+
+def _hint_of_language(receiver: str, wanted: str, members: Sequence[str]) -> str:
+    """Gives the hint about a member that arrays, or texts, do not have."""
+    array = receiver.endswith("[]")
+    if array and wanted in WRAPPERS:
+        return f"It is the array itself: leave out `.{wanted}`."
+    likely = likely_of_language(wanted, members, array=array)
+    start = did_you_mean([f"`{likely}`"] if likely else [])
+    if array:
+        return start or f"It is an array: read `{wanted}` of its elements."
+    return f"{start} It is text: if it holds JSON, use JSON.parse first.".strip()
+
+
+def _export_hint(
+    complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None
+) -> str:
+    if complaint.code == 1192:
+        return "Import the functions by name, or the module as `* as server`."
+    exports = [export for _, export in _exports(catalog, imports)]
+    likely = suggested or likely_member(complaint.name.strip("\"'"), exports)
+    return f"Did you mean `{likely}`?" if likely else "listTools of @codemode/discovery names the functions."
+
+
+def _name_hint(complaint: Complaint, catalog: Catalog, imports: Iterable[str], suggested: str | None) -> str:
+    name = complaint.name
+    absent = absent_hint(name, complaint.module, catalog)
+    if absent is not None:
+        return absent
+    for server_id, export in _exports(catalog, imports):
+        if export == name:
+            return f'Import it: `import {{ {name} }} from "{SERVERS_PREFIX}{server_id}"`.'
+    meant = [f"`{suggested}`"] if suggested else []
+    otherwise = did_you_mean(meant, f"Declare `{name}`, or correct its spelling.")
+    return import_hint(name, catalog) or otherwise
+
+
+def _exports(catalog: Catalog, imports: Iterable[str]) -> list[tuple[str, str]]:
+    servers = imported_servers(catalog, imports)
+    return [(server.server_id, tool.export_name) for server in servers for tool in server.tools]

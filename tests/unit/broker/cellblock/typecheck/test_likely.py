@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from cellblock.catalog.model import Catalog
-from cellblock.typecheck.hints import hint_of
+from cellblock.typecheck.faults import hint_of
 from cellblock.typecheck.likely import likely_member, likely_members
 from cellblock.typecheck.verdict import Complaint
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.typecheck.hints import of_observed
+from cellblock.typecheck.faults import of_observed
 from cellblock.typecheck.verdict import Complaint
 from support.script_places import ENDS, counted
 
