@@ -38,12 +38,15 @@ class StaticImport:
     column: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Edit:
-    line: int
+    """Says where a replacement begins and ends in a line of the text that is sent, where it began in the agent's, and
+    how far what follows it has moved."""
+
     column: int
-    old: int
-    new: int
+    start: int
+    end: int
+    shift: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,11 @@ class Script:
     unawaited: list[tuple[str, Unawaited]] = field(default_factory=list[tuple[str, Unawaited]])
     _edits: dict[int, list[_Edit]] = field(default_factory=dict[int, list[_Edit]])
     _compiled: script_lines.CompilerPlaces | None = None
-    _moved: dict[int, tuple[list[int], list[int]]] = field(
-        default_factory=dict[int, tuple[list[int], list[int]]]
-    )
+
+    @property
+    def specifiers(self) -> list[str]:
+        """Lists the specifiers of its imports, without those that it computes."""
+        return [*(found.specifier for found in self.static), *self.dynamic]
 
     def has_namespace(self, name: str) -> bool:
         """Says whether the script calls a module so, as in `import * as name` or `name = await import(…)`."""
@@ -103,29 +108,11 @@ class Script:
 
     def original_column(self, line: int, column: int) -> int:
         """Gives the column in the agent's own source of a position in `text`, both as in `script_lines`."""
-        edits = self._edits.get(line)
-        if edits is None:
-            return column
-        starts, shifts = self._starts_and_shifts(line, edits)
-        at = bisect_right(starts, column) - 1
+        edits = self._edits.get(line, [])
+        at = bisect_right(edits, column, key=lambda edit: edit.start) - 1
         if at < 0:
             return column
-        return edits[at].column if column < starts[at] + edits[at].new else column - shifts[at]
-
-    def _starts_and_shifts(self, line: int, edits: list[_Edit]) -> tuple[list[int], list[int]]:
-        """Says where a line's edits begin in `text`, and how far what follows each has moved; counted once, as
-        a result may be full of places in a line of very many imports."""
-        known = self._moved.get(line)
-        if known is None:
-            starts: list[int] = []
-            shifts: list[int] = []
-            shift = 0
-            for edit in edits:
-                starts.append(edit.column + shift)
-                shift += edit.new - edit.old
-                shifts.append(shift)
-            known = self._moved[line] = starts, shifts
-        return known
+        return edits[at].column if column < edits[at].end else column - edits[at].shift
 
 
 def encoded(code: str) -> bytes:
@@ -168,7 +155,7 @@ def prepare(
         source = encoded(found.javascript)
     if script.text.startswith(script_lines.BYTE_ORDER_MARK):
         # Deno takes it off.
-        script._edits[1] = [_Edit(1, 1, 1, 0)]  # pyright: ignore[reportPrivateUsage]
+        script._edits[1] = [_Edit(1, 1, 1, -1)]  # pyright: ignore[reportPrivateUsage]
     edits: list[_Replacement] = []
     if entry is not None and entry.kind != "export":
         edits.append(_Replacement(entry.at, entry.at, _OPENINGS[entry.kind]))
@@ -224,8 +211,11 @@ def _apply(
     at = 0
     for edit in sorted(edits, key=lambda edit: edit.start):
         line, column = places[edit.start]
+        before = script._edits.setdefault(line, [])  # pyright: ignore[reportPrivateUsage]
+        shift = before[-1].shift if before else 0
+        end = column + shift + len(edit.text)
         old = script_lines.units(source[edit.start : edit.end].decode("utf-8", "replace"))
-        script._edits.setdefault(line, []).append(_Edit(line, column, old, len(edit.text)))  # pyright: ignore[reportPrivateUsage]
+        before.append(_Edit(column, column + shift, end, shift + len(edit.text) - old))
         pieces += [source[at : edit.start], edit.text.encode()]
         at = edit.end
     pieces.append(source[at:])
