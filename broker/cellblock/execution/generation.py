@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,24 +23,18 @@ class Generation:
         self.number: int = before.number + 1 if before is not None else 0
         self._before = before._unfinished() if before is not None else None
         self._inside = 0
-        self._waiters: list[asyncio.Future[None]] = []
+        self._empty = asyncio.Event()
 
     def __enter__(self) -> Generation:
         self._inside += 1
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._inside -= 1
         if self._inside == 0:
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._waiters.clear()
+            # Wakes those that wait, and is no lasting word.
+            self._empty.set()
+            self._empty.clear()
 
     async def holding(self, work: Coroutine[Any, Any, T]) -> T:
         """Gives the result of work that may outlast who asked for it."""
@@ -54,9 +47,7 @@ class Generation:
         if self._before is not None and self._before.number >= since:
             await self._before.ended(since)
         if self._inside:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+            await self._empty.wait()
 
     def _unfinished(self) -> Generation | None:
         """Gives the latest generation up to this one that somebody is in."""
