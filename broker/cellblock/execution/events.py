@@ -151,52 +151,49 @@ class RunWatch:
         self._watchers = watchers
         self._deferred = False
         self.facts = RunFacts(secrets.token_hex(8), client, code, time.time(), time.monotonic())
-        for watcher in watchers:
-            tell(watcher.run_accepted, self.facts)
+        self._tell("run_accepted")
 
     def queued(self) -> None:
         """Tells that the run wants a place."""
         self.facts.queued = time.monotonic()
-        for watcher in self._watchers:
-            tell(watcher.run_queued, self.facts)
+        self._tell("run_queued")
 
     def leased(self) -> None:
         """Tells that the run has a place at a host."""
         self.facts.leased = time.monotonic()
-        for watcher in self._watchers:
-            tell(watcher.run_leased, self.facts)
+        self._tell("run_leased")
 
     def started(self) -> None:
         """Tells that a worker has the script."""
         self.facts.started = time.monotonic()
-        for watcher in self._watchers:
-            tell(watcher.run_started, self.facts)
+        self._tell("run_started")
 
     def logged(self, entry: LogEntry) -> None:
         """Tells that a console entry has come."""
-        for watcher in self._watchers:
-            tell(watcher.run_logged, self.facts, entry)
+        self._tell("run_logged", entry)
 
     def call_begun(self, call: CallFacts) -> None:
         """Tells that a tool call begins."""
         self.facts.calls.append(call)
         call.number = len(self.facts.calls)
-        for watcher in self._watchers:
-            tell(watcher.call_begun, self.facts, call)
+        self._tell("call_begun", call)
 
     def call_ended(self, call: CallFacts) -> None:
         """Tells that a call is over; of a run that has ended, nothing more is told."""
         if self.facts.ended is None:
-            for watcher in self._watchers:
-                tell(watcher.call_ended, self.facts, call)
+            self._tell("call_ended", call)
 
     def ended(self, response: RunResponse | None) -> None:
         """Tells that the run is over; said again, it is not told again."""
         if self.facts.ended is None:
             self.facts.ended = time.monotonic()
             self.facts.response = response
-            for watcher in self._watchers:
-                tell(watcher.run_ended, self.facts)
+            self._tell("run_ended")
+
+    def _tell(self, step: str, *more: LogEntry | CallFacts) -> None:
+        """Calls the method of this name of each watcher."""
+        for watcher in self._watchers:
+            tell(getattr(watcher, step), self.facts, *more)
 
     def ends_with(self, task: asyncio.Task[RunResponse]) -> None:
         """The caller has gone; the run is over when its clean-up is."""
