@@ -23,7 +23,7 @@ from tree_sitter import Language, Node, Parser
 import cellblock
 from cellblock.base import errors
 from cellblock.config.settings import LimitSettings
-from cellblock.execution.limits import KEYS
+from cellblock.execution.request import KEYS
 from cellblock.execution.response import RunResponse, Usage
 from cellblock_worker.wire import protocol
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference.md"
 BROKER = ROOT / "broker" / "cellblock"
 SANDBOX = ROOT / "worker_runtime" / "sandbox"
-NOTICES = "said.py"
+NOTICES = "run_log.py"
 """Where the broker takes the sandbox's notices; their codes are in the sandbox."""
 
 INTRODUCTION = """# Reference
@@ -43,6 +43,7 @@ denied calls) and [conformance.md](conformance.md) (every clause of the Code Mod
 
 MAKERS = {
     "Diagnostic": ("severity", "code", "message", "hint"),
+    "error_diagnostic": ("code", "message", "hint"),
     "_not_started": ("code", "message", "hint"),
     "limit_diagnostic": ("message", "hint"),
 }

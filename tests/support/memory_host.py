@@ -21,7 +21,7 @@ from cellblock.config.settings import CellblockSettings
 from cellblock.execution.context import RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
-from cellblock.execution.limits import Limits
+from cellblock.execution.request import Limits
 from cellblock.execution.plan import make_plan
 from cellblock.execution.response import RunResponse
 from cellblock.execution.run_clock import RunClock

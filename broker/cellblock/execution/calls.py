@@ -7,8 +7,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cellblock.apart.pool import paying
 from cellblock.base.errors import (
@@ -20,13 +19,13 @@ from cellblock.base.errors import (
     ToolNotFound,
 )
 from cellblock.catalog.model import ServerEntry, ToolEntry
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.call_loads import CallLoads
 from cellblock.execution.call_results import result_of
 from cellblock.execution.context import RunContext
-from cellblock.execution.error_reply import encode_error
 from cellblock.execution.events import CallFacts
+from cellblock.execution.replies import encode_error
 from cellblock.execution.response import TraceEntry
 from cellblock.execution.run_clock import RunClock
 from cellblock.upstream.requester import CallOrigin
@@ -40,13 +39,12 @@ notice in this time."""
 IN_FLIGHT: Final = "in flight when the run ended: may have run"
 
 
-@dataclass(slots=True)
-class CallCounts:
+class CallCounts(NamedTuple):
     """Counts what is certain about a run's calls."""
 
-    completed: int = 0
-    in_flight: int = 0
-    not_started: int = 0
+    completed: int
+    in_flight: int
+    not_started: int
 
 
 class ToolCalls:
@@ -102,15 +100,9 @@ class ToolCalls:
 
     def counts(self) -> CallCounts:
         """Counts the calls that completed, may have run, or were never sent."""
-        counts = CallCounts()
-        for call in self.calls:
-            if call.certainty is Certainty.NOT_STARTED:
-                counts.not_started += 1
-            elif call.over and call.certainty is Certainty.COMPLETED:
-                counts.completed += 1
-            else:
-                counts.in_flight += 1
-        return counts
+        not_started = sum(call.certainty is Certainty.NOT_STARTED for call in self.calls)
+        completed = sum(call.over and call.certainty is Certainty.COMPLETED for call in self.calls)
+        return CallCounts(completed, len(self.calls) - completed - not_started, not_started)
 
     def trace(self) -> list[TraceEntry]:
         """Gives the trace, in the order in which the calls were made."""
@@ -177,17 +169,16 @@ class ToolCalls:
             self._fail(call_id, call, error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is not None and not task.cancelling():
-                # Nobody cancelled this call: the tool awaited something that was cancelled.
-                error = ToolCallError(
-                    f"{call.tool} was cancelled on the way.",
-                    hint="Check whether the call took effect.",
-                    summary="cancelled on the way",
-                )
-                call.certainty = error.certainty
-                self._fail(call_id, call, error)
-                return
-            raise
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this call: the tool awaited something that was cancelled.
+            error = ToolCallError(
+                f"{call.tool} was cancelled on the way.",
+                hint="Check whether the call took effect.",
+                summary="cancelled on the way",
+            )
+            call.certainty = error.certainty
+            self._fail(call_id, call, error)
         except Exception:
             logger.exception("a tool call failed inside Cellblock")
             fault = ToolCallError(
@@ -216,9 +207,10 @@ class ToolCalls:
                 f"Server {call.server} is not granted to this client.", hint=catalog.denied[call.server]
             )
         if server is None:
+            near = nearest_names(call.server, catalog.servers)
             raise ServerNotFound(
                 f"There is no server {call.server}.",
-                hint=_did_you_mean(call.server, catalog.servers, "Import a server from listServers()."),
+                hint=did_you_mean(near, "Import a server from listServers()."),
             )
         for tool in server.tools:
             if tool.tool_name == call.tool:
@@ -228,10 +220,10 @@ class ToolCalls:
             raise ToolNotFound(
                 f"The tool {withheld.name} of {call.server} is left out: {withheld.why}.", hint=withheld.hint
             )
-        names = [tool.tool_name for tool in server.tools]
+        near = nearest_names(call.tool, (tool.tool_name for tool in server.tools))
         raise ToolNotFound(
             f"Server {call.server} has no tool {call.tool}.",
-            hint=_did_you_mean(call.tool, names, "Use a tool from listTools()."),
+            hint=did_you_mean(near, "Use a tool from listTools()."),
         )
 
     def _fail(self, call_id: int, call: CallFacts, error: ScriptError) -> None:
@@ -263,8 +255,3 @@ def _too_much(tool: str) -> ToolCallError:
         certainty=Certainty.NOT_STARTED,
         summary="too much was under way",
     )
-
-
-def _did_you_mean(name: str, known: Any, otherwise: str) -> str:
-    near = nearest_names(name, known)
-    return f"Did you mean {' or '.join(near)}?" if near else otherwise

@@ -11,8 +11,8 @@ from cellblock.catalog.discovery import Discovery
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.execution.answers import Answers
 from cellblock.execution.events import RunWatch
-from cellblock.execution.limits import Limits
 from cellblock.execution.plan import Plan
+from cellblock.execution.request import Limits
 from cellblock.learning.observation import Kind
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import ValidatorCache

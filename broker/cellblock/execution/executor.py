@@ -287,7 +287,7 @@ class Executor:
             raise _Refused(
                 _not_started("SCRIPT_TOO_LARGE", message, "Import fewer servers, each by its name.")
             )
-        side = self._sides.of(plan, catalog, order.client)
+        side = SideCheck(self._sides, plan, catalog, order.client)
         context = RunContext(
             plan=plan,
             limits=request.limits,

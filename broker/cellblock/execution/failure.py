@@ -1,17 +1,20 @@
-"""Turns what a worker says of a failed script into a diagnostic in the agent's own terms (section 3.3.3)."""
+"""Turns what a worker says of a failed script into a diagnostic in the agent's own terms, with one corrective action
+(Code Mode specification, section 3.3.3)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
+from cellblock.catalog.absent_globals import absent_hint, import_hint
 from cellblock.catalog.model import Catalog, Withheld
-from cellblock.catalog.modules import SERVERS_PREFIX
-from cellblock.execution.failure_hints import THROWN_VALUE, exception_hint, export_hint, left_out, syntax_hint
-from cellblock.execution.response import Diagnostic
+from cellblock.catalog.modules import ERROR_CLASSES, SERVERS_PREFIX
+from cellblock.catalog.suggest import did_you_mean, nearest_names
+from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.source import SCRIPT_NAME, Script
 from cellblock_worker.wire import protocol
 
@@ -31,17 +34,20 @@ MAX_EXPORT_CHARS: Final = 1_000
 MAX_HINT_CHARS: Final = 500
 """Bounds the characters of a hint and of a path, as in notices."""
 
-ERROR_CLASSES: Final = frozenset(
-    {
-        "CodemodeError",
-        "SchemaValidationError",
-        "ToolNotFoundError",
-        "ServerNotFoundError",
-        "ToolCallError",
-        "AuthenticationError",
-        "SandboxLimitError",
-    }
+MAX_NAMED: Final = 12
+"""Bounds the exports that a hint names."""
+
+THROWN_VALUE: Final = "Thrown value"
+"""The name that the sandbox gives to what was thrown and is no error."""
+
+CORRECT_IT: Final = (
+    "Correct what the message names, or catch the exception.",
+    "Correct the script at that position, or catch the exception.",
 )
+"""Hints for exceptions of which nothing is known, without a place and with one."""
+
+_REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
+"""Names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
 
 _SCRIPT_URL: Final = re.compile(
     r"data:application/(?:javascript|typescript|script)(?:;base64,[A-Za-z0-9+/=.]*)?(?::(\d{1,9}):(\d{1,9}))?"
@@ -64,6 +70,11 @@ _NO_EXPORT: Final = re.compile(r"does not provide an export named '([^']*)'")
 
 NONE_WITHHELD: Final[Mapping[str, Withheld]] = MappingProxyType({})
 NO_EXPORTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+
+_NO_FUNCTION: Final = re.compile(
+    r"(?:(?<![\w$.)\]])(?P<owner>[\w$]{1,200})|[\w$)\]])\.(?P<name>[^\s()\[\].]{1,200}) is not a function"
+)
+_NOT_DEFINED: Final = re.compile(r"([\w$]{1,200}) is not defined")
 
 OUT_OF_MEMORY: Final = "Array buffer allocation failed"
 
@@ -157,58 +168,42 @@ def diagnose(
     name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
     hint = _text(known.get("hint"), MAX_HINT_CHARS) or None
     if message.kind == "result":
-        return Diagnostic(
-            severity="error",
-            code="RESULT_NOT_JSON",
-            message=in_script_terms(text, script)[:MAX_MESSAGE_CHARS],
-            hint="Assign plain JSON data of a moderate size to __codemode_result__.",
-            path=_text(known.get("path"), MAX_HINT_CHARS) or None,
+        return error_diagnostic(
+            "RESULT_NOT_JSON",
+            in_script_terms(text, script)[:MAX_MESSAGE_CHARS],
+            "Assign plain JSON data of a moderate size to __codemode_result__.",
+            _text(known.get("path"), MAX_HINT_CHARS) or None,
         )
+    path = _first_place(stack, script)
     if name == "RangeError" and OUT_OF_MEMORY in text:
-        return Diagnostic(
-            severity="error",
-            code="SANDBOX_LIMIT",
-            message=f"The script used up its memory: maxMemoryBytes = {max_memory_bytes}.",
-            hint="Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
-            path=_first_place(stack, script),
-            error_class="SandboxLimitError",
+        return error_diagnostic(
+            "SANDBOX_LIMIT",
+            f"The script used up its memory: maxMemoryBytes = {max_memory_bytes}.",
+            "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
+            path,
+            "SandboxLimitError",
         )
-    if (
-        message.kind == "module"
-        and (found := _module_failure(name, text, script, exports, withheld)) is not None
-    ):
+    is_module = message.kind == "module"
+    if is_module and (found := _module_failure(name, text, script, exports, withheld)) is not None:
         return found
     label = f"{name}: " if name and name != THROWN_VALUE else ""
     told = f" ({related})" if (related := _related(known)) else ""
     shown = _with_places(f"{label}{text}{told}", script)
-    path = _first_place(stack, script)
-    names = [each for one in exports.values() for each in one]
-    rebuilt = message.kind == "module" and not stack
+    if hint is None:
+        hint = _hint_of_tools(name, text, exports, withheld, script) or _name_hint(
+            name, text, catalog or Catalog()
+        )
+        hint = hint or _exception_hint(message.kind, name, path, rebuilt=is_module and not stack)
+    # Whether nobody caught what `plan.refusal` made of an `import(…)`.
+    is_import = name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
     unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
-    return Diagnostic(
-        severity="error",
-        code="IMPORT_FAILURE" if _is_refused_import(name, text) else "UNCAUGHT_EXCEPTION",
-        message=f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
-        hint=(hint and _with_places(hint, script))
-        or exception_hint(
-            message.kind,
-            name,
-            text,
-            path,
-            names,
-            withheld,
-            catalog=catalog or Catalog(),
-            namespaces=script.has_namespace,
-            rebuilt=rebuilt,
-        ),
-        path=path,
-        error_class=name if name in ERROR_CLASSES else None,
+    return error_diagnostic(
+        "IMPORT_FAILURE" if is_import else "UNCAUGHT_EXCEPTION",
+        f"{unhandled}{shown}"[:MAX_MESSAGE_CHARS],
+        _with_places(hint, script),
+        path,
+        name if name in ERROR_CLASSES else None,
     )
-
-
-def _is_refused_import(name: str, text: str) -> bool:
-    """Says whether nobody caught what `plan.refusal` made of an `import(…)`."""
-    return name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
 
 
 def _importing(where: str, script: Script) -> str | None:
@@ -250,34 +245,96 @@ def _module_failure(
     if any(mark in text for mark in _IMPORT_MARKS):
         missing = _NO_EXPORT.search(text)
         if missing and (tool := withheld.get(missing[1])):
-            return Diagnostic(
-                severity="error",
-                code="IMPORT_FAILURE",
-                message=left_out(tool),
-                hint=tool.hint,
-                path=where,
-                error_class="ToolNotFoundError",
-            )
+            return error_diagnostic("IMPORT_FAILURE", _left_out(tool), tool.hint, where, "ToolNotFoundError")
         summary = _MODULE_URL.sub("that module", summary)
         module = _importing(where, script)
-        of_server = module is None or module.startswith(SERVERS_PREFIX)
-        names = (
-            [each for one in exports.values() for each in one] if module is None else exports.get(module, [])
-        )
-        return Diagnostic(
-            severity="error",
-            code="IMPORT_FAILURE",
-            message=f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}." if missing else summary,
-            hint=export_hint(missing[1], module, names) if missing else "Import only @codemode/* modules.",
-            path=where,
-            error_class=("ToolNotFoundError" if of_server else "CodemodeError") if missing else None,
+        if missing is None:
+            return error_diagnostic("IMPORT_FAILURE", summary, "Import only @codemode/* modules.", where)
+        names = list(chain(*exports.values())) if module is None else exports.get(module, [])
+        return error_diagnostic(
+            "IMPORT_FAILURE",
+            f"The module has no export {missing[1][:MAX_EXPORT_CHARS]}.",
+            _export_hint(missing[1], module, names),
+            where,
+            "ToolNotFoundError" if module is None or module.startswith(SERVERS_PREFIX) else "CodemodeError",
         )
     if name == "SyntaxError" or summary.startswith("SyntaxError: "):
-        return Diagnostic(
-            severity="error",
-            code="SYNTAX_ERROR",
-            message="SyntaxError: " + summary.removeprefix("SyntaxError: "),
-            hint=syntax_hint(summary),
-            path=where,
-        )
+        hint = "Correct the syntax at that position."
+        if "Illegal return statement" in summary:
+            hint = "Assign the result instead of returning it: globalThis.__codemode_result__ = …"
+        message = "SyntaxError: " + summary.removeprefix("SyntaxError: ")
+        return error_diagnostic("SYNTAX_ERROR", message, hint, where)
     return None
+
+
+def _exception_hint(kind: str, name: str, path: str | None, *, rebuilt: bool) -> str:
+    """Gives the hint about an exception that nobody caught.
+
+    Args:
+        kind: As of the worker's message.
+        name: The error's name.
+        path: Where it was thrown, if that is known.
+        rebuilt: Whether it may stand in place of one whose stack had no frames.
+    """
+    if kind == "rejection":
+        return "Await every promise, or catch its rejection."
+    if name == "EvalError":
+        return "Code from strings is not available; write the code in the script."
+    if name == THROWN_VALUE:
+        return "Throw an Error in place of a plain value, which says where it was thrown; or catch it."
+    if rebuilt and name in _REBUILT:
+        return (
+            "Leave error.stack to the engine: without its frames, an error's class and place cannot be told."
+        )
+    return CORRECT_IT[path is not None]
+
+
+def _name_hint(name: str, text: str, catalog: Catalog) -> str | None:
+    """Gives the hint about a name that nothing declares."""
+    missing = _NOT_DEFINED.match(text) if name == "ReferenceError" else None
+    if missing is None:
+        return None
+    return absent_hint(missing[1], catalog=catalog) or import_hint(missing[1], catalog)
+
+
+def _left_out(tool: Withheld) -> str:
+    return f"The tool {tool.name} is left out: {tool.why}."
+
+
+def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) -> str:
+    """Gives the hint about a name that a module does not export.
+
+    Args:
+        missing: The name.
+        specifier: The module, if it is known.
+        exports: What it exports, or what all the script's modules do.
+    """
+    if missing == "default":
+        return "There is no default export: import the names, or `import * as`."
+    otherwise = "Use the names in the server's __meta__.tools, or `import * as`."
+    if specifier is not None and not specifier.startswith(SERVERS_PREFIX) and exports:
+        otherwise = f"It exports {', '.join(exports[:MAX_NAMED])}."
+    return did_you_mean(nearest_names(missing, exports), otherwise)
+
+
+def _hint_of_tools(
+    name: str,
+    text: str,
+    exports: Mapping[str, Sequence[str]],
+    withheld: Mapping[str, Withheld],
+    script: Script,
+) -> str | None:
+    """Finds a near miss for `files.red_file()`: a namespace has no such member, so the engine calls it no
+    function."""
+    missing = _NO_FUNCTION.search(text) if name == "TypeError" else None
+    if missing is None:
+        return None
+    name = missing["name"]
+    tool = withheld.get(name) or next((one for one in withheld.values() if one.name == name), None)
+    if tool is not None:
+        return f"{_left_out(tool)} {tool.hint}"
+    owner = missing["owner"]
+    if not script.has_namespace(owner) if owner else missing[0][0] != ")":
+        # A member of something else than a module: none of a module's names is meant.
+        return None
+    return did_you_mean(nearest_names(name, sorted(chain(*exports.values()))))

@@ -17,7 +17,7 @@ from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks
-from cellblock.execution.response import Diagnostic
+from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.source import Script
 
 READ_RESULT: Final = Task(
@@ -129,19 +129,11 @@ def document(value: object) -> bytes:
 
 def not_json(why: str) -> Diagnostic:
     """Says that the result is no JSON."""
-    return Diagnostic(
-        severity="error",
-        code="RESULT_NOT_JSON",
-        message=f"The result is {why}.",
-        hint="Assign plain JSON data to __codemode_result__.",
+    return error_diagnostic(
+        "RESULT_NOT_JSON", f"The result is {why}.", "Assign plain JSON data to __codemode_result__."
     )
 
 
 def not_read(message: str, hint: str) -> Diagnostic:
     """Says that the result was not read; the script has run to its end."""
-    return Diagnostic(
-        severity="error",
-        code="RESULT_NOT_READ",
-        message=f"{message} The script has run to its end.",
-        hint=hint,
-    )
+    return error_diagnostic("RESULT_NOT_READ", f"{message} The script has run to its end.", hint)

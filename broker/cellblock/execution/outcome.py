@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cellblock.execution.calls import CallCounts
-from cellblock.execution.limits import Limits
-from cellblock.execution.response import Diagnostic
+from cellblock.execution.request import Limits
+from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
@@ -14,13 +14,7 @@ from cellblock_worker.wire import protocol
 
 def limit_diagnostic(message: str, hint: str) -> Diagnostic:
     """Makes a `SANDBOX_LIMIT` diagnostic (Code Mode specification, section 7.4)."""
-    return Diagnostic(
-        severity="error",
-        code="SANDBOX_LIMIT",
-        message=message,
-        hint=hint,
-        error_class="SandboxLimitError",
-    )
+    return error_diagnostic("SANDBOX_LIMIT", message, hint, error_class="SandboxLimitError")
 
 
 def call_limit(maximum: int) -> Diagnostic:
@@ -79,11 +73,10 @@ def with_unawaited(notices: list[Diagnostic], script: Script) -> list[Diagnostic
 
 
 def _lost(why: str, certain: str) -> Diagnostic:
-    return Diagnostic(
-        severity="error",
-        code="HOST_LOST",
-        message=f"The worker host was lost: {why}. {certain}",
-        hint="Check what the completed calls did, then run the script again.",
+    return error_diagnostic(
+        "HOST_LOST",
+        f"The worker host was lost: {why}. {certain}",
+        "Check what the completed calls did, then run the script again.",
     )
 
 
@@ -122,34 +115,28 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 "Run it again when fewer scripts run, or have pool.total_memory_bytes raised or pool.capacity lowered.",
             )
         case "protocol":
-            return Diagnostic(
-                severity="error",
-                code="PROTOCOL_VIOLATION",
-                message=f"The worker broke the protocol and was killed: {ended.detail}.",
-                hint="Use only the documented modules and globals; keep inputs and results smaller.",
+            return error_diagnostic(
+                "PROTOCOL_VIOLATION",
+                f"The worker broke the protocol and was killed: {ended.detail}.",
+                "Use only the documented modules and globals; keep inputs and results smaller.",
             )
         case "host_stopping" if started:
             return _lost("it was stopped", "The script may have run in part.")
         case "boot_failed" | "host_stopping":
-            return Diagnostic(
-                severity="error",
-                code="WORKER_UNAVAILABLE",
-                message=f"No worker could take the script ({ended.detail or ended.reason}); it was not started.",
-                hint="Run `cellblock doctor`, or try again in a moment.",
+            return error_diagnostic(
+                "WORKER_UNAVAILABLE",
+                f"No worker could take the script ({ended.detail or ended.reason}); it was not started.",
+                "Run `cellblock doctor`, or try again in a moment.",
             )
         case "cancelled":
-            return Diagnostic(
-                severity="error",
-                code="CANCELLED",
-                message="The run was cancelled.",
-                hint="Run the script again if it is still wanted.",
+            return error_diagnostic(
+                "CANCELLED", "The run was cancelled.", "Run the script again if it is still wanted."
             )
         case "crashed" | "finished":
-            return Diagnostic(
-                severity="error",
-                code="WORKER_CRASHED",
-                message=f"The worker died ({ended.detail or 'no reason known'}).",
-                hint="Run the script again; if it dies again, make it do less at a time.",
+            return error_diagnostic(
+                "WORKER_CRASHED",
+                f"The worker died ({ended.detail or 'no reason known'}).",
+                "Run the script again; if it dies again, make it do less at a time.",
             )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cellblock.base.errors import shorten
+from cellblock.catalog.absent_globals import absent_module_hint
 from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import (
     DISCOVERY_EXPORTS,
@@ -20,14 +22,21 @@ from cellblock.catalog.modules import (
     data_url,
     fixed_modules,
 )
-from cellblock.catalog.suggest import nearest_names
-from cellblock.execution.absent_modules import connected_servers, likely_module, no_module
-from cellblock.execution.response import Diagnostic
+from cellblock.catalog.suggest import did_you_mean, nearest_names
+from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import SCRIPT_NAME, Script, prepare
+from cellblock.typecheck.ambient import imported_servers
 
 MAX_IMPORT_ERRORS: Final = 20
 """Bounds the diagnostics of imports that cannot be satisfied; they end up in a model's context."""
+
+
+MAX_LISTED: Final = 30
+"""Bounds the servers that a hint names; they end up in a model's context."""
+
+_PREFIX: Final = "@codemode/"
+_OURS: Final = re.compile(r"@?code-?mode(?:/|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +81,12 @@ def make_plan(
         url = url_of(found.specifier)
         if url is not None:
             modules[found.specifier] = url
-            continue
-        if len(errors) >= MAX_IMPORT_ERRORS:
+        if url is not None or len(errors) >= MAX_IMPORT_ERRORS:
             continue
         error = refusal(found.specifier, catalog)
-        errors.append(
-            Diagnostic(
-                severity="error",
-                code="IMPORT_FAILURE",
-                message=error["message"],
-                hint=error["hint"],
-                path=f"{SCRIPT_NAME}:{found.line}:{found.column}",
-                error_class=error["errorClass"] if error["errorClass"] != "CodemodeError" else None,
-            )
-        )
+        path = f"{SCRIPT_NAME}:{found.line}:{found.column}"
+        kind = error["errorClass"] if error["errorClass"] != "CodemodeError" else None
+        errors.append(error_diagnostic("IMPORT_FAILURE", error["message"], error["hint"], path, kind))
     wanted = set(script.dynamic)
     if script.computed:
         for known in (catalog.servers, catalog.unavailable, catalog.denied):
@@ -111,7 +112,7 @@ def make_plan(
 def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
     """Gives the names that a script's imports can give it, by module; `import(…)` of what is computed left out."""
     names: dict[str, list[str]] = {}
-    for specifier in [*(found.specifier for found in script.static), *script.dynamic]:
+    for specifier in script.specifiers:
         server = catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX))
         if server is not None:
             names[specifier] = [tool.export_name for tool in server.tools]
@@ -124,26 +125,23 @@ def imported_exports(script: Script, catalog: Catalog) -> dict[str, list[str]]:
 
 def named_servers(script: Script, requested: Iterable[str], catalog: Catalog) -> frozenset[str]:
     """Gives the ids of the connected servers that a script imports, or its request asks for."""
-    specifiers = [*(found.specifier for found in script.static), *script.dynamic]
-    ids = {one.removeprefix(SERVERS_PREFIX) for one in specifiers if one.startswith(SERVERS_PREFIX)}
-    ids |= {catalog.id_of(name.removeprefix(SERVERS_PREFIX)) for name in requested}
-    return frozenset(ids & catalog.servers.keys())
+    imported = {server.server_id for server in imported_servers(catalog, script.specifiers)}
+    asked_for = {catalog.id_of(name.removeprefix(SERVERS_PREFIX)) for name in requested}
+    return frozenset(imported | (asked_for & catalog.servers.keys()))
 
 
 def imported_withheld(script: Script, catalog: Catalog) -> dict[str, Withheld]:
     """Gives the tools of the servers that a script imports which it is not given, by the names it would use."""
-    specifiers = [*(found.specifier for found in script.static), *script.dynamic]
-    servers = (catalog.servers.get(specifier.removeprefix(SERVERS_PREFIX)) for specifier in specifiers)
-    return {tool.export_name: tool for server in servers if server is not None for tool in server.withheld}
+    servers = imported_servers(catalog, script.specifiers)
+    return {tool.export_name: tool for server in servers for tool in server.withheld}
 
 
 def refused_plan(why: str) -> Plan:
     """Makes the plan of a script that is too complex to be run."""
-    error = Diagnostic(
-        severity="error",
-        code="SCRIPT_TOO_COMPLEX",
-        message=f"The script was not started: {why}.",
-        hint="Write a shorter, flatter script; let it fetch data through tools.",
+    error = error_diagnostic(
+        "SCRIPT_TOO_COMPLEX",
+        f"The script was not started: {why}.",
+        "Write a shorter, flatter script; let it fetch data through tools.",
     )
     return Plan(Script(""), b"", (error,))
 
@@ -152,10 +150,12 @@ def refusal(specifier: str, catalog: Catalog) -> dict[str, Any]:
     """Says why a specifier cannot be imported, as the body of an error."""
     named = shorten(specifier)
     if not specifier.startswith(SERVERS_PREFIX):
+        is_ours = specifier == _PREFIX[:-1] or specifier.startswith(_PREFIX)
+        why = "there is no such module" if is_ours else "only @codemode/* modules exist here"
         return {
             "errorClass": "CodemodeError",
-            "message": f"Cannot import {named!r}: {no_module(specifier)}.",
-            "hint": likely_module(specifier, catalog),
+            "message": f"Cannot import {named!r}: {why}.",
+            "hint": _likely_module(specifier, catalog),
         }
     server_id = specifier[len(SERVERS_PREFIX) :]
     why, hint = _no_server(server_id, catalog)
@@ -175,9 +175,34 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
         return f"the server is not connected ({reason})", hint
     if server_id in catalog.denied:
         return "this client is not granted it", catalog.denied[server_id]
-    near = nearest_names(server_id, catalog.servers)
-    hint = f"Did you mean {SERVERS_PREFIX}{near[0]}?" if near else connected_servers(catalog)
-    return "there is no such server", hint
+    near = [SERVERS_PREFIX + name for name in nearest_names(server_id, catalog.servers, limit=1)]
+    return "there is no such server", did_you_mean(near, _connected_servers(catalog))
+
+
+def _likely_module(specifier: str, catalog: Catalog) -> str:
+    """Gives one corrective action: the module that was probably meant, else the servers that there are."""
+    ours = _OURS.match(specifier)
+    instead = absent_module_hint(specifier, catalog) if ours is None else None
+    otherwise = _connected_servers(catalog) if ours else instead or f"Use tools of {SERVERS_PREFIX}* instead."
+    if ours is None and ":" in specifier:
+        return otherwise
+    parts = (specifier[ours.end() :] if ours else specifier).strip("/").split("/")
+    modules = {server_id: SERVERS_PREFIX + server_id for server_id in catalog.servers}
+    if len(parts) == 1:
+        fixed = {name.removeprefix(_PREFIX): name for name in fixed_modules() if name != IMPORT_SPECIFIER}
+        # What is there under that very name comes first, then a server's own name.
+        modules = {**fixed, "servers": "", **modules}
+    # Whatever the folder is called, servers are the only modules that are in one.
+    near = [modules[name] for name in nearest_names(parts[-1], modules, limit=1) if modules[name]]
+    return did_you_mean(map(repr, near), otherwise)
+
+
+def _connected_servers(catalog: Catalog) -> str:
+    """Lists what can be imported, in one sentence."""
+    names = list(catalog.servers)
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    known = f"{', '.join(names[:MAX_LISTED])}{more}" if names else "none"
+    return f"Connected servers: {known}. Import one as {SERVERS_PREFIX}ID."
 
 
 def capability_warnings(requested: tuple[str, ...], catalog: Catalog) -> list[Diagnostic]:

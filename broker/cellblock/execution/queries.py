@@ -12,7 +12,7 @@ from cellblock.base.errors import ScriptError
 from cellblock.base.json import is_array
 from cellblock.catalog.discovery import Discovery, Operation
 from cellblock.execution import payload
-from cellblock.execution.error_reply import encode_error
+from cellblock.execution.replies import encode_error
 from cellblock_worker.wire.protocol import Query
 
 logger = logging.getLogger("cellblock.execution")

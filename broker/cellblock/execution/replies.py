@@ -1,6 +1,8 @@
-"""Answers on their way to one worker: no faster than it reads them, so that few wait for it in its host.
+"""Sends answers to one worker no faster than it reads them, so that few wait for it in its host.
 
-A script that computes while its answers come reads none of them, and is in its right: its calls wait then.
+A script that computes while its answers come reads none of them, and is in its right: its calls wait then. What an
+error says comes from scripts and servers: names as long as they like, results nested as deeply. It is cut here, as a
+message over the cap would cut the worker host off, and with it every other run.
 """
 
 from __future__ import annotations
@@ -10,13 +12,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.execution.error_reply import encode_error
+from cellblock.base.errors import Certainty, ScriptError, ToolCallError, shorten
+from cellblock.execution import payload
 from cellblock_worker.wire.protocol import TOOK_SHARE
 
 HELD_FACTOR: Final = 4
 """Answers that wait here may have so many times the cap on one: calls that were on their way when the first began to
 wait. One that does not fit is replaced by an error."""
+
+
+_FORM: Final = ("certainty", "code", "fault", "limit")
+"""Matches details that are one of a few words."""
+
+_LAST_MESSAGE_CHARS: Final = 300
+_LAST_HINT_CHARS: Final = 100
 
 
 class _Reply(NamedTuple):
@@ -92,4 +101,26 @@ def _dropped(size: int) -> ToolCallError:
         f"An answer of {size} bytes was dropped: too many waited for the script, which did not read them.",
         hint="The tool has run. Await some of the calls before you make the next, or compute.",
         certainty=Certainty.COMPLETED,
+    )
+
+
+def encode_error(error: ScriptError, most: int) -> bytes:
+    """Gives the error as JSON of at most `most` bytes (4,096 or more): the whole of it, else without the tool's
+    result, else its words alone, cut."""
+    whole = error.as_json()
+    for body in (whole, {name: value for name, value in whole.items() if name != "result"}):
+        try:
+            encoded = payload.encode(body)
+        except payload.PayloadError:
+            continue
+        if len(encoded) <= most:
+            return encoded
+    short: dict[str, object] = {name: whole[name] for name in _FORM if name in whole}
+    return payload.encode(
+        {
+            "errorClass": error.error_class,
+            "message": shorten(error.message, _LAST_MESSAGE_CHARS),
+            "hint": shorten(error.hint, _LAST_HINT_CHARS),
+            **short,
+        }
     )

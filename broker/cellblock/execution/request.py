@@ -1,4 +1,5 @@
-"""Checks the `codemode.run` request before a worker is used (Code Mode specification, section 3.2)."""
+"""Checks the `codemode.run` request before a worker is used, and resolves its limits within what the configuration
+allows (Code Mode specification, section 3.2)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config.settings import CellblockSettings, Grant, TypecheckMode
-from cellblock.execution.limits import Limits, resolve_limits
+from cellblock.config.settings import CellblockSettings, Grant, LimitRange, LimitSettings, TypecheckMode
 from cellblock.execution.response import Diagnostic
 
 MAX_CAPABILITIES: Final = 200
@@ -19,6 +19,19 @@ MAX_CAPABILITIES: Final = 200
 
 MAX_CAPABILITY_CHARS: Final = 200
 """Bounds the characters of one name of a requested server."""
+
+
+MIN_MEMORY_BYTES: Final = 8 * 1024 * 1024
+"""Below this a script of a few lines does not run."""
+
+KEYS: Final = {
+    "timeoutMs": ("timeout_ms", 1),
+    "maxMemoryBytes": ("max_memory_bytes", MIN_MEMORY_BYTES),
+    "maxLogBytes": ("max_log_bytes", 0),
+    "maxToolCalls": ("max_tool_calls", 0),
+    "maxCpuMs": ("max_cpu_ms", 1),
+}
+"""Request key to the setting's name and its least value."""
 
 
 class RequestBody(BaseModel):
@@ -62,6 +75,17 @@ _SHOULD_BE = "Input should be "
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Holds the limits of one run, times in milliseconds and sizes in bytes."""
+
+    timeout_ms: int
+    max_cpu_ms: int
+    max_memory_bytes: int
+    max_log_bytes: int
+    max_tool_calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Holds a request that is well-formed, with its limits resolved."""
 
@@ -97,6 +121,49 @@ def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequ
     return RunRequest(body.code, limits, requested, tuple(warnings), body.typecheck, body.grants)
 
 
+def resolve_limits(
+    asked: Mapping[str, Any] | None, settings: LimitSettings, *, message_bytes: int
+) -> tuple[Limits, list[Diagnostic]]:
+    """Gives the limits of a run, and a warning for each that was asked for above its maximum.
+
+    Keys that are not known are ignored (section 3.2.4). What may be logged in all may be logged in one entry, which is
+    one message: so it is at most `message_bytes`, whatever the settings say.
+
+    Raises:
+        InvalidRequest: A known limit is no integer, or below its least value.
+    """
+    values: dict[str, int] = {}
+    warnings: list[Diagnostic] = []
+    for key, (name, least) in KEYS.items():
+        allowed: LimitRange = getattr(settings, name)
+        capped = key == "maxLogBytes" and allowed.maximum > message_bytes
+        maximum = message_bytes if capped else allowed.maximum
+        value: object = (asked or {}).get(key)
+        if value is None:
+            values[name] = min(allowed.default, maximum)
+            continue
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidRequest(f"limits.{key} is no integer.", hint=f"Give limits.{key} as a whole number.")
+        if value < least:
+            raise InvalidRequest(
+                f"limits.{key} is {value}, below {least}.", hint=f"Give limits.{key} of {least} or more."
+            )
+        if value > maximum:
+            setting = "max_message_bytes" if capped else f"limits.{name}.maximum"
+            clamped = Diagnostic(
+                severity="warning",
+                code="LIMIT_CLAMPED",
+                message=f"limits.{key} = {value} is over this host's maximum; {maximum} is in force.",
+                hint=f"Ask for at most {maximum}, or raise {setting} in the configuration.",
+                path=f"/limits/{key}",
+            )
+            warnings.append(clamped)
+        values[name] = min(value, maximum)
+    return Limits(**values), warnings
+
+
 def request_of(code: object, **fields: object) -> dict[str, Any]:
     """Gives the request that a Python program means: mappings as objects and sequences as arrays, without the
     fields that are None. All else stays as it is, for `read_request` to judge."""
@@ -115,18 +182,16 @@ def _as_json(value: object) -> object:
 
 def _refusal(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
-    field = str(first["loc"][0]) if first["loc"] else "the request"
-    if first["type"] == "extra_forbidden" and len(first["loc"]) > 1:
-        inner = str(first["loc"][-1])[:100]
-        return InvalidRequest(f"`{field}` has an unknown field {inner!r}.", hint=_HINTS[field])
-    if first["type"] == "extra_forbidden":
-        return InvalidRequest(
-            f"The request has an unknown field {field[:100]!r}.", hint=f"Use only {', '.join(_HINTS)}."
-        )
-    if first["type"] == "missing":
-        return InvalidRequest(f"`{field}` is missing.", hint=_HINTS[field])
-    where = ".".join(str(part) for part in first["loc"])
-    message, hint = first["msg"], _HINTS.get(field, "Correct the request.")
-    if message.startswith(_SHOULD_BE):
-        return InvalidRequest(f"`{where}` is not {message.removeprefix(_SHOULD_BE)}.", hint=hint)
-    return InvalidRequest(f"`{where}` cannot be used: {message.removeprefix('Value error, ')}.", hint=hint)
+    where = [str(part) for part in first["loc"]] or ["the request"]
+    message, hint = first["msg"], _HINTS.get(where[0], "Correct the request.")
+    if first["type"] == "extra_forbidden" and len(where) > 1:
+        said = f"`{where[0]}` has an unknown field {where[-1][:100]!r}."
+    elif first["type"] == "extra_forbidden":
+        said, hint = f"The request has an unknown field {where[0][:100]!r}.", f"Use only {', '.join(_HINTS)}."
+    elif first["type"] == "missing":
+        said = f"`{where[0]}` is missing."
+    elif message.startswith(_SHOULD_BE):
+        said = f"`{'.'.join(where)}` is not {message.removeprefix(_SHOULD_BE)}."
+    else:
+        said = f"`{'.'.join(where)}` cannot be used: {message.removeprefix('Value error, ')}."
+    return InvalidRequest(said, hint=hint)

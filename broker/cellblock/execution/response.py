@@ -50,6 +50,15 @@ class Diagnostic(_Part):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+def error_diagnostic(
+    code: str, message: str, hint: str, path: str | None = None, error_class: str | None = None
+) -> Diagnostic:
+    """Makes a diagnostic for which a run has no result."""
+    return Diagnostic(
+        severity="error", code=code, message=message, hint=hint, path=path, error_class=error_class
+    )
+
+
 class Usage(_Part):
     """Counts what the run took. Times in milliseconds, memory in bytes (peak resident size of the worker)."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
 from cellblock.execution import payload
 from cellblock.execution.calls import ToolCalls
 from cellblock.execution.context import RunContext
-from cellblock.execution.due import Due
 from cellblock.execution.failure import diagnose, places_in_stacks
 from cellblock.execution.large_results import UnreadableResult, not_json, not_read, read_result
 from cellblock.execution.outcome import (
@@ -25,8 +25,8 @@ from cellblock.execution.plan import imported_exports, imported_withheld
 from cellblock.execution.queries import MAX_QUERIES, Queries
 from cellblock.execution.replies import Replies
 from cellblock.execution.response import Diagnostic, RunResponse, Usage
-from cellblock.execution.run_clock import RunClock
-from cellblock.execution.said import Said
+from cellblock.execution.run_clock import Deadline, RunClock
+from cellblock.execution.run_log import RunLog
 from cellblock.execution.states import Event, State, advance
 from cellblock.upstream.requester import PAUSE_MS
 from cellblock.workers.pool.pool import Lease
@@ -54,15 +54,13 @@ class Run:
     def __init__(self, context: RunContext) -> None:
         rules = context.rules
         self._context = context
-        self._plan = context.plan
+        self._script = context.plan.script
         self._limits = context.limits
-        self._max_message_bytes = context.max_message_bytes
-        self._watch = context.watch
         self._lease: Lease | None = None
         self._state = State.SENT
         self._over = asyncio.Event()
-        self._due = Due(self._host_broke_word)
-        self._said = Said(context.plan.script, context.limits.max_log_bytes, context.watch)
+        self._deadline = Deadline(self._host_broke_word)
+        self._log = RunLog(context.plan.script, context.limits.max_log_bytes, context.watch)
         self._diagnostics: list[Diagnostic] = []
         self._result: Any = None
         self._reading: asyncio.Task[None] | None = None
@@ -102,7 +100,7 @@ class Run:
         try:
             await self._over.wait()
         finally:
-            self._due.cancel()
+            self._deadline.cancel()
             self._lease.release()
         await self._calls.cancel()
         if self._reading is not None:
@@ -128,17 +126,17 @@ class Run:
             case protocol.Leased():
                 if self._move(Event.LEASED):
                     self._leased = True
-                    if self._watch is not None:
-                        self._watch.started()
+                    if self._context.watch is not None:
+                        self._context.watch.started()
                     self._clock.start(self._limits.timeout_ms / 1000 + HOST_GRACE_SECONDS)
             case protocol.Log():
-                self._within(self._said.log(message, body))
+                self._within(self._log.log(message, body))
             case _ if self._state is not State.RUNNING:
                 # After a kill or an end, nothing but logs is of use; before a lease, nothing is possible.
                 return
-            case protocol.Call():
+            case protocol.Call() if self._is_next(message.id):
                 self._on_call(message, body)
-            case protocol.Query():
+            case protocol.Query() if self._is_next(message.id):
                 self._on_query(message, body)
             case protocol.Took():
                 if self._replies.took(message.bytes):
@@ -146,7 +144,7 @@ class Run:
                 else:
                     self._kill(self._breach(f"it has not read {message.bytes} bytes"))
             case protocol.Notice():
-                self._within(self._said.notice(body))
+                self._within(self._log.notice(body))
             case protocol.Done():
                 self._on_done(body)
             case protocol.Failed():
@@ -169,13 +167,16 @@ class Run:
             cpu_ms=limits.max_cpu_ms,
             memory_bytes=limits.max_memory_bytes,
             log_bytes=limits.max_log_bytes,
-            message_bytes=self._max_message_bytes,
+            message_bytes=self._context.max_message_bytes,
             lane=hash(lease.client) & 0xFFFF_FFFF,
             pause_ms=self._pause_ms,
         )
-        self._due.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
+        self._deadline.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
+        self._to_host(lambda: lease.start(message, self._context.plan.body))
+
+    def _to_host(self, send: Callable[[], None]) -> None:
         try:
-            lease.start(message, self._plan.body)
+            send()
         except OSError as error:
             self.host_lost(str(error))
 
@@ -190,29 +191,23 @@ class Run:
         if not self._move(Event.KILL):
             return
         self._killed_for = why
-        self._due.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
+        self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
-        try:
-            self._lease.cancel()
-        except OSError as error:
-            self.host_lost(str(error))
+        self._to_host(self._lease.cancel)
 
     def _set_deadline(self, seconds: float) -> None:
         if self._state is State.RUNNING:
-            self._due.at(seconds, "it let a run pass its deadline")
+            self._deadline.at(seconds, "it let a run pass its deadline")
 
     def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
-        if self._state is State.RUNNING and self._lease is not None:
-            try:
-                self._lease.hold_clock(message)
-            except OSError as error:
-                self.host_lost(str(error))
+        if self._state is State.RUNNING and (lease := self._lease) is not None:
+            self._to_host(lambda: lease.hold_clock(message))
 
     def _end(self) -> None:
         if self._move(Event.END):
             self._queries.close()
             self._replies.close()
-            self._due.cancel()
+            self._deadline.cancel()
             self._over.set()
 
     def _host_broke_word(self, why: str) -> None:
@@ -237,42 +232,38 @@ class Run:
         return True
 
     def _on_call(self, message: protocol.Call, body: bytes) -> None:
-        if not self._is_next(message.id):
-            return
         if self._calls.at_limit:
             self._kill(call_limit(self._limits.max_tool_calls))
-            return
-        self._calls.begin(message.id, message.server, message.tool, body)
+        else:
+            self._calls.begin(message.id, message.server, message.tool, body)
 
     def _on_query(self, message: protocol.Query, body: bytes) -> None:
-        if not self._is_next(message.id):
-            return
         if self._queries.at_limit:
             self._kill(query_limit(MAX_QUERIES))
-            return
-        self._queries.begin(message.id, message.op, body)
+        else:
+            self._queries.begin(message.id, message.op, body)
 
     def _settle(self) -> None:
         self._move(Event.SETTLE)
         self._settled = True
-        self._due.at(KILL_BOUND_SECONDS, "it did not confirm an end")
+        self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm an end")
 
     def _on_done(self, body: bytes) -> None:
         self._settle()
         if not body:
-            self._diagnostics.append(no_result(self._plan.script, logged=bool(self._said.logs)))
+            self._diagnostics.append(no_result(self._script, logged=bool(self._log.entries)))
             return
         if not is_light(body):
             self._reading = asyncio.create_task(self._read_result(body), name="a large result")
             return
         try:
-            self._result = payload.decode(places_in_stacks(body, self._plan.script))
+            self._result = payload.decode(places_in_stacks(body, self._script))
         except payload.PayloadError as error:
             self._no_result(not_json(str(error)))
 
     async def _read_result(self, body: bytes) -> None:
         try:
-            self._result = await read_result(body, self._plan.script, self._context.share)
+            self._result = await read_result(body, self._script, self._context.share)
         except UnreadableResult as error:
             self._no_result(error.diagnostic)
         except Exception:
@@ -290,30 +281,25 @@ class Run:
             failure: object = payload.decode(body) if is_light(body) else None
         except payload.PayloadError:
             failure = None
-        script = self._plan.script
-        catalog = self._context.catalog
+        script, catalog, most = self._script, self._context.catalog, self._limits.max_memory_bytes
         names, withheld = imported_exports(script, catalog), imported_withheld(script, catalog)
-        found = diagnose(message, failure, script, self._limits.max_memory_bytes, names, withheld, catalog)
-        self._diagnostics.append(found)
+        self._diagnostics.append(diagnose(message, failure, script, most, names, withheld, catalog))
 
     def _reply(self, call_id: int, ok: bool, body: bytes) -> None:
         if self._state is State.RUNNING:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.RUNNING and self._lease is not None:
-            try:
-                self._lease.reply(protocol.Reply(id=call_id, ok=ok), body)
-            except OSError as error:
-                self.host_lost(str(error))
+        if self._state is State.RUNNING and (lease := self._lease) is not None:
+            self._to_host(lambda: lease.reply(protocol.Reply(id=call_id, ok=ok), body))
 
     # ---- inside: the response ------------------------------------------------------------------------
 
     def _response(self, queue_ms: int) -> RunResponse:
         ended = self._ended or protocol.Ended(reason="crashed")
-        if self._watch is not None:
-            self._watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
-        own, notices = self._diagnostics, with_unawaited(self._said.notices, self._plan.script)
+        if self._context.watch is not None:
+            self._context.watch.facts.worker_end = "host_lost" if self._lost is not None else ended.reason
+        own, notices = self._diagnostics, with_unawaited(self._log.notices, self._script)
         diagnostics = [*own, *notices] if self._failed else [*notices, *own]
         final = self._killed_for
         # A script that has settled has its outcome, whatever became of the host after it.
@@ -323,7 +309,7 @@ class Run:
             diagnostics.insert(0, with_certainty(final, self._calls.counts()) if self._calls.calls else final)
         trace, rules = self._calls.trace(), self._context.rules
         return RunResponse(
-            logs=self._said.logs,
+            logs=self._log.entries,
             result=None if final is not None or self._failed else self._result,
             diagnostics=diagnostics,
             tool_trace=trace,

@@ -1,8 +1,8 @@
-"""Keeps the broker's side of a run's wall clock, which stands still while the user is asked about a call, or by
-a server.
+"""Keeps the broker's side of a run's wall clock, and the bound by which the run's host must have kept its word.
 
-The host keeps `timeoutMs`; this tells it when to stop and to go on, and moves the broker's own, later bound along with
-it. Only what the broker itself holds stops the clock: a worker has no word for it.
+The clock stands still while the user is asked about a call, or by a server. The host keeps `timeoutMs`; the clock tells
+it when to stop and to go on, and moves the broker's own, later bound along with it. Only what the broker itself holds
+stops the clock: a worker has no word for it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Final
 
 from cellblock_worker.wire import protocol
+
+LATE_SECONDS: Final = 1.0
+"""Says how late a bound may come: one that comes later says something of this process, and is given as long
+once more."""
 
 
 class RunClock:
@@ -74,3 +79,35 @@ class RunClock:
         now = asyncio.get_running_loop().time()
         spent, self._since, self._stopped = now - self._since, now, stopped
         return spent
+
+
+class Deadline:
+    """Calls `action` with why when a bound has passed, unless this process's own loop has stood still meanwhile.
+
+    Args:
+        action: What then happens.
+    """
+
+    def __init__(self, action: Callable[[str], None]) -> None:
+        self._action = action
+        self._timer: asyncio.TimerHandle | None = None
+
+    def at(self, seconds: float, why: str) -> None:
+        """Sets the bound, in place of the one before."""
+        self.cancel()
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        self._timer = loop.call_at(due, self._is_due, due, why)
+
+    def cancel(self) -> None:
+        """Takes the bound away."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _is_due(self, due: float, why: str) -> None:
+        if asyncio.get_running_loop().time() - due > LATE_SECONDS:
+            # What the host has said meanwhile is still to be read.
+            self.at(LATE_SECONDS, why)
+            return
+        self._action(why)

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from cellblock.catalog.outputs import ToolOutput
 from cellblock.execution.answers import Answers
 from cellblock.execution.plan import Plan
 from cellblock.execution.response import Diagnostic
+from cellblock.typecheck.ambient import imported_servers
 from cellblock.typecheck.checker import Checked, TypeChecker
 
 MAX_KEPT: Final = 1_024
@@ -56,14 +57,6 @@ class Kept:
     certain: Checked | None = None
 
 
-@dataclass(slots=True)
-class _Late:
-    """Holds what waits for a client's next response."""
-
-    key: bytes
-    found: list[Diagnostic] = field(default_factory=list[Diagnostic])
-
-
 class SideChecks:
     """Makes and keeps all checks of a broker that run beside runs.
 
@@ -76,12 +69,8 @@ class SideChecks:
         self._kept: OrderedDict[_Key, Kept] = OrderedDict()
         self._held: Counter[int] = Counter()
         self._tools = 0
-        self._late: OrderedDict[str, _Late] = OrderedDict()
+        self._late: OrderedDict[str, tuple[bytes, list[Diagnostic]]] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def of(self, plan: Plan, catalog: Catalog, client: str) -> SideCheck:
-        """Makes the check of one run; it begins when it is told to."""
-        return SideCheck(self, plan, catalog, client)
 
     async def close(self) -> None:
         """Ends what is under way."""
@@ -100,7 +89,9 @@ class SideChecks:
         known = self.checker.declarations
         revision = known.revision()
         if held.revision != revision:
-            if any(_version(old) != _version(known.outputs(*tool)) for *tool, old in held.assumed):
+            if any(
+                _version(was) != _version(known.outputs(server, tool)) for server, tool, was in held.assumed
+            ):
                 self._drop(key)
                 return None
             held.revision = revision
@@ -139,15 +130,15 @@ class SideChecks:
     def tell_later(self, client: str, key: bytes, found: list[Diagnostic]) -> None:
         """Leaves something for the client's next response."""
         if found:
-            self._late[client] = _Late(key, found[:MAX_LATE])
+            self._late[client] = key, found[:MAX_LATE]
             self._late.move_to_end(client)
             if len(self._late) > MAX_CLIENTS:
                 self._late.popitem(last=False)
 
     def take_late(self, client: str, key: bytes) -> list[Diagnostic]:
         """Takes out what has waited for this client; nothing of the script that it has just sent again."""
-        late = self._late.pop(client, None) if self._late else None
-        return [] if late is None or late.key == key else late.found
+        said_of, found = self._late.pop(client, (key, []))
+        return found if said_of != key else []
 
 
 class SideCheck:
@@ -166,18 +157,13 @@ class SideCheck:
         self.code = plan.code
         self._catalog = catalog
         self._client = client
-        script = plan.script
-        self.imports = frozenset({found.specifier for found in script.static} | set(script.dynamic))
-        if script.computed:
+        self.imports = frozenset(plan.script.specifiers)
+        if plan.script.computed:
             self.imports |= {SERVERS_PREFIX + server_id for server_id in catalog.servers}
-        ids = sorted(
-            name.removeprefix(SERVERS_PREFIX) for name in self.imports if name.startswith(SERVERS_PREFIX)
-        )
-        self._servers = tuple(catalog.servers[one] for one in ids if one in catalog.servers)
+        self._servers = tuple(imported_servers(catalog, self.imports))
         self._script = blake2b(self.code.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         self._key: _Key = self._script, tuple(map(id, self._servers)), _KNOWN
-        kept = owner.kept(self._key)
-        self._found: Kept | None = kept
+        self._found = kept = owner.kept(self._key)
         self._task: asyncio.Task[None] | None = None
         self._gave_up: Checked | None = None
         self._got: Mapping[tuple[str, str], ToolOutput] = {}

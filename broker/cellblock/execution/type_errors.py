@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cellblock.config.settings import CellblockSettings, TypecheckMode
-from cellblock.execution.failure_hints import CORRECT_IT
+from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
 from cellblock.execution.side_checks import SideCheck
@@ -81,9 +81,9 @@ class TypeErrors:
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
             response = _said_of_texts(response, [tool for _, tool in side.answers.texts()])
-        if not found and not late:
-            return response
-        return response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
+        if found or late:
+            response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
+        return response
 
     async def _of_success(self, side: SideCheck) -> list[Diagnostic]:
         if self._checker is None or not side.is_about_tools:

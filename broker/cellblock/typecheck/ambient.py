@@ -160,7 +160,9 @@ class Declarations:
             return held
         if held is None and len(self._by_id) >= _KEPT:
             self._by_id.clear()
-        named = _named(server, words) | (held.named if held is not None else frozenset())
+        named = _named(server, words)
+        if held is not None:
+            named |= held.named
         made = self._by_id[server.server_id] = self._declare(server, revision, named, NOTHING)
         return made
 

@@ -14,7 +14,7 @@ from typing import Final
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import module_paths
 from cellblock.config.settings import LimitSettings, SchemaRules, Settings
-from cellblock.execution.limits import KEYS
+from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.opening import listed_within
 
 UNWRAPPING: Final = (

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.base.errors import InvalidRequest
 from cellblock.config.settings import LimitRange, LimitSettings
-from cellblock.execution.limits import KEYS, Limits, resolve_limits
+from cellblock.execution.request import KEYS, Limits, resolve_limits
 
 SETTINGS = LimitSettings(
     timeout_ms=LimitRange(default=1000, maximum=5000),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.execution import due as due_module
 from cellblock.execution import run as run_module
+from cellblock.execution import run_clock
 from cellblock_worker.wire import protocol
 from support.memory_host import BOUND, HostedRun, World, codes, hold, succeed, turns
 
@@ -291,7 +291,7 @@ async def test_requests_that_are_refused_use_no_worker(make_world: MakeWorld) ->
 async def test_a_loop_that_stood_still_blames_no_host(
     make_world: MakeWorld, short_bounds: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due_module, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(run_clock, "LATE_SECONDS", 0.1)
     loop = asyncio.get_running_loop()
 
     async def play(run: HostedRun) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cellblock.execution import payload
-from cellblock.execution.said import LOG_NOTE_BYTES
+from cellblock.execution.run_log import LOG_NOTE_BYTES
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
 from cellblock_worker.worker.states import MAX_NOTICES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.execution.failure_hints import CORRECT_IT
+from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.execution.type_errors import (
     _earlier,  # pyright: ignore[reportPrivateUsage]

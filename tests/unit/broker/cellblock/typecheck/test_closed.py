@@ -77,7 +77,7 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 @pytest.fixture(scope="module")
 def checker(shared_checker: TypeChecker) -> TypeChecker:
     """One compiler for all of these."""
-    shared_checker._declarations._outputs = outputs  # pyright: ignore[reportPrivateUsage]
+    shared_checker.declarations.outputs = outputs
     return shared_checker
 
 
@@ -192,7 +192,7 @@ async def test_what_a_run_has_got_goes_before_what_is_declared(closed: Closed) -
     assert (await closed(code)).faults == ()
     got = {("tracker", "list_issues"): ToolOutput("observed", "", document=PAGE)}
     (fault,) = (await closed(code, got=got)).faults
-    assert fault.json_text and "JSON.parse(page).issues" in (fault.hint or "")
+    assert "JSON.parse(page).issues" in (fault.hint or "")
     assert (await closed(code)).faults == (), "that was this run's alone"
 
 

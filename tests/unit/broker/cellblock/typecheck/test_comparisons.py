@@ -78,7 +78,7 @@ def outputs(server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
 @pytest.fixture(scope="module")
 def checker(shared_checker: TypeChecker) -> TypeChecker:
     """One compiler for all of these."""
-    shared_checker._declarations._outputs = outputs  # pyright: ignore[reportPrivateUsage]
+    shared_checker.declarations.outputs = outputs
     return shared_checker
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import LimitRange, LimitSettings, parse_settings
-from cellblock.execution.limits import KEYS
+from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
 
 MAX_CHARS = 5_000

@@ -1,5 +1,4 @@
-"""Keeps what a run has said beside its calls and its outcome: logs and notices, each within what the host must
-keep."""
+"""Keeps the log entries and the notices of a run, each within what the host must keep."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ LOG_NOTE_BYTES: Final = 1024
 who sends more lies."""
 
 
-class Said:
+class RunLog:
     """Collects the logs and notices of one run.
 
     Args:
-        script: Positions in stacks are told in its author's terms; nothing else that it has said is touched.
+        script: Positions in stacks are told in its author's terms; nothing else is touched.
         max_log_bytes: The run's `maxLogBytes`.
         watch: Told each entry; None when nobody watches.
 
     Attributes:
-        logs: In the order in which they came.
+        entries: In the order in which they came.
         notices: The sandbox's warnings, and what it only wants known.
     """
 
     def __init__(self, script: Script, max_log_bytes: int, watch: RunWatch | None) -> None:
-        self.logs: list[LogEntry] = []
+        self.entries: list[LogEntry] = []
         self.notices: list[Diagnostic] = []
         self._script = script
         self._most = max_log_bytes + LOG_NOTE_BYTES
@@ -45,11 +44,11 @@ class Said:
     def log(self, message: protocol.Log, body: bytes) -> str | None:
         """Takes one entry; gives what the host has done wrong, if it has."""
         self._bytes += len(body)
-        if self._bytes > self._most or len(self.logs) > MAX_LOG_ENTRIES:
+        if self._bytes > self._most or len(self.entries) > MAX_LOG_ENTRIES:
             return "it sent more logs than a run may have"
         text = places_in_stacks(body, self._script).decode("utf-8", "replace")
         entry = LogEntry(level=message.level, message=text, time_ms=message.ms)
-        self.logs.append(entry)
+        self.entries.append(entry)
         if self._watch is not None:
             self._watch.logged(entry)
         return None

@@ -9,7 +9,7 @@ import pytest
 
 from cellblock.execution.events import Observer, RunEvents
 from cellblock.execution.response import LogEntry
-from cellblock.execution.said import LOG_NOTE_BYTES, Said
+from cellblock.execution.run_log import LOG_NOTE_BYTES, RunLog
 from cellblock.script.source import Script
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.log_budget import MAX_LOG_ENTRIES
@@ -18,26 +18,26 @@ from cellblock_worker.worker.states import MAX_NOTICES
 LINE = protocol.Log(level="warn", ms=3)
 
 
-def said(max_log_bytes: int = 100, heard: list[LogEntry] | None = None) -> Said:
+def said(max_log_bytes: int = 100, heard: list[LogEntry] | None = None) -> RunLog:
     events = RunEvents()
     if heard is not None:
         events.add(Observer(on_log=heard.append))
-    return Said(Script("1"), max_log_bytes, events.open("tests", "1"))
+    return RunLog(Script("1"), max_log_bytes, events.open("tests", "1"))
 
 
 def test_entries_are_kept_in_order_and_told() -> None:
     heard: list[LogEntry] = []
     one = said(heard=heard)
     assert [one.log(LINE, text.encode()) for text in ("a", "b")] == [None, None]
-    assert [(entry.level, entry.message, entry.time_ms) for entry in one.logs] == [
+    assert [(entry.level, entry.message, entry.time_ms) for entry in one.entries] == [
         ("warn", "a", 3), ("warn", "b", 3),
     ]  # fmt: skip
-    assert heard == one.logs
+    assert heard == one.entries
 
 
 def test_what_is_no_utf8_is_shown_as_such() -> None:
     one = said()
-    assert one.log(LINE, b"\xff") is None and one.logs[0].message == "\ufffd"
+    assert one.log(LINE, b"\xff") is None and one.entries[0].message == "\ufffd"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_a_script_logs_is_not_changed(text: str) -> None:
     one = said(max_log_bytes=1000)
     assert one.log(LINE, text.encode()) is None
     assert one.notice(json.dumps({"code": "C", "message": text}).encode()) is None
-    assert (one.logs[0].message, one.notices[0].message) == (text, text)
+    assert (one.entries[0].message, one.notices[0].message) == (text, text)
 
 
 def test_places_in_stacks_are_the_scripts() -> None:
@@ -60,14 +60,14 @@ def test_places_in_stacks_are_the_scripts() -> None:
     frame = "    at f (data:application/script:2:7)"
     assert one.log(LINE, frame.encode()) is None
     assert one.notice(json.dumps({"code": "C", "message": frame}).encode()) is None
-    assert (one.logs[0].message, one.notices[0].message) == ("    at f (script.js:2:7)",) * 2
+    assert (one.entries[0].message, one.notices[0].message) == ("    at f (script.js:2:7)",) * 2
 
 
 def test_a_host_that_lets_more_pass_has_lied() -> None:
     one = said(max_log_bytes=10)
     assert one.log(LINE, b"x" * (10 + LOG_NOTE_BYTES)) is None
     breach = one.log(LINE, b"x")
-    assert breach is not None and "more logs" in breach and len(one.logs) == 1
+    assert breach is not None and "more logs" in breach and len(one.entries) == 1
 
 
 def test_entries_without_bytes_are_counted_too() -> None:
