@@ -21,8 +21,8 @@ from cellblock.config.settings import CellblockSettings
 from cellblock.execution.context import RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.executor import Executor
-from cellblock.execution.request import Limits
 from cellblock.execution.plan import make_plan
+from cellblock.execution.request import Limits
 from cellblock.execution.response import RunResponse
 from cellblock.execution.run_clock import RunClock
 from cellblock.policy.asking import EMBEDDING, Grantee
