@@ -71,8 +71,7 @@ class CallInputs:
         if violation is not None:
             raise _misfit(tool, schema, violation)
         if not isinstance(value, dict) and not tool.input_schema:
-            kind = "null" if value is None else "array" if isinstance(value, list) else type(value).__name__
-            raise _no_object(tool, kind)
+            raise _no_object(tool, payload.kind_of(value))
         return cast("Any", value)
 
     async def _read_apart(

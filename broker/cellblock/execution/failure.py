@@ -125,17 +125,17 @@ def _related(failure: dict[str, Any]) -> str:
     """Gives the first lines of the errors that an error brings along: its cause, or those that it sums up."""
     causes: object = failure.get("causes")
     members: object = failure.get("errors")
-    told = {
-        "cause": causes[:1] if is_array(causes) else [],
-        "errors": members[:MAX_RELATED] if is_array(members) else [],
-        "error": [failure.get("error")],
-        "suppressed": [failure.get("suppressed")],
-    }
-    lines = {
-        name: [first[0] for value in values if (first := _text(value).splitlines())]
-        for name, values in told.items()
-    }
-    return "; ".join(f"{name}: {' | '.join(found)}" for name, found in lines.items() if found)
+    related = (
+        ("cause", causes[:1] if is_array(causes) else []),
+        ("errors", members[:MAX_RELATED] if is_array(members) else []),
+        ("error", [failure.get("error")]),
+        ("suppressed", [failure.get("suppressed")]),
+    )
+    parts = [
+        (name, [line for value in values for line in _text(value).splitlines()[:1]])
+        for name, values in related
+    ]
+    return "; ".join(f"{name}: {' | '.join(found)}" for name, found in parts if found)
 
 
 def _text(value: object, most: int = MAX_TEXT_CHARS) -> str:
@@ -166,7 +166,7 @@ def diagnose(
     """
     known = failure if is_object(failure) else {}
     name, text, stack = (_text(known.get(key)) for key in ("name", "message", "stack"))
-    hint = _text(known.get("hint"), MAX_HINT_CHARS) or None
+    hint = _text(known.get("hint"), MAX_HINT_CHARS)
     if message.kind == "result":
         return error_diagnostic(
             "RESULT_NOT_JSON",
@@ -176,24 +176,19 @@ def diagnose(
         )
     path = _first_place(stack, script)
     if name == "RangeError" and OUT_OF_MEMORY in text:
-        return error_diagnostic(
-            "SANDBOX_LIMIT",
-            f"The script used up its memory: maxMemoryBytes = {max_memory_bytes}.",
-            "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
-            path,
-            "SandboxLimitError",
-        )
+        return memory_limit(max_memory_bytes, path)
     is_module = message.kind == "module"
     if is_module and (found := _module_failure(name, text, script, exports, withheld)) is not None:
         return found
     label = f"{name}: " if name and name != THROWN_VALUE else ""
-    told = f" ({related})" if (related := _related(known)) else ""
-    shown = _with_places(f"{label}{text}{told}", script)
-    if hint is None:
-        hint = _hint_of_tools(name, text, exports, withheld, script) or _name_hint(
-            name, text, catalog or Catalog()
-        )
-        hint = hint or _exception_hint(message.kind, name, path, rebuilt=is_module and not stack)
+    causes = f" ({related})" if (related := _related(known)) else ""
+    shown = _with_places(f"{label}{text}{causes}", script)
+    hint = (
+        hint
+        or _function_hint(name, text, exports, withheld, script)
+        or _name_hint(name, text, catalog or Catalog())
+        or _exception_hint(message.kind, name, path, rebuilt=is_module and not stack)
+    )
     # Whether nobody caught what `plan.refusal` made of an `import(…)`.
     is_import = name in ("CodemodeError", "ServerNotFoundError") and text.startswith("Cannot import ")
     unhandled = "Unhandled rejection: " if message.kind == "rejection" else ""
@@ -203,6 +198,17 @@ def diagnose(
         _with_places(hint, script),
         path,
         name if name in ERROR_CLASSES else None,
+    )
+
+
+def memory_limit(most: int, path: str | None = None) -> Diagnostic:
+    """Says that the script used up its memory of so many bytes."""
+    return error_diagnostic(
+        "SANDBOX_LIMIT",
+        f"The script used up its memory: maxMemoryBytes = {most}.",
+        "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
+        path,
+        "SandboxLimitError",
     )
 
 
@@ -232,7 +238,7 @@ def _module_failure(
     exports: Mapping[str, Sequence[str]],
     withheld: Mapping[str, Withheld],
 ) -> Diagnostic | None:
-    """Syntax and import failures; None for an exception that the script itself threw.
+    """Gives the diagnostic of a syntax or import failure; None for an exception that the script itself threw.
 
     The engine puts the position into the message of the former and into the stack of the latter.
     """
@@ -317,7 +323,7 @@ def _export_hint(missing: str, specifier: str | None, exports: Sequence[str]) ->
     return did_you_mean(nearest_names(missing, exports), otherwise)
 
 
-def _hint_of_tools(
+def _function_hint(
     name: str,
     text: str,
     exports: Mapping[str, Sequence[str]],

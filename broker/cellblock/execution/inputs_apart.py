@@ -31,22 +31,9 @@ def read(told: Told, body: bytes, schema: bytes, *further: bytes) -> tuple[Told,
     violation = _validator(schema, told["label"], strict=False).check(value)
     if violation is not None:
         return {"violation": asdict(violation)}, []
-    refusal: str | None = None
-    for rule in further:
-        found = _validator(rule, told["label"], strict=True).check(value)
-        if found is not None:
-            refusal = found.said
-            break
-    kind = (
-        "object"
-        if isinstance(value, dict)
-        else "array"
-        if isinstance(value, list)
-        else "null"
-        if value is None
-        else type(value).__name__
-    )
-    return {"violation": None, "refusal": refusal, "kind": kind}, [to_json(value)]
+    refusals = (_validator(rule, told["label"], strict=True).check(value) for rule in further)
+    refusal = next((found.said for found in refusals if found is not None), None)
+    return {"violation": None, "refusal": refusal, "kind": payload.kind_of(value)}, [to_json(value)]
 
 
 @lru_cache(maxsize=32)

@@ -31,6 +31,10 @@ BOUND_SECONDS: Final = 2 * WALL_SECONDS
 """Bounds the learner's wait: for its turn, and for the work itself."""
 
 
+_PLAIN: Final = ("texts", "results", "samples", "skipped", "disagreements", "disagreement")
+"""Names the parts of an observation that are plain JSON."""
+
+
 class LargeLooks:
     """Implements `learning.looks.LooksApart`. Made in the event loop, asked in the learner's thread.
 
@@ -82,14 +86,5 @@ def look(
     if output is not None and seen.samples:
         held = InputValidator(output, subject="a result")
         fit = check_given(told["kind"], body, UNREAD, output, held, json_text=told["json_text"])
-    return {
-        "value": encode_shape(seen.value),
-        "document": encode_shape(seen.document),
-        "texts": seen.texts,
-        "results": seen.results,
-        "samples": seen.samples,
-        "skipped": seen.skipped,
-        "disagreements": seen.disagreements,
-        "disagreement": seen.disagreement,
-        "given": astuple(fit),
-    }, []
+    shapes = {"value": encode_shape(seen.value), "document": encode_shape(seen.document)}
+    return {**{name: getattr(seen, name) for name in _PLAIN}, **shapes, "given": astuple(fit)}, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cellblock.execution.calls import CallCounts
+from cellblock.execution.failure import memory_limit
 from cellblock.execution.request import Limits
 from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.conventions import RESULT_NAME
@@ -104,10 +105,7 @@ def ending(ended: protocol.Ended, lost: str | None, limits: Limits, *, started: 
                 "Compute less in one script, or ask for a larger maxCpuMs.",
             )
         case "memory":
-            return limit_diagnostic(
-                f"The script used up its memory: maxMemoryBytes = {limits.max_memory_bytes}.",
-                "Process the data in smaller pieces, or ask for a larger maxMemoryBytes.",
-            )
+            return memory_limit(limits.max_memory_bytes)
         case "total_memory":
             return limit_diagnostic(
                 "The machine had no memory left, although the script was within its own maxMemoryBytes: "

@@ -82,6 +82,12 @@ def encode(value: Any, most: int = MAX_DEPTH) -> bytes:
         raise PayloadError(str(error)) from None
 
 
+def kind_of(value: object) -> str:
+    """Names the kind of a JSON value, for messages."""
+    kinds: dict[type, str] = {dict: "object", list: "array", type(None): "null"}
+    return kinds.get(type(value), type(value).__name__)
+
+
 def encode_in_steps(value: Any, most: int) -> bytes:
     """Encodes as `encode` does, for a thread beside the loop: native code holds the interpreter's lock for a
     piece at a time.

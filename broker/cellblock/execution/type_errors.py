@@ -80,7 +80,7 @@ class TypeErrors:
         late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
-            response = _said_of_texts(response, [tool for _, tool in side.answers.texts()])
+            response = _with_json_text_hint(response, [tool for _, tool in side.answers.texts()])
         if found or late:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
         return response
@@ -134,7 +134,7 @@ def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
     ]
 
 
-def _said_of_texts(response: RunResponse, texts: list[str]) -> RunResponse:
+def _with_json_text_hint(response: RunResponse, texts: list[str]) -> RunResponse:
     """Gives the response, with the likely reason of an exception where tools, of these names, have answered
     JSON in texts."""
     if not texts:

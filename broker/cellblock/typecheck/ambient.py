@@ -88,10 +88,10 @@ class Declarations:
         self._by_id: dict[str, _Part] = {}
         self._last: dict[bool, tuple[list[_Part], str]] = {}
 
-    def known(
+    def cached_text(
         self, catalog: Catalog, specifiers: Iterable[str], code: str, *, closed: bool = False
     ) -> str | None:
-        """Gives what `of` would give, if that is the text of the last time."""
+        """Gives what `text` would give, if that is the text of the last time."""
         servers, words = imported_servers(catalog, specifiers), _words(code)
         last = self._last.get(closed)
         if last is None or len(last[0]) != len(servers):
@@ -100,7 +100,7 @@ class Declarations:
         parts = zip(last[0], servers, strict=True)
         return last[1] if all(part.serves(server, revision, words) for part, server in parts) else None
 
-    def of(
+    def text(
         self,
         catalog: Catalog,
         specifiers: Iterable[str],
@@ -109,7 +109,7 @@ class Declarations:
         closed: bool = False,
         got: Got = NOTHING,
     ) -> str:
-        """Everything that a script with these imports can see, with types for what it names.
+        """Gives everything that a script with these imports can see, with types for what it names.
 
         Takes about 1 ms for each tool that is named for the first time, or was learnt about since.
 

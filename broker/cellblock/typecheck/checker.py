@@ -169,12 +169,12 @@ class TypeChecker:
         self.warm_up()
         declarations = None
         if not script.got:
-            declarations = self.declarations.known(
+            declarations = self.declarations.cached_text(
                 script.catalog, script.names, script.code, closed=script.closed
             )
         if declarations is None:
             declarations = await asyncio.to_thread(
-                self.declarations.of,
+                self.declarations.text,
                 script.catalog,
                 script.names,
                 script.code,
@@ -279,7 +279,7 @@ class TypeChecker:
             async with asyncio.timeout(START_BOUND_SECONDS):
                 await session.initialize()
                 warm = WarmSession(session)
-                declarations = await asyncio.to_thread(self.declarations.of, Catalog(), (), "")
+                declarations = await asyncio.to_thread(self.declarations.text, Catalog(), (), "")
                 # The first check reads the declarations of the language: 40 ms that no script should wait for.
                 await warm.diagnostics("", declarations, False)
             return warm

@@ -74,7 +74,7 @@ class Comparisons:
         self._root = root
         self._declarations = declarations
         self._unions: list[frozenset[str]] | None = None
-        self._made: set[bytes] | None = None
+        self._assigned: set[bytes] | None = None
 
     def foreign(self, message: str, node: Node) -> Foreign | None:
         """Gives what a comparison is with, and what there is; None unless the enum, and not the value, is declared.
@@ -115,10 +115,10 @@ class Comparisons:
 
     def _is_own(self, of: Node) -> bool:
         """Says whether what is compared may have a value that the script itself has given."""
-        if self._made is None:
-            self._made = set(_made(self._root))
+        if self._assigned is None:
+            self._assigned = set(_assigned_texts(self._root))
         if of.type in ("member_expression", "identifier"):
-            return _text(field(of, "property") or of) in self._made
+            return _text(field(of, "property") or of) in self._assigned
         return any(True for _ in _texts_in(of))
 
 
@@ -169,7 +169,7 @@ def _bare(node: Node) -> Node:
     return node
 
 
-def _made(root: Node) -> Iterator[bytes]:
+def _assigned_texts(root: Node) -> Iterator[bytes]:
     """Gives the names of variables and members that the script gives texts of its own, or types."""
     stack = [root]
     while stack:

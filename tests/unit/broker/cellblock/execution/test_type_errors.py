@@ -8,7 +8,7 @@ from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.execution.type_errors import (
     _earlier,  # pyright: ignore[reportPrivateUsage]
-    _said_of_texts,  # pyright: ignore[reportPrivateUsage]
+    _with_json_text_hint,  # pyright: ignore[reportPrivateUsage]
 )
 from cellblock.typecheck.faults import TypeFault
 
@@ -29,5 +29,5 @@ def test_names_of_tools_are_cut_in_the_hint_about_texts() -> None:
         hint=CORRECT_IT[0],
     )
     response = RunResponse(ok=False, result=None, diagnostics=[failed], logs=[])
-    (told,) = _said_of_texts(response, ["x" * 10_000, "rows"]).diagnostics
+    (told,) = _with_json_text_hint(response, ["x" * 10_000, "rows"]).diagnostics
     assert told.hint is not None and "`rows` answered with JSON text" in told.hint and len(told.hint) < 300

@@ -300,11 +300,11 @@ TRACKER = ["@codemode/servers/tracker"]
 def test_a_servers_declarations_are_made_once() -> None:
     server = ServerEntry("tracker", "Tracker", "tracker", tools=(ToolEntry("a", "a"),))
     declarations = Declarations()
-    first = declarations.of(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
+    first = declarations.text(Catalog(1, {"tracker": server}), [*TRACKER, "@codemode/errors"], "")
     assert 'declare module "@codemode/servers/tracker"' in first
-    assert declarations.of(Catalog(2, {"tracker": server}), TRACKER, "") == first
-    assert declarations.known(Catalog(3, {"tracker": server}), TRACKER, "") == first
-    assert "tracker" not in declarations.of(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
+    assert declarations.text(Catalog(2, {"tracker": server}), TRACKER, "") == first
+    assert declarations.cached_text(Catalog(3, {"tracker": server}), TRACKER, "") == first
+    assert "tracker" not in declarations.text(Catalog(2, {"tracker": server}), ["@codemode/errors"], "")
 
 
 def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
@@ -319,16 +319,16 @@ def test_only_what_a_script_names_is_typed_and_stays_so() -> None:
         asked.append(tool.tool_name)
 
     declarations = Declarations(outputs)
-    first = declarations.of(catalog, TRACKER, "await t.read({});")
+    first = declarations.text(catalog, TRACKER, "await t.read({});")
     assert asked == ["read", "odd-name"], "what is no word can be named in ways that are not looked for"
     assert "of_read" in first and "of_write" not in first
     assert "export function write(input?: any): Promise<any>;" in first
     assert "export { __tool_4 as class };" in first
-    assert declarations.known(catalog, TRACKER, "t.write") is None
-    second = declarations.of(catalog, TRACKER, "t.write")
+    assert declarations.cached_text(catalog, TRACKER, "t.write") is None
+    second = declarations.text(catalog, TRACKER, "t.write")
     assert "of_read" in second and "of_write" in second
     for code in ("t.read", "t.write", "1;"):
-        assert declarations.known(catalog, TRACKER, code) is second
+        assert declarations.cached_text(catalog, TRACKER, code) is second
 
 
 async def test_a_tool_that_is_not_named_is_there_all_the_same(check: Check) -> None:
