@@ -123,7 +123,9 @@ def read_groups(folder: Path) -> Iterator[Group]:
 
 def own_types(schema: Any, draft: Draft) -> str:
     """This project's declarations for one schema; the type is called `Root`."""
-    made = schema_to_type(schema, name="Part", draft=draft)
+    if not isinstance(schema, bool):
+        schema = {"$schema": f"https://json-schema.org/{draft}/schema", **schema}
+    made = schema_to_type(schema, name="Part")
     return "\n".join([*made.aliases, f"export type Root = {made.text};"])
 
 

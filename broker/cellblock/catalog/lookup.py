@@ -14,7 +14,7 @@ from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, nothing_observed, stated_output
 from cellblock.catalog.search import SearchHit
 from cellblock.catalog.suggest import nearest_names
-from cellblock.catalog.typescript import declare_all, declare_server, declare_tool, declare_tools
+from cellblock.catalog.typescript import ServerText, declare_all, declare_server, declare_tool
 from cellblock.catalog.typescript.text import one_line
 
 NAMESPACE: Final = "mcp__"
@@ -84,7 +84,7 @@ def declare_found(hits: Sequence[SearchHit], outputs: OutputLookup = stated_outp
             continue
         left -= length
         chosen.setdefault(hit.server.server_id, (hit.server, []))[1].append(hit.tool)
-    parts = [declare_tools(server, tools, outputs) for server, tools in chosen.values()]
+    parts = [ServerText(server, tools, outputs, meta=False).whole() for server, tools in chosen.values()]
     if rest:
         shown = ", ".join(one_line(name, MAX_REST_NAME_CHARS) for name in rest)
         parts.append(f"// Found too, and left out here: {shown}\n")

@@ -11,10 +11,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from cellblock.base.errors import shorten
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import inside, is_array, is_object, pointer_of
 from cellblock.schemas import describe
 from cellblock.schemas.explain import MAX_POINTER_CHARS, Violation
-from cellblock.schemas.keywords import inside, pointer_of
 
 _OWN_CHECKS: Final = frozenset({"value_error", "assertion_error"})
 _SHOULD_BE: Final = "Input should be "

@@ -13,9 +13,9 @@ from functools import reduce
 from typing import Any, Final
 from urllib.parse import unquote
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import inside, is_array, is_object, pointer_steps
 from cellblock.schemas import patterns
-from cellblock.schemas.keywords import Place, inside, pointer_steps, subschemas
+from cellblock.schemas.keywords import Place, subschemas
 from cellblock.schemas.sizes import NotCheckable, measured
 
 MAX_SCHEMA_VALUES: Final = 10_000

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any, Final
 
-from cellblock.base.json import is_array, is_object
+from cellblock.base.json import inside, is_array, is_object, pointer_steps
 from cellblock.schemas import patterns
-from cellblock.schemas.keywords import inside, pointer_steps
 from cellblock.schemas.validation import InputValidator
 
 MAX_EXAMPLE_CHARS: Final = 2_000

@@ -11,9 +11,8 @@ from typing import Any, Final
 from jsonschema_rs import ValidationError, ValidationErrorKind
 
 from cellblock.base.errors import shorten
-from cellblock.base.json import is_object
+from cellblock.base.json import inside, is_object, pointer_of
 from cellblock.schemas import describe
-from cellblock.schemas.keywords import inside, pointer_of
 
 MAX_POINTER_CHARS: Final = 500
 MAX_CANDIDATES: Final = 5_000

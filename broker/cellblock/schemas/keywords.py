@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final
-from urllib.parse import unquote
 
 from cellblock.base.json import is_array, is_object
 
@@ -91,26 +90,3 @@ def draft_of(schema: dict[str, Any]) -> Draft | None:
         return None
     found = [draft for draft in Draft if f"/{draft.value}/schema" in address[:64]]
     return found[0] if found else None
-
-
-def pointer_of(parts: list[str | int]) -> str:
-    """Gives the JSON Pointer (RFC 6901) of a path; the root is the empty text."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def pointer_steps(pointer: str) -> list[str]:
-    """Gives the names and indices in a JSON Pointer, which may be percent-encoded as in a reference."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in unquote(pointer).split("/")[1:]]
-
-
-def inside(value: Any, step: str | int) -> Any:
-    """Gives the member of a JSON object or array that one step of a path names.
-
-    Raises:
-        LookupError: There is none.
-    """
-    if is_object(value):
-        return value[str(step)]
-    if is_array(value) and str(step).isdecimal():
-        return value[int(step)]
-    raise LookupError(step)

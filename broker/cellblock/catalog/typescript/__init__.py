@@ -6,16 +6,14 @@ compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.
 
 from __future__ import annotations
 
-from cellblock.catalog.typescript.convert import TypeText, schema_to_type
 from cellblock.catalog.typescript.fixed import declare_shared
 from cellblock.catalog.typescript.modules import (
     ServerText,
     declare_all,
     declare_server,
     declare_tool,
-    declare_tools,
-    declare_within,
 )
+from cellblock.catalog.typescript.types import TypeText, schema_to_type
 
 __all__ = [
     "ServerText",
@@ -24,7 +22,5 @@ __all__ = [
     "declare_server",
     "declare_shared",
     "declare_tool",
-    "declare_tools",
-    "declare_within",
     "schema_to_type",
 ]

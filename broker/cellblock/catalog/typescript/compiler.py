@@ -6,12 +6,11 @@ exactly the shape is wider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cellblock.catalog.typescript.alternatives import Alternative, Alternatives
-from cellblock.catalog.typescript.arrays import array_shape
-from cellblock.catalog.typescript.budget import Budget
+from cellblock.catalog.typescript.containers import array_shape, object_shape
 from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import (
     ANNOTATIONS,
@@ -21,11 +20,15 @@ from cellblock.catalog.typescript.document import (
     as_list,
     as_object,
 )
-from cellblock.catalog.typescript.keywords import canonical, exclusions, kind_of
-from cellblock.catalog.typescript.limits import MAX_DEPTH, MAX_ENUM_MEMBERS
-from cellblock.catalog.typescript.literals import literal_shape, widened
-from cellblock.catalog.typescript.negation import ALL_KINDS
-from cellblock.catalog.typescript.objects import object_shape
+from cellblock.catalog.typescript.keywords import ALL_KINDS, canonical, exclusions, kind_of
+from cellblock.catalog.typescript.limits import (
+    MAX_DEPTH,
+    MAX_ENUM_MEMBERS,
+    MAX_KEY_CHARS,
+    MAX_LITERAL_CHARS,
+    MAX_LITERAL_NODES,
+    Budget,
+)
 from cellblock.catalog.typescript.shapes import (
     ANY_ARRAY,
     NEVER,
@@ -37,6 +40,7 @@ from cellblock.catalog.typescript.shapes import (
     Keyword,
     Literal,
     Object,
+    Property,
     Ref,
     Shape,
     Union,
@@ -46,7 +50,12 @@ from cellblock.catalog.typescript.text import pascal_case
 
 _WRAPPER_WORDS = ANNOTATIONS | {"$defs", "definitions"}
 _MAX_HOPS = 32
+_MAX_EXACT = 2**53
 _STRUCTURAL = SCHEMA_WORDS - {"unevaluatedItems", "unevaluatedProperties"}
+
+
+class _TooLarge(Exception):
+    """A literal value is too large to declare."""
 
 
 class Compiler:
@@ -154,22 +163,21 @@ class Compiler:
         return None
 
     def _alternative(self, rules: Alternative, where: Location) -> Shape:
-        kinds = list(ALL_KINDS)
-        integers_only = False
-        excluded: set[tuple[Any, ...]] = set()
-        for rule in rules:
-            if rule.kinds is not None:
-                kinds = [kind for kind in kinds if kind in rule.kinds]
-            integers_only = integers_only or rule.integers_only
-            excluded.update(canonical(value) for value in rule.excluded or ())
-        literals = _common_literals(rules)
-        if literals is not None:
+        kinds = [
+            kind for kind in ALL_KINDS if all(rule.kinds is None or kind in rule.kinds for rule in rules)
+        ]
+        integers_only = any(rule.integers_only for rule in rules)
+        excluded = {canonical(value) for rule in rules for value in rule.excluded or ()}
+        stated = [rule.literals for rule in rules if rule.literals is not None]
+        if stated:
+            others = [{canonical(value) for value in literals} for literals in stated[1:]]
             fitting = [
                 value
-                for value in literals
+                for value in stated[0]
                 if kind_of(value) in kinds
                 and not (integers_only and isinstance(value, float) and not value.is_integer())
                 and canonical(value) not in excluded
+                and all(canonical(value) in allowed for allowed in others)
             ]
             return self._literals(fitting, where)
         return union([self._of_kind(kind, rules, excluded) for kind in kinds])
@@ -177,8 +185,15 @@ class Compiler:
     def _literals(self, values: list[Any], where: Location) -> Shape:
         if len(values) > MAX_ENUM_MEMBERS:
             self.budget.warn(f"The enum has {len(values)} members; only their kinds are declared.", where)
-            return union([widened(value) for value in values])
-        return union([literal_shape(value, self.budget, where) for value in values])
+            return union([_widened(value) for value in values])
+        members: list[Shape] = []
+        for value in values:
+            try:
+                members.append(_literal(value, iter(range(MAX_LITERAL_NODES))))
+            except _TooLarge:
+                self.budget.warn("A literal value is too large to declare; only its kind is.", where)
+                members.append(_widened(value))
+        return union(members)
 
     def _of_kind(self, kind: str, rules: Alternative, excluded: set[tuple[Any, ...]]) -> Shape:
         if kind == "object":
@@ -186,7 +201,7 @@ class Compiler:
             return object_shape(groups, self) if groups else OPEN_OBJECT
         if kind == "array":
             lists = [rule.arrays for rule in rules if rule.arrays is not None]
-            return array_shape(lists, self.compile) if lists else ANY_ARRAY
+            return array_shape(lists, self) if lists else ANY_ARRAY
         if kind == "null":
             return NEVER if ("null", None) in excluded else Keyword("null")
         if kind == "boolean":
@@ -195,27 +210,38 @@ class Compiler:
         return Keyword(kind)
 
 
-def _common_literals(rules: Alternative) -> list[Any] | None:
-    common: list[Any] | None = None
-    for rule in rules:
-        if rule.literals is not None:
-            if common is None:
-                common = rule.literals
-            else:
-                allowed = {canonical(value) for value in rule.literals}
-                common = [value for value in common if canonical(value) in allowed]
-    return common
-
-
 def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:
     return Ref(key) if isinstance(shape, Object | Array | Union) else shape
 
 
 def _name_hint(locations: list[Location]) -> str:
-    for location in locations:
-        # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
-        for step in reversed(location.pointer):
-            name = "" if step.isdigit() or step in _STRUCTURAL else pascal_case(step)
-            if name:
-                return name
-    return ""
+    # The last step that a person chose: `$defs/Node` gives Node, `properties/tags/items` gives Tags.
+    steps = (step for location in locations for step in reversed(location.pointer))
+    names = (pascal_case(step) for step in steps if not step.isdigit() and step not in _STRUCTURAL)
+    return next(filter(None, names), "")
+
+
+def _widened(value: object) -> Shape:
+    """Gives the kind of a JSON value alone."""
+    kind = kind_of(value)
+    if kind == "object":
+        return OPEN_OBJECT
+    return ANY_ARRAY if kind == "array" else Keyword(kind)
+
+
+def _literal(value: Any, left: Iterator[int], depth: int = 0) -> Shape:
+    """Gives the shape of exactly one JSON value; `left` counts down the values that may be in it."""
+    if depth > MAX_DEPTH or next(left, None) is None:
+        raise _TooLarge
+    kind = kind_of(value)
+    if kind == "array":
+        return Array(tuple(_literal(item, left, depth + 1) for item in value), len(value))
+    if kind == "object" and all(len(str(key)) <= MAX_KEY_CHARS for key in value):
+        return Object(
+            tuple(Property(str(key), _literal(item, left, depth + 1), True) for key, item in value.items())
+        )
+    if kind == "object" or (kind == "string" and len(value) > MAX_LITERAL_CHARS):
+        raise _TooLarge
+    # JavaScript holds no other number past this size exactly, so nothing narrower is certain.
+    inexact = kind == "number" and not abs(value) <= _MAX_EXACT
+    return _widened(value) if kind == "null" or inexact else Literal(value)

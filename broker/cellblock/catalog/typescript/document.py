@@ -5,14 +5,18 @@ Only this document is ever looked at: a reference that leaves it stays unresolve
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote, urljoin
 
-from cellblock.base.json import is_array, is_object
-from cellblock.catalog.typescript.limits import MAX_INDEXED
+from cellblock.base.json import inside, is_array, is_object, pointer_steps
 
 Draft = Literal["draft-07", "2020-12"]
+
+MAX_INDEXED = 100_000
+"""Bounds the schema objects searched for `$id` and anchors in one document."""
 
 _ONE_SCHEMA = frozenset(
     {"additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"}
@@ -39,7 +43,7 @@ _MODERN_KEYWORDS = frozenset(
     {"$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "prefixItems", "unevaluatedProperties"}
     | {"unevaluatedItems", "dependentRequired", "dependentSchemas", "minContains", "maxContains"}
 )
-_LEGACY_KEYWORDS = ("definitions", "additionalItems", "dependencies")
+_LEGACY_KEYWORDS = frozenset({"definitions", "additionalItems", "dependencies"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,34 +86,29 @@ def _join(base: str, reference: str) -> str:
 class Document:
     """Knows the `$id`s, anchors and draft of one root schema.
 
-    `draft` names the rules of a document without `$schema`; MCP's own default is 2020-12. Left out, a
-    document that uses only older keywords is read by the older rules, which never narrows a type: what
-    differs is that draft-07 ignores everything beside a `$ref`.
+    Without `$schema` a document goes by 2020-12, MCP's own default. One that uses only older keywords is read by the
+    older rules, which never narrows a type: what differs is that draft-07 ignores everything beside a `$ref`.
     """
 
-    def __init__(self, root: object, draft: Draft | None = None) -> None:
+    def __init__(self, root: object) -> None:
         self._resources: dict[str, Location] = {}
         self._anchors: dict[tuple[str, str], Location] = {}
-        self._dynamic: dict[str, int] = {}
+        self._dynamic = Counter[str]()
         self._modern_used = False
         self._legacy_used = False
         named = as_object(root) or {}
         uri = named.get("$schema")
-        self.stated: Draft | None = draft
+        self.stated: Draft | None = None
         if isinstance(uri, str) and "json-schema.org/" in uri:
             old = any(f"draft-0{n}" in uri for n in range(8))
             self.stated = "draft-07" if old else "2020-12"
-        self._legacy = self.stated == "draft-07"
+        self.refs_stand_alone = self.stated == "draft-07"
+        """Says whether keywords beside a `$ref` are ignored, as draft-07 has it."""
         self.root = self._located(root, "", ())
         self._resources[""] = self.root
         self._index()
         if self.stated is None:
-            self._legacy = self._legacy_used and not self._modern_used
-
-    @property
-    def refs_stand_alone(self) -> bool:
-        """Says whether keywords beside a `$ref` are ignored, as draft-07 has it."""
-        return self._legacy
+            self.refs_stand_alone = self._legacy_used and not self._modern_used
 
     def child(self, parent: Location, value: object, *path: str) -> Location:
         """Gives the location of a value inside `parent`, with the base URI that holds there."""
@@ -126,27 +125,23 @@ class Document:
         if not text.startswith("/"):
             return self._anchors.get((resource.base, text))
         here = resource
-        for raw in text[1:].split("/"):
-            step = raw.replace("~1", "/").replace("~0", "~")
-            value = here.value
-            if is_object(value) and step in value:
-                here = self.child(here, value[step], step)
-            elif is_array(value) and step.isdecimal() and len(step) < 9 and int(step) < len(value):
-                here = self.child(here, value[int(step)], step)
-            else:
-                return None
+        try:
+            for step in pointer_steps(fragment):
+                here = self.child(here, inside(here.value, step), step)
+        except LookupError:
+            return None
         return here
 
     def resolve_dynamic(self, reference: str, at: Location) -> Location | None:
         """Finds where a `$dynamicRef` leads, when this document leaves it only one place to lead to."""
         anchor = reference.partition("#")[2]
-        return self.resolve(reference, at) if self._dynamic.get(unquote(anchor), 0) <= 1 else None
+        return self.resolve(reference, at) if self._dynamic[unquote(anchor)] <= 1 else None
 
     def _located(self, value: object, base: str, pointer: tuple[str, ...]) -> Location:
-        schema = as_object(value)
-        identifier = schema.get("$id") if schema is not None else None
+        schema = as_object(value) or {}
+        identifier = schema.get("$id")
         # In draft-07 a `$ref` hides its siblings, a `$id` included.
-        if schema is not None and isinstance(identifier, str) and not (self._legacy and "$ref" in schema):
+        if isinstance(identifier, str) and not (self.refs_stand_alone and "$ref" in schema):
             base = _join(base, identifier.partition("#")[0])
         return Location(value, base, pointer)
 
@@ -161,7 +156,7 @@ class Document:
             seen += 1
             self._note_names(here, schema)
             # Reversed onto a stack: the first of two equal names wins, as in reading order.
-            stack.extend(reversed(self._subschemas(here, schema)))
+            stack.extend(reversed([*self._subschemas(here, schema)]))
 
     def _note_names(self, here: Location, schema: dict[str, Any]) -> None:
         identifier = schema.get("$id")
@@ -176,19 +171,15 @@ class Document:
             anchor = schema.get(keyword)
             if isinstance(anchor, str):
                 self._anchors.setdefault((here.base, anchor), here)
-                if keyword == "$dynamicAnchor":
-                    self._dynamic[anchor] = self._dynamic.get(anchor, 0) + 1
-        self._modern_used = self._modern_used or any(word in schema for word in _MODERN_KEYWORDS)
-        old = any(word in schema for word in _LEGACY_KEYWORDS) or isinstance(schema.get("items"), list)
-        self._legacy_used = self._legacy_used or old
+                self._dynamic[anchor] += keyword == "$dynamicAnchor"
+        self._modern_used |= not _MODERN_KEYWORDS.isdisjoint(schema)
+        self._legacy_used |= not _LEGACY_KEYWORDS.isdisjoint(schema) or is_array(schema.get("items"))
 
-    def _subschemas(self, here: Location, schema: dict[str, object]) -> list[Location]:
-        found: list[Location] = []
+    def _subschemas(self, here: Location, schema: dict[str, Any]) -> Iterator[Location]:
         for word, value in schema.items():
-            if word in _ONE_SCHEMA and as_object(value) is not None:
-                found.append(self.child(here, value, word))
-            if word in _LIST_OF_SCHEMAS:
-                found.extend(self.child(here, item, word) for item in as_list(value))
-            if word in _MAP_OF_SCHEMAS:
-                found.extend(self.child(here, item, word) for item in (as_object(value) or {}).values())
-        return found
+            if word in _ONE_SCHEMA and is_object(value):
+                yield self.child(here, value, word)
+            elif word in _LIST_OF_SCHEMAS and is_array(value):
+                yield from (self.child(here, item, word) for item in value)
+            elif word in _MAP_OF_SCHEMAS and is_object(value):
+                yield from (self.child(here, item, word) for item in value.values())

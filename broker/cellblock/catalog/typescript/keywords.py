@@ -3,16 +3,79 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from cellblock.base.json import is_object
-from cellblock.catalog.typescript.document import FALSE, Document, Location, as_list, as_object
-from cellblock.catalog.typescript.negation import ALL_KINDS, negated
+from cellblock.base.json import is_array, is_object
+from cellblock.catalog.typescript.document import ANNOTATIONS, FALSE, Document, Location, as_list, as_object
+
+ALL_KINDS = ("string", "number", "boolean", "array", "object", "null")
+"""Holds the kinds of JSON values, in the order in which a union lists them."""
+
+_NOTES = ANNOTATIONS | {"$schema"}
+_MAX_DEPTH = 8
+
+
+def negated(schema: object, depth: int = 0) -> dict[str, Any] | bool | None:
+    """Gives a schema for exactly the values that `schema` refuses, or None when there is no simple one.
+
+    An opposite that allowed too little would make a type narrower than its schema, so nothing is guessed.
+    """
+    if isinstance(schema, bool):
+        return not schema
+    if not is_object(schema) or depth > _MAX_DEPTH:
+        return None
+    body = {key: value for key, value in schema.items() if key not in _NOTES}
+    if not body:
+        return False
+    words = set(body)
+    if words == {"not"}:
+        inner: object = body["not"]
+        return inner if isinstance(inner, bool) or is_object(inner) else None
+    if words in ({"const"}, {"enum"}):
+        return {"not": body} if "const" in body or isinstance(body["enum"], list) else None
+    if words == {"type"}:
+        return _other_kinds(body["type"])
+    for word, dual in (("anyOf", "allOf"), ("allOf", "anyOf")):
+        if words == {word} and is_array(body[word]) and body[word]:
+            opposites = [negated(member, depth + 1) for member in body[word]]
+            return None if None in opposites else {dual: opposites}
+    if words <= {"type", "required", "properties"} and ("required" in words or "properties" in words):
+        return _not_such_an_object(body, depth)
+    return None
+
+
+def _other_kinds(stated: object) -> dict[str, Any] | bool | None:
+    names: list[object] = stated if is_array(stated) else [stated]
+    if not names or any(name != "integer" and name not in ALL_KINDS for name in names):
+        return None
+    # The opposite of `integer` still allows numbers, those with a fraction.
+    others = [kind for kind in ALL_KINDS if kind not in names]
+    return {"type": others} if others else False
+
+
+def _not_such_an_object(body: dict[str, Any], depth: int) -> dict[str, Any] | None:
+    required, properties = body.get("required", []), body.get("properties", {})
+    if body.get("type", "object") != "object" or not is_array(required) or not is_object(properties):
+        return None
+    if not all(isinstance(key, str) for key in required):
+        return None
+    ways: list[dict[str, Any]] = [{"properties": {key: False}} for key in required]
+    for key, value in properties.items():
+        opposite = negated(value, depth + 1)
+        if opposite is None:
+            return None
+        ways.append({"required": [key], "properties": {key: opposite}})
+    objects = {"type": "object", **({"anyOf": ways} if len(ways) > 1 else (ways or [{"not": {}}])[0])}
+    if "type" not in body:
+        return objects
+    return {"anyOf": [{"type": [other for other in ALL_KINDS if other != "object"]}, objects]}
+
 
 _MAX_CANONICAL_DEPTH = 16
 _MAX_EXCLUSIVE = 6
+_DEPENDENTS = ("dependentRequired", "dependentSchemas", "dependencies")
 
 
 @dataclass(slots=True)
@@ -77,11 +140,11 @@ def canonical(value: Any, depth: int = 0) -> tuple[Any, ...]:
     return (kind, value)
 
 
-def count(value: object) -> int | None:
+def count(value: object, rounded: Callable[[float], int] = math.ceil) -> int | None:
     """Gives a non-negative whole number of a size that can matter, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
         return None
-    return math.ceil(value)
+    return rounded(value)
 
 
 def is_schema(value: object) -> bool:
@@ -99,39 +162,38 @@ def read_rules(document: Document, here: Location, schema: dict[str, Any]) -> Ru
     """Gives the rules of one schema object. In-place applicators are `read_choices`' and the caller's business."""
     rules = Rules(objects=_object_rules(document, here, schema), arrays=_array_rules(document, here, schema))
     _read_type(rules, schema.get("type"))
-    if "const" in schema:
-        rules.literals = [schema["const"]]
-    enum = schema.get("enum")
-    if isinstance(enum, list) and rules.literals is None:
-        rules.literals = as_list(schema["enum"])
+    rules.literals = _literals(schema)
     unwanted = as_object(schema.get("not"))
     if unwanted is not None and len(unwanted) == 1:
-        if "const" in unwanted:
-            rules.excluded = [unwanted["const"]]
-        elif isinstance(unwanted.get("enum"), list):
-            rules.excluded = as_list(unwanted["enum"])
+        rules.excluded = _literals(unwanted)
     return rules
 
 
+def _literals(schema: dict[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    return schema["enum"] if is_array(schema.get("enum")) else None
+
+
 def _read_type(rules: Rules, stated: object) -> None:
-    names = [stated] if isinstance(stated, str) else as_list(stated)
-    if not names or not all(
-        isinstance(name, str) and (name == "integer" or name in ALL_KINDS) for name in names
-    ):
-        return
-    rules.integers_only = "integer" in names and "number" not in names
-    rules.kinds = frozenset("number" if name == "integer" else str(name) for name in names)
+    names: list[Any] = [stated] if isinstance(stated, str) else as_list(stated)
+    if names and all(name == "integer" or name in ALL_KINDS for name in names):
+        rules.integers_only = "integer" in names and "number" not in names
+        rules.kinds = frozenset("number" if name == "integer" else name for name in names)
+
+
+def _at(document: Document, here: Location, schema: dict[str, Any], word: str) -> Location | None:
+    """Gives the location of the schema that a keyword holds, if it holds one."""
+    return document.child(here, schema[word], word) if is_schema(schema.get(word)) else None
 
 
 def _object_rules(document: Document, here: Location, schema: dict[str, Any]) -> ObjectRules | None:
-    def at(word: str) -> Location | None:
-        value = schema.get(word)
-        return document.child(here, value, word) if is_schema(value) else None
-
     properties = as_object(schema.get("properties")) or {}
     patterns = as_object(schema.get("patternProperties")) or {}
     required = strings(schema.get("required"))
-    additional, names = at("additionalProperties"), at("propertyNames")
+    additional, names = (
+        _at(document, here, schema, word) for word in ("additionalProperties", "propertyNames")
+    )
     empty_only = count(schema.get("maxProperties")) == 0
     if not (properties or patterns or required or additional or names or empty_only):
         return None
@@ -146,21 +208,14 @@ def _object_rules(document: Document, here: Location, schema: dict[str, Any]) ->
 
 
 def _array_rules(document: Document, here: Location, schema: dict[str, Any]) -> ArrayRules | None:
-    prefix, rest, contains = list[Any](), None, schema.get("contains")
-    items = schema.get("items")
-    if document.stated != "draft-07" and isinstance(schema.get("prefixItems"), list):
-        prefix = as_list(schema["prefixItems"])
-        rest = document.child(here, items, "items") if is_schema(items) else None
-    elif isinstance(items, list):
-        prefix = as_list(schema["items"])
-        more = schema.get("additionalItems")
-        if document.stated != "2020-12" and is_schema(more):
-            rest = document.child(here, more, "additionalItems")
-    elif is_schema(items):
-        rest = document.child(here, items, "items")
-    minimum, maximum = count(schema.get("minItems")) or 0, count(schema.get("maxItems"))
-    if maximum is not None and isinstance(schema.get("maxItems"), float):
-        maximum = int(schema["maxItems"])
+    prefix, word, contains = list[Any](), "items", schema.get("contains")
+    if document.stated != "draft-07" and is_array(schema.get("prefixItems")):
+        prefix = schema["prefixItems"]
+    elif is_array(schema.get("items")):
+        prefix, word = schema["items"], "additionalItems"
+    ignored = word == "additionalItems" and document.stated == "2020-12"
+    rest = None if ignored else _at(document, here, schema, word)
+    minimum, maximum = count(schema.get("minItems")) or 0, count(schema.get("maxItems"), math.floor)
     if is_schema(contains):
         least = count(schema.get("minContains")) if document.stated != "draft-07" else None
         minimum = max(minimum, 1 if least is None else least)
@@ -192,28 +247,17 @@ def read_choices(document: Document, here: Location, schema: dict[str, Any]) -> 
             choices.append(located)
     choices.extend(_conditional(document, here, schema))
     modern, legacy = document.stated != "draft-07", document.stated != "2020-12"
-    dependents: list[tuple[str, object]] = []
-    if modern:
-        dependents.extend((as_object(schema.get("dependentRequired")) or {}).items())
-        dependents.extend((as_object(schema.get("dependentSchemas")) or {}).items())
-    if legacy:
-        dependents.extend((as_object(schema.get("dependencies")) or {}).items())
-    for key, demand in dependents:
-        present = _required([str(key), *strings(demand)])
-        branch: Branch = [present]
+    words = [*_DEPENDENTS[:2] * modern, *_DEPENDENTS[2:] * legacy]
+    for key, demand in (pair for word in words for pair in (as_object(schema.get(word)) or {}).items()):
+        branch: Branch = [Rules(objects=ObjectRules({}, [], None, [str(key), *strings(demand)]))]
         if is_schema(demand):
             branch.append(document.child(here, demand, "dependentSchemas"))
-        choices.append([[_absent([str(key)])], branch])
+        choices.append([[Rules(objects=ObjectRules({str(key): FALSE}, [], None, []))], branch])
     unwanted = schema.get("not")
     # A refused literal is in `Rules.excluded`; its opposite is the very same schema again.
-    refusal = None if _literals_only(unwanted) else _negation(document, here, unwanted)
-    if refusal is not None:
-        choices.append([[refusal]])
+    if not (is_object(unwanted) and unwanted.keys() in ({"const"}, {"enum"})):
+        choices.extend([[refusal]] for refusal in _negation(document, here, unwanted))
     return choices
-
-
-def _literals_only(schema: object) -> bool:
-    return is_object(schema) and len(schema) == 1 and ("const" in schema or "enum" in schema)
 
 
 def exclusions(branches: list[Any]) -> dict[int, dict[str, Any] | bool]:
@@ -232,26 +276,15 @@ def _conditional(document: Document, here: Location, schema: dict[str, Any]) -> 
     if not is_schema(condition) or not ("then" in schema or "else" in schema):
         return
     yes: Branch = [document.child(here, condition, "if")]
-    no: Branch = []
-    refusal = _negation(document, here, condition)
-    if refusal is not None:
-        no.append(refusal)
+    no: Branch = [*_negation(document, here, condition)]
     for word, branch in (("then", yes), ("else", no)):
-        if is_schema(schema.get(word)):
-            branch.append(document.child(here, schema[word], word))
+        branch.extend(filter(None, [_at(document, here, schema, word)]))
     # Without anything to say about the other case its branch allows all, and the union with it says nothing.
     if no:
         yield [yes, no]
 
 
-def _negation(document: Document, here: Location, schema: object) -> Location | None:
+def _negation(document: Document, here: Location, schema: object) -> list[Location]:
+    """Gives the opposite of a schema, or nothing where there is no simple one."""
     opposite = negated(schema)
-    return None if opposite is None else document.child(here, opposite, "not")
-
-
-def _required(keys: list[str]) -> Rules:
-    return Rules(objects=ObjectRules({}, [], None, keys))
-
-
-def _absent(keys: list[str]) -> Rules:
-    return Rules(objects=ObjectRules(dict.fromkeys(keys, FALSE), [], None, []))
+    return [] if opposite is None else [document.child(here, opposite, "not")]

@@ -7,11 +7,14 @@ without the rest. The text depends on the catalog alone: the same catalog gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, Example, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
-from cellblock.catalog.typescript.convert import TypeText
 from cellblock.catalog.typescript.fixed import (
     COMPILED,
     JSON_TEXT,
@@ -22,19 +25,29 @@ from cellblock.catalog.typescript.fixed import (
     declare_shared,
     fixed_declarations,
 )
-from cellblock.catalog.typescript.limits import MAX_DOC_VALUE, MAX_TOOL_DESCRIPTION
+from cellblock.catalog.typescript.limits import (
+    MAX_DOC_VALUE,
+    MAX_EXAMPLES,
+    MAX_PROPERTY_DESCRIPTION,
+    MAX_TOOL_DESCRIPTION,
+)
 from cellblock.catalog.typescript.text import (
     IDENTIFIER,
     RESERVED_BINDINGS,
     comment_lines,
     doc_comment,
+    json_line,
+    letters,
     one_line,
     pascal_case,
     short_comment,
     string_literal,
 )
-from cellblock.catalog.typescript.tool_docs import common_annotations, tool_doc
-from cellblock.catalog.typescript.types import CompiledTypes, Later, ReadTypes, Types
+from cellblock.catalog.typescript.types import CompiledTypes, Later, ReadTypes, Types, TypeText
+
+_MAX_ANNOTATIONS: Final = 20
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_$]")
+_NO_TYPE: Final = TypeText("")
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
@@ -70,19 +83,9 @@ def declare_server(
     """Writes `declare module "@codemode/servers/<id>"` with one function for each tool and `__meta__` (section 5).
 
     The text compiles by itself under `strict`; with `shared`, which is shorter, together with `declare_shared()`.
-    A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
-    tools with one export name the first is declared. `outputs` says what is known of the tools' outputs; by
-    default what is given or declared. With `typed`, functions of other export names take and give `any`. `reading`
-    says whether agents read it; else it is for a compiler.
+    Everything else is as in `ServerText`.
     """
     return ServerText(server, server.tools, outputs, typed=typed, reading=reading).whole(shared=shared)
-
-
-def declare_tools(
-    server: ServerEntry, tools: Iterable[ToolEntry], outputs: OutputLookup = stated_output
-) -> str:
-    """Declares some of a server's tools, without `__meta__`: the reply to a question about them."""
-    return ServerText(server, tools, outputs, meta=False).whole(shared=False)
 
 
 def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
@@ -91,29 +94,11 @@ def declare_tool(tool: ToolEntry, output: ToolOutput | None) -> str:
     return f"// JSON.parse(text: JsonText<T>) gives a T.\n{text}" if f"{JSON_TEXT}<" in text else text
 
 
-def declare_within(
-    server: ServerEntry,
-    room: int,
-    *,
-    shared: bool = False,
-    outputs: OutputLookup = stated_output,
-    first: Collection[str] = (),
-) -> tuple[str, list[str]]:
-    """Declares as many functions of a server as there is room for, for agents to read, and names the others.
-
-    Args:
-        server: The server.
-        room: Characters.
-        shared: As for `declare_server`.
-        outputs: As for `declare_server`.
-        first: Export names that come before all others.
-    """
-    ordered = sorted(server.tools, key=lambda tool: tool.export_name not in first)
-    return ServerText(server, ordered, outputs).within(room, shared=shared)
-
-
 class ServerText:
     """Holds the declarations of one server: every function is rendered once.
+
+    A tool whose export name is no legal binding is declared under another name and exported under its own. Of two
+    tools with one export name the first is declared.
 
     Args:
         server: The server.
@@ -161,21 +146,20 @@ class ServerText:
         ]
         self._functions = [text() for text in planned]
 
-    def whole(self, *, shared: bool) -> str:
-        """Gives the module with all functions, as `declare_server` gives it."""
+    def whole(self, *, shared: bool = False) -> str:
+        """Gives the module with all functions; `shared` is as in `declare_server`."""
         return self._first(len(self._functions), shared=shared)
 
-    def within(self, room: int, *, shared: bool) -> tuple[str, list[str]]:
-        """Gives as many functions as there is room for, and the names of the others, as `declare_within` gives them."""
+    def within(self, room: int, *, shared: bool = False) -> tuple[str, list[str]]:
+        """Gives the module with as many functions as `room` characters hold, and the export names of the others."""
         # One that is left out may have brought a type that a later one needs: so the first ones it is.
         low, high = 0, len(self._functions)
         while low < high:
             middle = (low + high + 1) // 2
             fits = len(self._first(middle, shared=shared)) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
-        return self._first(low, shared=shared) if low else "", [
-            tool.export_name for _, tool in self._tools[low:]
-        ]
+        rest = [tool.export_name for _, tool in self._tools[low:]]
+        return self._first(low, shared=shared) if low else "", rest
 
     def _first(self, count: int, *, shared: bool) -> str:
         """Gives the module with its first functions."""
@@ -203,34 +187,37 @@ def _planned(
     number: int,
     output: ToolOutput | None,
     types: Types,
-    told: Collection[str],
+    elsewhere: Collection[str],
     export: str,
 ) -> Callable[[], str]:
-    """Adds a tool's types; what this gives makes the text of its function, with the types that it needs first."""
+    """Adds a tool's types; what this gives makes the text of its function, with the types that it needs first.
+    Annotations that stand `elsewhere` are left out of its comment."""
     base = pascal_case(tool.export_name) or f"Tool{number + 1}"
     schema = tool.input_schema
     # By section 5.3.1, a tool without an input schema takes nothing or an empty object.
-    given_later = None
-    if schema is not None and schema is not True and schema != {}:
-        given_later = types.add(schema, f"{base}Input", argument=True)
-    result_later = None if output is None else _output(output, f"{base}Output", types)
+    later_given = None if schema in (None, True, {}) else types.add(schema, f"{base}Input", argument=True)
+    later_result = None if output is None else _output(output, f"{base}Output", types)
     pad = " " * types.indent
 
     def text() -> str:
-        given = None if given_later is None else given_later()
-        result = None if result_later is None else result_later()
-        prose, facts = tool_doc(tool, given, result, output, reading=types.reading, told=told)
-        aliases = [*(given.aliases if given else ()), *(result.aliases if result else ())]
-        lines = "".join(pad + alias.replace("\n", f"\n{pad}") + "\n" for alias in aliases)
+        given = _NO_TYPE if later_given is None else later_given()
+        result = _NO_TYPE if later_result is None else later_result()
+        facts = _facts(tool, given, result, output, reading=types.reading, elsewhere=elsewhere)
+        prose = comment_lines(tool.description or "", MAX_TOOL_DESCRIPTION)
         if types.reading:
             doc = short_comment(prose, facts)
         else:
             doc = doc_comment([*prose, *([""] if prose and facts else []), *facts], pad)
-        parameter = f"input{'?' if given is None or given.accepts_empty else ''}: {types.input_text(given)}"
-        signature = f"({parameter}): Promise<{result.text if result else UNTYPED}>;\n"
-        return f"{lines}{doc}{_function(tool, number, signature, export)}"
+        aliases = "".join(f"{pad}{_indented(alias, pad)}\n" for alias in (*given.aliases, *result.aliases))
+        parameter = f"input{'?' if given.accepts_empty else ''}: {_indented(types.input_text(given), pad)}"
+        signature = f"({parameter}): Promise<{_indented(result.text, pad) or UNTYPED}>;\n"
+        return f"{aliases}{doc}{_function(tool, number, signature, export)}"
 
     return text
+
+
+def _indented(text: str, pad: str) -> str:
+    return text.replace("\n", f"\n{pad}")
 
 
 def _untyped(tool: ToolEntry, number: int, export: str) -> Callable[[], str]:
@@ -257,20 +244,92 @@ def _output(output: ToolOutput, name: str, types: Types) -> Later:
     document = None if output.document is None else types.add(output.document, f"{name}Json")
 
     def text() -> TypeText:
-        made = [one() for one in (plain, document) if one is not None]
-        texts = [] if plain is None else [made[0].text]
-        if document is not None:
-            texts.append(f"{JSON_TEXT}<{made[-1].text}>")
-        if output.text:
-            texts.append("string")
-        if output.result:
-            texts.append(RESULT)
+        value = _NO_TYPE if plain is None else plain()
+        parsed = _NO_TYPE if document is None else document()
+        in_text = f"{JSON_TEXT}<{parsed.text}>" if parsed.text else ""
+        texts = [*filter(None, [value.text, in_text, "string" * output.text, RESULT * output.result])]
         return TypeText(
             text="unknown" if "unknown" in texts else " | ".join(texts),
-            aliases=tuple(alias for one in made for alias in one.aliases),
-            warnings=tuple(warning for one in made for warning in one.warnings),
-            root_warnings=tuple(warning for one in made for warning in one.root_warnings),
-            notes=tuple(note for one in made for note in one.notes),
+            aliases=value.aliases + parsed.aliases,
+            root_warnings=value.root_warnings + parsed.root_warnings,
+            notes=value.notes + parsed.notes,
         )
 
     return text
+
+
+def _facts(
+    tool: ToolEntry,
+    given: TypeText,
+    result: TypeText,
+    output: ToolOutput | None,
+    *,
+    reading: bool,
+    elsewhere: Collection[str],
+) -> list[str]:
+    """Gives facts of a tool that its types do not say (section 6.3), each a line that is safe for a comment."""
+    facts: list[str] = []
+    plain = _ILLEGAL.sub("_", tool.tool_name) if reading else tool.tool_name
+    if plain != tool.export_name:
+        facts.append(f"MCP tool name: {json_line(tool.tool_name, MAX_DOC_VALUE)}")
+    if reading:
+        own = [one for one in annotations_of(tool) if one not in elsewhere]
+        facts.extend([f"[{', '.join(own)}]"] if own else [])
+    else:
+        facts.extend(f"Annotation {key}: {value}" for key, value in _annotations(tool.annotations))
+    for name, one in (("Input", given), ("Output", result)):
+        facts.extend(f"{name}: {note}" for note in one.notes)
+        facts.extend(f"Warning ({name.lower()}): {warning}" for warning in one.root_warnings)
+    if output is not None and (output.source != "declared" or output.disagreement is not None):
+        facts.append(f"Output: {one_line(output.note, MAX_TOOL_DESCRIPTION)}")
+    if tool.given is not None:
+        if tool.given.effect is not None:
+            facts.append(f"Effect, as the user says: {tool.given.effect}")
+        facts.extend(f"@example {_example(example)}" for example in tool.given.examples[:MAX_EXAMPLES])
+    return facts
+
+
+def annotations_of(tool: ToolEntry) -> list[str]:
+    """Gives a tool's annotations as agents read them: `readOnlyHint`, `!openWorldHint`, `key: value`; no title that
+    only says the tool's name again."""
+    found: list[str] = []
+    for key, value in _annotations(tool.annotations):
+        if key == "title" and letters(value) in letters(tool.tool_name):
+            continue
+        found.append({"true": key, "false": f"!{key}"}.get(value, f"{key}: {value}"))
+    return found
+
+
+def common_annotations(tools: Iterable[ToolEntry]) -> list[str]:
+    """Gives what to say once for several tools: of the annotations that all have, the more common ones. A tool with
+    another one has to say so itself."""
+    each = [annotations_of(tool) for tool in tools]
+    keys = [{one.removeprefix("!") for one in own} for own in each]
+    counted = Counter(one for own in each for one in own)
+    return [
+        one
+        for one, _ in sorted(counted.items(), key=lambda item: -item[1])
+        if len(each) > 1 and all(one.removeprefix("!") in own for own in keys) and _wins(one, counted)
+    ]
+
+
+def _wins(annotation: str, counted: Counter[str]) -> bool:
+    name = annotation.removeprefix("!")
+    other = name if annotation != name else f"!{name}"
+    return counted[annotation] > counted[other] or (counted[annotation] == counted[other] and other != name)
+
+
+def _annotations(annotations: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Gives keys and values, both safe for a comment."""
+    return [
+        (one_line(str(key), MAX_DOC_VALUE), json_line(value, MAX_DOC_VALUE))
+        for key, value in list((annotations or {}).items())[:_MAX_ANNOTATIONS]
+        if value is not None
+    ]
+
+
+def _example(example: Example) -> str:
+    shown = json.dumps(example.input, ensure_ascii=False)
+    if example.output is not None:
+        shown += f" → {json.dumps(example.output, ensure_ascii=False)}"
+    return one_line(shown, MAX_PROPERTY_DESCRIPTION)

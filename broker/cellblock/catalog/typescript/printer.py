@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from cellblock.catalog.typescript.inherited import Inherited, parts_of
 from cellblock.catalog.typescript.limits import MAX_TEXT
 from cellblock.catalog.typescript.shapes import (
     INHERITED,
@@ -21,14 +20,11 @@ from cellblock.catalog.typescript.shapes import (
     Shape,
     Union,
     Unknown,
+    inline,
+    parts_of,
     union,
 )
-from cellblock.catalog.typescript.text import (
-    doc_comment,
-    property_key,
-    short_comment,
-    string_literal,
-)
+from cellblock.catalog.typescript.text import doc_comment, property_key, short_comment, string_literal
 
 _LINE = 88
 """Bounds the characters of an object or union that still stands on one line."""
@@ -73,17 +69,8 @@ class Printer:
         self._nesting = 0
 
     def print(self, shape: Shape) -> tuple[str, list[str]]:
-        """Gives the type expression, and the alias declarations it needs, in order of first use.
-
-        Raises:
-            TooLong: the text would be over `MAX_TEXT` characters.
-        """
-        self.count(shape)
-        self._inherited = Inherited(self._definitions, shape)
-        return self.print_counted(shape)
-
-    def print_counted(self, shape: Shape) -> tuple[str, list[str]]:
-        """Prints one of several shapes, which have all been counted, with the aliases that none before needed.
+        """Gives the type expression of one of the counted shapes, and the alias declarations that it needs and none
+        before needed, in order of first use.
 
         Raises:
             TooLong: the text would be over `MAX_TEXT` characters.
@@ -115,7 +102,10 @@ class Printer:
         return text
 
     def count(self, root: Shape) -> None:
-        """Counts the uses of each definition and marks one on every cycle, without recursion of its own."""
+        """Counts the uses of each definition and marks one on every cycle, without recursion of its own; before any
+        shape is printed."""
+        if not self._reading:
+            self._inherited = Inherited(self._definitions, root)
         path: set[tuple[object, ...]] = set()
         stack: list[Shape | tuple[object, ...]] = [root]
         while stack:
@@ -322,3 +312,50 @@ def _grouped(text: str) -> str:
 
 def _indented(text: str, by: str = "  ") -> str:
     return text.replace("\n", f"\n{by}") if "\n" in text else text
+
+
+class Inherited:
+    """Knows what one schema's shapes need of the inherited keys.
+
+    Args:
+        definitions: What a `Ref` means.
+        root: The shape that is to be printed.
+    """
+
+    def __init__(self, definitions: Definitions, root: Shape) -> None:
+        declared, sensitive = False, set[tuple[object, ...]]()
+        used_by: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+        here: tuple[object, ...]
+        for here, shape in [((), root), *((key, one.shape) for key, one in definitions.items())]:
+            for part in inline(shape):
+                if isinstance(part, Ref):
+                    used_by.setdefault(part.key, set()).add(here)
+                elif _is_sensitive(part):
+                    sensitive.add(here)
+                elif isinstance(part, Object):
+                    declared = declared or any(one.key in INHERITED for one in part.properties)
+        waiting = list(sensitive)
+        while waiting:
+            new = used_by.get(waiting.pop(), set()) - sensitive
+            sensitive |= new
+            waiting.extend(new)
+        self._declared, self._sensitive = declared, sensitive
+
+    def keys(self, index: Index, shape: Shape) -> tuple[str, ...]:
+        """Gives the inherited keys that stand beside `index`, whose values are of `shape`."""
+        if not index.inherited or isinstance(shape, Never):
+            return ()
+        # A sibling in a union that declares such a key would be preferred for every object that has it. All keys stand
+        # together or none: in an intersection, TypeScript lets what `Object` declares win over a signature.
+        needed = self._declared or any(map(self._needs_help, inline(shape)))
+        return index.inherited if needed else ()
+
+    def _needs_help(self, shape: Shape) -> bool:
+        """Says whether a literal of this shape is typed by what is expected of it: literal types and tuples are."""
+        return _is_sensitive(shape) or (isinstance(shape, Ref) and shape.key in self._sensitive)
+
+
+def _is_sensitive(shape: Shape) -> bool:
+    return isinstance(shape, Literal) or (
+        isinstance(shape, Array) and (bool(shape.prefix) or shape.rest is None)
+    )

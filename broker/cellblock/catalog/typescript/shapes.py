@@ -5,6 +5,7 @@ Shapes hold no schema and no text of an upstream, apart from literals, keys and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -154,3 +155,26 @@ def word_of(value: str | float | bool) -> str:
     if isinstance(value, bool):
         return "boolean"
     return "string" if isinstance(value, str) else "number"
+
+
+def parts_of(shape: Shape) -> Iterable[Shape]:
+    """Gives the shapes directly inside one; what a `Ref` means is not inside it."""
+    if isinstance(shape, Union):
+        return shape.members
+    if isinstance(shape, Array):
+        return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
+    if isinstance(shape, Object):
+        inside = [one.shape for one in shape.properties]
+        for index in shape.indexes:
+            inside.extend((index.shape, *(one.shape for one in index.also)))
+        return inside
+    return ()
+
+
+def inline(root: Shape) -> Iterable[Shape]:
+    """Gives the shape and all inside it; what a `Ref` means is not inside it."""
+    stack = [root]
+    while stack:
+        shape = stack.pop()
+        yield shape
+        stack.extend(parts_of(shape))

@@ -8,15 +8,20 @@ value beside declared keys is how schemas are by default, and a value with furth
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from cellblock.catalog.model import JsonSchema
-from cellblock.catalog.typescript.convert import TypeText, compiled, schema_to_type, too_long
+from cellblock.catalog.typescript.compiler import Compiler
+from cellblock.catalog.typescript.docs import Docs
+from cellblock.catalog.typescript.document import Document
 from cellblock.catalog.typescript.fixed import TAKEN
-from cellblock.catalog.typescript.inherited import inline
+from cellblock.catalog.typescript.limits import MAX_TEXT, Budget
 from cellblock.catalog.typescript.printer import Printer, TooLong
 from cellblock.catalog.typescript.shapes import (
+    OPEN_OBJECT,
+    UNKNOWN,
     Array,
     Definition,
     Definitions,
@@ -29,8 +34,114 @@ from cellblock.catalog.typescript.shapes import (
     Shape,
     Union,
     Unknown,
+    inline,
     union,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TypeText:
+    """Holds a TypeScript type for a JSON Schema (Code Mode specification, section 6.2).
+
+    `text` is a type expression. `aliases` are `type NAME = …;` declarations that have to stand in its scope:
+    recursive and repeated definitions. `warnings` are plain sentences about what is wider than the schema,
+    safe inside a comment; `root_warnings` are those that no property's doc comment carries. `notes` are doc
+    lines with the root's own constraints. `accepts_empty` says whether `{}` fits the type.
+    """
+
+    text: str
+    aliases: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    root_warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    accepts_empty: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Holds the shape of a JSON Schema, before it is text. `definitions` is what its `Ref`s mean; `notes` and
+    `accepts_empty` are as in `TypeText`."""
+
+    shape: Shape
+    definitions: Definitions
+    budget: Budget
+    notes: tuple[str, ...]
+    accepts_empty: bool
+
+    def printed(self, printer: Printer) -> TypeText:
+        """Gives the type as text, by a printer that has counted its shape; `unknown` where that would be too long."""
+        try:
+            text, aliases = printer.print(self.shape)
+        except TooLong:
+            self.budget.warn(f"The type would be longer than {MAX_TEXT} characters, so it is unknown.")
+            text, aliases = "unknown", list[str]()
+        return TypeText(
+            text=text,
+            aliases=tuple(aliases),
+            warnings=tuple(self.budget.warnings),
+            root_warnings=tuple(self.budget.take_unplaced()),
+            notes=self.notes,
+            accepts_empty=self.accepts_empty,
+        )
+
+
+def compiled(schema: JsonSchema, *, argument: bool = False) -> Compiled:
+    """Gives the shape of a JSON Schema: never narrower than the schema, and as narrow as TypeScript can say.
+
+    `argument` reads the root as a tool's input: of the kinds of
+    values that a schema without `type` allows, only objects can be sent when it describes an object.
+
+    Malformed schemas do not raise: what cannot be read allows everything.
+    """
+    root: object = dict(schema) if isinstance(schema, Mapping) else schema
+    budget = Budget()
+    document = Document(root)
+    docs = Docs(document)
+    compiler = Compiler(document, budget, docs)
+    shape = compiler.compile([document.root])
+    if argument:
+        shape = _objects_only(compiler.resolved(shape), shape)
+    return Compiled(
+        shape=shape,
+        definitions=compiler.definitions,
+        budget=budget,
+        notes=docs.of_root(document.root),
+        accepts_empty=_accepts_empty(compiler.resolved(shape), compiler),
+    )
+
+
+def schema_to_type(
+    schema: JsonSchema, *, name: str = "Type", argument: bool = False, taken: set[str] | None = None
+) -> TypeText:
+    """Gives the type of a JSON Schema as the compiler is given it.
+
+    `name` is an ASCII identifier that names of aliases begin with. `argument` is as in `compiled`. `taken` holds type
+    names that are in use already; new ones are added.
+    """
+    made = compiled(schema, argument=argument)
+    printer = Printer(made.definitions, set[str]() if taken is None else taken, prefix=name)
+    printer.count(made.shape)
+    return made.printed(printer)
+
+
+def _objects_only(whole: Shape, shape: Shape) -> Shape:
+    if isinstance(whole, Unknown):
+        return OPEN_OBJECT
+    if not isinstance(whole, Union):
+        return shape
+    objects = [member for member in whole.members if isinstance(member, Object)]
+    described = [member for member in objects if member != OPEN_OBJECT]
+    # MCP sends arguments as one object: other kinds stay only where the schema describes no object.
+    return union([*objects]) if described else shape
+
+
+def _accepts_empty(shape: Shape, compiler: Compiler) -> bool:
+    if isinstance(shape, Union):
+        return any(_accepts_empty(compiler.resolved(member), compiler) for member in shape.members)
+    if isinstance(shape, Object):
+        return not any(one.required for one in shape.properties)
+    return shape is UNKNOWN or isinstance(shape, Unknown)
+
 
 Later = Callable[[], TypeText]
 """Gives the text of a type, once, when all have been added; in the order of the text."""
@@ -59,12 +170,12 @@ class CompiledTypes:
         free, number = name, 2
         while free in self._taken:
             free, number = f"{name}{number}", number + 1
-        made = schema_to_type(schema, indent=self.indent, name=free, argument=argument, taken=self._taken)
+        made = schema_to_type(schema, name=free, argument=argument, taken=self._taken)
         return lambda: made
 
-    def input_text(self, given: TypeText | None) -> str:
-        """Gives the text of a parameter's type; None: the tool takes what it is given."""
-        return "{ [key: string]: unknown }" if given is None else given.text
+    def input_text(self, given: TypeText) -> str:
+        """Gives the text of a parameter's type; without any, the tool takes what it is given."""
+        return given.text or "{ [key: string]: unknown }"
 
 
 class ReadTypes:
@@ -84,23 +195,15 @@ class ReadTypes:
         """Adds the type of a schema; `name` is for its root, where that is shared."""
         made = compiled(schema, argument=argument)
         self._schemas += 1
-        shape = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name).root(
-            made.shape
-        )
-        self._printer.count(shape)
+        rewriting = _Rewriting(self._schemas, made.definitions, self._definitions, self._shared, name)
+        made = replace(made, shape=rewriting.root(made.shape))
+        self._printer.count(made.shape)
+        return lambda: made.printed(self._printer)
 
-        def text() -> TypeText:
-            try:
-                return made.as_text(*self._printer.print_counted(shape))
-            except TooLong:
-                return made.as_text(too_long(made))
-
-        return text
-
-    def input_text(self, given: TypeText | None) -> str:
-        """Gives the text of a parameter's type; None: the tool takes what it is given."""
+    def input_text(self, given: TypeText) -> str:
+        """Gives the text of a parameter's type; without any, the tool takes what it is given."""
         # To the compiler, `object` would be the same here; `{}` says that nothing need be in it.
-        return "{}" if given is None or given.text == "object" else given.text
+        return "{}" if given.text in ("", "object") else given.text
 
 
 Types: TypeAlias = CompiledTypes | ReadTypes

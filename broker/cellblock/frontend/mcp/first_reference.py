@@ -15,7 +15,7 @@ from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.catalog.typescript import declare_server, declare_within
+from cellblock.catalog.typescript import ServerText, declare_server
 from cellblock.frontend.mcp.context import Part, resource_uri, shared_out
 from cellblock.frontend.service import RunService
 
@@ -93,7 +93,8 @@ def _declared(
         return outputs[server.server_id, tool.tool_name]
 
     def some(server_id: str, room: int) -> Part:
-        return Part(*declare_within(by_id[server_id], room, outputs=output_of, first=words))
+        ordered = sorted(by_id[server_id].tools, key=lambda tool: tool.export_name not in words)
+        return Part(*ServerText(by_id[server_id], ordered, output_of).within(room))
 
     whole = {server_id: declare_server(server, outputs=output_of) for server_id, server in by_id.items()}
     parts = shared_out({server_id: len(text) for server_id, text in whole.items()}, room, some)

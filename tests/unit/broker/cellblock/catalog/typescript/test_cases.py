@@ -20,7 +20,12 @@ CASES: list[dict[str, Any]] = [
 
 
 def made(case: dict[str, Any]) -> Any:
-    return schema_to_type(case["schema"], draft=case.get("draft", "2020-12"))
+    schema = case["schema"]
+    if case.get("draft") == "draft-07" and isinstance(schema, dict):
+        schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+    elif isinstance(schema, dict):
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return schema_to_type(schema)
 
 
 @pytest.mark.slow

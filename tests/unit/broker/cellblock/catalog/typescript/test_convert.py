@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.catalog.typescript import TypeText, schema_to_type
+from cellblock.catalog.model import ServerEntry, ToolEntry
+from cellblock.catalog.typescript import TypeText, declare_server, schema_to_type
 from cellblock.catalog.typescript.limits import MAX_TEXT, MAX_WARNINGS
 
 HOSTILE = [
@@ -233,8 +234,10 @@ def test_documentation_of_a_property() -> None:
         assert f" * {line}" in made.text
 
 
-def test_indent_moves_every_line_but_the_first() -> None:
+def test_a_module_indents_every_line_of_a_type() -> None:
     schema = {"type": "object", "properties": {"a": {"description": "x"}}}
-    first, *rest = schema_to_type(schema, indent=4).text.split("\n")
-    assert first == "{"
-    assert all(line.startswith("    ") for line in rest)
+    tool = ToolEntry("t", "t", input_schema=schema, output_schema=schema)
+    text = declare_server(ServerEntry("s", "s", "s", tools=(tool,)), shared=True, reading=False)
+    first, *lines, last = text.partition("declare module")[2].strip().split("\n")
+    assert first.endswith("{") and last == "}"
+    assert len(lines) > 8 and all(line.startswith("  ") for line in lines if line)

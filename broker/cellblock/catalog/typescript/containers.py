@@ -1,19 +1,19 @@
-"""Merges object rules that apply together key by key into one object shape."""
+"""Merges the rules of objects and of arrays that apply together: key by key, and position by position."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import sys
+from typing import TYPE_CHECKING
 
-from cellblock.catalog.typescript.budget import Budget
-from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import Location
-from cellblock.catalog.typescript.keywords import ObjectRules
-from cellblock.catalog.typescript.limits import MAX_KEY_CHARS
+from cellblock.catalog.typescript.keywords import ArrayRules, ObjectRules
+from cellblock.catalog.typescript.limits import MAX_KEY_CHARS, MAX_PADDING, MAX_TUPLE, Budget
 from cellblock.catalog.typescript.patterns import KeyPattern, read_pattern
 from cellblock.catalog.typescript.shapes import (
     INHERITED,
     NEVER,
     UNKNOWN,
+    Array,
     Index,
     Literal,
     Never,
@@ -25,29 +25,17 @@ from cellblock.catalog.typescript.shapes import (
     union,
 )
 
-
-class ObjectCompiler(Protocol):
-    """Compiles the parts of object rules that are merged."""
-
-    budget: Budget
-    docs: Docs
-
-    def compile(self, locations: list[Location]) -> Shape:
-        """Gives the shape of the values that all locations allow."""
-        ...
-
-    def resolved(self, shape: Shape) -> Shape:
-        """Gives what a `Ref` means, where that is known already."""
-        ...
+if TYPE_CHECKING:
+    from cellblock.catalog.typescript.compiler import Compiler
 
 
-def object_shape(groups: list[ObjectRules], compiler: ObjectCompiler) -> Shape:
+def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
     """Gives the objects that all groups allow; `Never` when there are none."""
     return _Merge(groups, compiler).shape()
 
 
 class _Merge:
-    def __init__(self, groups: list[ObjectRules], compiler: ObjectCompiler) -> None:
+    def __init__(self, groups: list[ObjectRules], compiler: Compiler) -> None:
         self._groups = groups
         self._compiler = compiler
         self._patterns = [[(read_pattern(text), at) for text, at in group.patterns] for group in groups]
@@ -181,3 +169,35 @@ class _Merge:
 
 def _warnings(budget: Budget) -> list[str]:
     return [f"Warning: {sentence}" for sentence in budget.take_unplaced()]
+
+
+def array_shape(groups: list[ArrayRules], compiler: Compiler) -> Shape:
+    """Gives the arrays that all groups allow; `Never` when there are none."""
+    minimum = max(group.minimum for group in groups)
+    maximum = min((group.maximum for group in groups if group.maximum is not None), default=sys.maxsize)
+    rest = compiler.compile([group.rest for group in groups if group.rest is not None])
+    items: list[Shape] = []
+    for position in range(max(len(group.prefix) for group in groups)):
+        here = [group.prefix[position] if position < len(group.prefix) else group.rest for group in groups]
+        items.append(compiler.compile([location for location in here if location is not None]))
+        if isinstance(items[-1], Never):
+            # No value fits this position, so every array ends in front of it.
+            items.pop()
+            rest = NEVER
+            break
+    if maximum < len(items):
+        items, rest = items[:maximum], NEVER
+    if isinstance(rest, Never):
+        maximum = min(maximum, len(items))
+    if minimum > maximum:
+        return NEVER
+    if len(items) > MAX_TUPLE:
+        items, rest = items[:MAX_TUPLE], union([*items[MAX_TUPLE:], rest])
+    if isinstance(rest, Never):
+        return Array(tuple(items), min(minimum, len(items)))
+    if maximum - len(items) <= MAX_PADDING and maximum <= MAX_TUPLE:
+        return Array((*items, *[rest] * (maximum - len(items))), minimum)
+    if minimum > len(items) + MAX_PADDING:
+        # The full number of positions would be noise; the first few still refuse the common mistake.
+        minimum = len(items) + 1
+    return Array((*items, *[rest] * max(0, minimum - len(items))), minimum, rest)
