@@ -17,10 +17,8 @@ from math import log
 from typing import Final
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.search_query import Wanted, wanted_by
 from cellblock.catalog.search_text import MAX_TEXT_CHARS, name_key, stem, tool_text
-from cellblock.catalog.search_vocabulary import Vocabulary, meant_by
-from cellblock.catalog.search_words import word_groups
+from cellblock.catalog.search_words import Vocabulary, Wanted, meant_by, wanted_by, word_groups
 
 DEFAULT_LIMIT = 20
 """Sets the number of results when the caller names no limit: more than an agent reads, few enough to print."""

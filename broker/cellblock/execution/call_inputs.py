@@ -20,9 +20,8 @@ from cellblock.catalog.suggest import nearest_names
 from cellblock.execution import payload
 from cellblock.policy.rules import RunRules
 from cellblock.schemas.cache import CheckedSchema, ValidatorCache
-from cellblock.schemas.explain import Violation
-from cellblock.schemas.hints import corrective_hint
-from cellblock.schemas.sizes import NotCheckable
+from cellblock.schemas.cost import NotCheckable
+from cellblock.schemas.explain import Violation, corrective_hint
 
 READ_INPUT: Final = Task(
     work="cellblock.execution.inputs_apart:read",

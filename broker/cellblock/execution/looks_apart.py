@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -15,9 +15,9 @@ from cellblock.apart.light import is_light
 from cellblock.apart.pool import WALL_SECONDS, Apart
 from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
-from cellblock.learning.infer import decode_shape, encode_shape
-from cellblock.learning.observation import NOT_GIVEN, GivenCheck, Observation
+from cellblock.learning.observation import Observation
 from cellblock.learning.offers import Offer
+from cellblock.learning.record import decoded, encoded
 from cellblock.learning.sample import MAX_SAMPLE_BYTES, UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.heavy import key_of
@@ -65,9 +65,7 @@ class LargeLooks:
             return skipped
         try:
             seen = future.result(BOUND_SECONDS).told
-            value, document = decode_shape(seen.pop("value")), decode_shape(seen.pop("document"))
-            fit = GivenCheck(*seen.pop("given"))
-            return replace(skipped, value=value, document=document, given=fit, **seen)
+            return replace(decoded(seen["body"]), samples=seen["samples"], first_seen=now, last_seen=now)
         except (CellblockError, OSError, CancelledError, TimeoutError, ValueError):
             future.cancel()
             return skipped
@@ -82,9 +80,9 @@ def look(
     if schema is not None and told["kind"] == "value":
         validator = InputValidator(schema, subject="a result")
     seen = observe(told["kind"], body, told["now"], declared=schema, validator=validator)
-    output, fit = from_json(given), NOT_GIVEN
+    output = from_json(given)
     if output is not None and seen.samples:
         held = InputValidator(output, subject="a result")
         fit = check_given(told["kind"], body, UNREAD, output, held, json_text=told["json_text"])
-    shapes = {"value": encode_shape(seen.value), "document": encode_shape(seen.document)}
-    return {**{name: getattr(seen, name) for name in _PLAIN}, **shapes, "given": astuple(fit)}, []
+        seen = replace(seen, given=fit)
+    return {"body": encoded(seen), "samples": seen.samples}, []

@@ -18,7 +18,7 @@ from cellblock.python_tools.signatures import InputForm, read_input, read_output
 from cellblock.python_tools.tool_mark import ToolMark, mark_of
 from cellblock.python_tools.tool_results import ResultForm
 from cellblock.schemas.cache import CheckedSchema
-from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.explain import corrective_hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ import jsonschema_rs
 
 from cellblock.base.json import is_array, is_object
 from cellblock.schemas import patterns
-from cellblock.schemas.cost import SchemaCost
+from cellblock.schemas.cost import Level, NotCheckable, SchemaCost, abridged, measured
 from cellblock.schemas.explain import UNCLEAR, Violation, explain
 from cellblock.schemas.keywords import Draft, draft_of
-from cellblock.schemas.sizes import Level, NotCheckable, abridged, measured
 
 logger = logging.getLogger("cellblock.schemas")
 

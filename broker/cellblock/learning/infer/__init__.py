@@ -9,10 +9,8 @@ No value is kept; only names of properties, kinds, formats, and the short tags t
 from __future__ import annotations
 
 from cellblock.learning.infer.changes import changes
-from cellblock.learning.infer.codec import decode_shape, encode_shape
-from cellblock.learning.infer.merge import bounded, join
+from cellblock.learning.infer.merge import bounded, join, refreshed
 from cellblock.learning.infer.observe import shape_of
-from cellblock.learning.infer.refresh import refreshed
 from cellblock.learning.infer.render import to_schema
 from cellblock.learning.infer.shape import ANYTHING, NOTHING, Shape
 
@@ -22,8 +20,6 @@ __all__ = [
     "Shape",
     "bounded",
     "changes",
-    "decode_shape",
-    "encode_shape",
     "join",
     "refreshed",
     "shape_of",

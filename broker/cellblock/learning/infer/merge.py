@@ -1,7 +1,7 @@
 """Merges shapes: `join` is associative, commutative and idempotent, with `NOTHING` as its neutral element.
 
 `bounded` keeps what is stored small; a shape that it had to cut depends on the order of the samples, and is still
-true of all of them.
+true of all of them. `refreshed` takes away what newer results no longer show.
 """
 
 from __future__ import annotations
@@ -126,3 +126,52 @@ def _objects(one: Objects, other: Objects) -> Objects:
             return Objects(one.tag, variants)
         return Objects(None, {"": collapsed(Objects(one.tag, variants))})
     return Objects(None, {"": join_fields(collapsed(one), collapsed(other))})
+
+
+def refreshed(old: Shape, recent: Shape) -> Shape:
+    """Gives a shape without what newer results do not show: between both, true of all that `recent` was made from.
+
+    What these are silent about stays: the inside of arrays that were empty, what is beside null, maps, and the members
+    of a union that a tag tells apart. So does what costs a script little: null, and no format.
+
+    Args:
+        old: True of all results.
+        recent: Of the newer ones among them.
+    """
+    if recent.anything or recent in (NOTHING, Shape(null=True)):
+        return old
+    if old.anything:
+        return recent
+    items = recent.items
+    if items is not None and old.items is not None:
+        items = refreshed(old.items, items)
+    return Shape(
+        null=old.null,
+        boolean=recent.boolean,
+        number=old.number if recent.number else "",
+        formats=old.formats if recent.formats is not None else None,
+        items=items,
+        objects=_refreshed_objects(old.objects, recent.objects),
+    )
+
+
+def _refreshed_objects(old: Objects | None, recent: Objects | None) -> Objects | None:
+    if old is None or recent is None:
+        return recent
+    if old.tag is None:
+        return Objects(None, {"": _refreshed_fields(old.variants[""], collapsed(recent))})
+    variants = {
+        value: _refreshed_fields(fields, recent.variants[value]) if value in recent.variants else fields
+        for value, fields in old.variants.items()
+    }
+    return Objects(old.tag, variants)
+
+
+def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
+    if old.is_map or (not recent.properties and recent.other == NOTHING):
+        return old
+    properties = {
+        name: Property(refreshed(old.properties[name].shape, held.shape), held.required)
+        for name, held in recent.properties.items()
+    }
+    return Fields(properties, NOTHING if recent.other == NOTHING else refreshed(old.other, recent.other))

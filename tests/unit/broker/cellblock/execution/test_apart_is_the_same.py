@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from typing import Any
 
 import mcp_types as types
@@ -18,6 +18,7 @@ from cellblock.catalog.model import ToolEntry
 from cellblock.execution import answers_apart, inputs_apart, large_results, looks_apart, payload
 from cellblock.execution.call_results import result_of
 from cellblock.learning.observation import Kind
+from cellblock.learning.record import decoded
 from cellblock.learning.sample import UNREAD, check_given, observe
 from cellblock.schemas.validation import InputValidator
 from cellblock.upstream.incoming import VALUE_KEY, read_message
@@ -162,11 +163,12 @@ def test_what_is_learnt_of_results(json_text: bool) -> None:
         for body in found:
             schemas = (to_json(None), to_json(given))
             told, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
+            learnt = decoded(told["body"])
             seen = observe(kind, body, 1.0)
             if seen.samples:
                 fit = check_given(kind, body, UNREAD, given, validator, json_text=json_text)
-                assert told["given"] == astuple(fit)
-            assert (told["samples"], told["skipped"], told["texts"]) == (
+                assert learnt.given == fit
+            assert (told["samples"], learnt.skipped, learnt.texts) == (
                 seen.samples,
                 seen.skipped,
                 seen.texts,

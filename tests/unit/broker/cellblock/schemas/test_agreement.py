@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cellblock.catalog.suggest import nearest_names
 from cellblock.schemas.example import minimal_example
-from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.explain import corrective_hint
 from cellblock.schemas.validation import InputValidator
 from support.recorded_catalogs import CATALOGS, recorded
 

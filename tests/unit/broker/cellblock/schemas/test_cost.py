@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from cellblock.schemas.cost import SchemaCost
+from cellblock.schemas.cost import NotCheckable, SchemaCost
 from cellblock.schemas.example import minimal_example
-from cellblock.schemas.sizes import NotCheckable
 from cellblock.schemas.validation import InputValidator
 
 BOUND = 0.2

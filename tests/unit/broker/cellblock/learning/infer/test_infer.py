@@ -11,13 +11,12 @@ from cellblock.learning.infer import (
     NOTHING,
     bounded,
     changes,
-    decode_shape,
-    encode_shape,
     join,
     shape_of,
     to_schema,
 )
 from cellblock.learning.infer.shape import MAX_DEPTH, MAX_NAMES, MAX_SHAPES, MAX_VARIANTS
+from cellblock.learning.record import decode_shape, encode_shape
 
 
 def schema(*samples: Any) -> dict[str, Any]:

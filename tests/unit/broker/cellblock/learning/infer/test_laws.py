@@ -15,14 +15,13 @@ from cellblock.learning.infer import (
     NOTHING,
     bounded,
     changes,
-    decode_shape,
-    encode_shape,
     join,
     refreshed,
     shape_of,
     to_schema,
 )
 from cellblock.learning.infer.fits import Fits
+from cellblock.learning.record import decode_shape, encode_shape
 
 KEYS = st.sampled_from(
     [

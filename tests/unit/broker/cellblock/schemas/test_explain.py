@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.suggest import nearest_names
-from cellblock.schemas.hints import corrective_hint
+from cellblock.schemas.explain import corrective_hint
 from cellblock.schemas.validation import InputValidator
 
 FILE: dict[str, Any] = {
