@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from cellblock.base.errors import ScriptError, ServerNotFound, ToolNotFound, shorten
 from cellblock.base.json import is_object
+from cellblock.base.kept import KeptByIdentity
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
@@ -168,27 +168,14 @@ class Discovery:
         )
 
 
-class DiscoveryCache:
+class DiscoveryCache(KeptByIdentity[Catalog, Discovery]):
     """Keeps the `Discovery` of the catalogs used last, so that their indexes are built once.
 
     There is one of all tools, and one for each set of tools that a client is granted.
     """
 
     def __init__(self, outputs: OutputLookup = stated_output) -> None:
-        self._outputs = outputs
-        self._held: OrderedDict[int, tuple[Catalog, Discovery]] = OrderedDict()
-
-    def of(self, catalog: Catalog) -> Discovery:
-        """Gives the discovery of a catalog."""
-        held = self._held.get(id(catalog))
-        if held is None or held[0] is not catalog:
-            # A catalog of another version has another identity: the ones of before fall out at the end.
-            held = self._held[id(catalog)] = (catalog, Discovery(catalog, self._outputs))
-            if len(self._held) > KEPT_CATALOGS:
-                self._held.popitem(last=False)
-        else:
-            self._held.move_to_end(id(catalog))
-        return held[1]
+        super().__init__(lambda catalog: Discovery(catalog, outputs), KEPT_CATALOGS)
 
 
 def server_info(server: ServerEntry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from cellblock.base.kept import KeptByIdentity
 from cellblock.catalog.model import Catalog, ServerEntry
 
 HOOK: Final = 'globalThis["__cellblock_boot__"]'
@@ -97,7 +98,9 @@ class ModuleUrls:
     """Keeps the URLs of a catalog's modules, made once per server entry and kept."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, tuple[ServerEntry, str]] = {}
+        self._urls = KeptByIdentity[ServerEntry, str](
+            lambda server: data_url(server_module(server)), _URLS_KEPT
+        )
 
     def of(self, catalog: Catalog, specifier: str) -> str | None:
         """Gives the URL of a specifier, or None when the catalog has no such module."""
@@ -105,14 +108,4 @@ class ModuleUrls:
         if fixed is not None or not specifier.startswith(SERVERS_PREFIX):
             return fixed
         server = catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
-        return None if server is None else self._server_url(server)
-
-    def _server_url(self, server: ServerEntry) -> str:
-        held = self._by_id.get(id(server))
-        if held is not None and held[0] is server:
-            return held[1]
-        if len(self._by_id) >= _URLS_KEPT:
-            self._by_id.clear()
-        url = data_url(server_module(server))
-        self._by_id[id(server)] = (server, url)
-        return url
+        return None if server is None else self._urls.of(server)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.base.kept import KeptByIdentity
 from cellblock.catalog.model import ToolEntry
 from cellblock.config.settings import SchemaSettings
 from cellblock.learning.looks import Looks, LooksApart
@@ -67,7 +68,9 @@ class Learner:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._loaded = threading.Event()
-        self._fingerprints: dict[int, tuple[ToolEntry, str]] = {}
+        self._fingerprints = KeptByIdentity[ToolEntry, str](
+            lambda tool: fingerprint(tool.input_schema, tool.output_schema), MAX_FINGERPRINTS
+        )
         self._disagreed: set[ToolKey] = set()
         # A daemon: a write that hangs on a dead file system must not keep the process.
         self._thread = threading.Thread(target=self._work, name="cellblock-schemas", daemon=True)
@@ -144,13 +147,7 @@ class Learner:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _key(self, server: str, tool: ToolEntry) -> ToolKey:
-        held = self._fingerprints.get(id(tool))
-        if held is None or held[0] is not tool:
-            if len(self._fingerprints) > MAX_FINGERPRINTS:
-                self._fingerprints.clear()
-            held = (tool, fingerprint(tool.input_schema, tool.output_schema))
-            self._fingerprints[id(tool)] = held
-        return tool_key(server, tool.tool_name, held[1])
+        return tool_key(server, tool.tool_name, self._fingerprints.of(tool))
 
     # ---- inside: the thread -----------------------------------------------------------------------------
 

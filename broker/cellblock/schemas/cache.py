@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+from cellblock.base.kept import KeptByIdentity
 from cellblock.schemas.example import minimal_example
 from cellblock.schemas.validation import InputValidator
 
@@ -24,31 +24,12 @@ class CheckedSchema:
         return minimal_example(self.schema, self.validator)
 
 
-class ValidatorCache:
-    """Keeps what was made for a schema, by the identity of the schema object.
-
-    Args:
-        maximum: Schemas kept; the one unused for longest goes first.
-    """
+class ValidatorCache(KeptByIdentity["Mapping[str, Any] | bool | None", CheckedSchema]):
+    """Keeps what was made for the schemas used last, by the identity of the schema object."""
 
     def __init__(self, maximum: int = 1_000) -> None:
-        self._maximum = maximum
-        self._entries: OrderedDict[int, CheckedSchema] = OrderedDict()
-
-    @property
-    def size(self) -> int:
-        """Schemas kept at the moment."""
-        return len(self._entries)
+        super().__init__(CheckedSchema, maximum)
 
     def get(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> CheckedSchema:
         """Gives what belongs to this very schema object; `label` names it in the log."""
-        # An entry holds its schema: a freed object's id would be given to another.
-        key = id(schema)
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = CheckedSchema(schema, label)
-            if len(self._entries) > self._maximum:
-                self._entries.popitem(last=False)
-        else:
-            self._entries.move_to_end(key)
-        return entry
+        return self.of(schema, label)

@@ -1,0 +1,38 @@
+"""Keeps what was made of objects, so that it is made once for each of the objects used last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Concatenate, Generic, TypeVar
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class KeptByIdentity(Generic[_K, _V]):
+    """Keeps a value for each of the objects used last, by their identity.
+
+    Args:
+        make: Makes the value of an object; gets it, and what else `of` is given.
+        maximum: Objects kept; the one unused for longest goes first.
+    """
+
+    def __init__(self, make: Callable[Concatenate[_K, ...], _V], maximum: int) -> None:
+        self._make = make
+        self._maximum = maximum
+        self._held = OrderedDict[int, tuple[_K, _V]]()
+
+    @property
+    def size(self) -> int:
+        """Gives the number of objects kept at the moment."""
+        return len(self._held)
+
+    def of(self, item: _K, *about: object) -> _V:
+        """Gives what belongs to this very object; threads may ask at the same time."""
+        # An entry holds its object: a freed object's id would be given to another.
+        held = self._held.pop(id(item), None) or (item, self._make(item, *about))
+        self._held[id(item)] = held
+        if len(self._held) > self._maximum:
+            self._held.popitem(last=False)
+        return held[1]

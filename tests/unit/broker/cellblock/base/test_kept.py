@@ -1,0 +1,22 @@
+"""What was made of an object is kept for that very object, and of those used last."""
+
+from __future__ import annotations
+
+from cellblock.base.kept import KeptByIdentity
+
+
+def test_each_object_has_its_own_and_the_one_unused_for_longest_goes() -> None:
+    made: list[list[int]] = []
+
+    def make(item: list[int], more: int = 0) -> tuple[int, int]:
+        made.append(item)
+        return len(item), more
+
+    kept = KeptByIdentity(make, 2)
+    one, alike, third = [1], [1], [1, 2]
+    assert kept.of(one, 5) == (1, 5)
+    assert kept.of(alike) == (1, 0)
+    assert kept.of(one) is kept.of(one, 7)
+    assert kept.of(third) == (2, 0) and kept.size == 2
+    assert kept.of(one) == (1, 5) and len(made) == 3
+    assert kept.of(alike) == (1, 0) and made[3] is alike
