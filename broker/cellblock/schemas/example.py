@@ -42,24 +42,16 @@ _FORMATS: Final = {
     "json-pointer": "/a",
     "regex": "a",
 }
-_TEXTS: Final = (
-    "text",
-    "a",
-    "A",
-    "1",
-    "12",
-    "123",
-    "a1",
-    "a_b",
-    "a-b",
-    "a/b",
-    "/a",
-    "a.b",
-    "ABC-1",
-    "#1",
-    "1.0.0",
-)
+_WORDS = "text a A 1 12 123 a1 a_b a-b a/b /a a.b ABC-1 #1 1.0.0"
+_TEXTS: Final = tuple(_WORDS.split())
 _HEX: Final = "0123456789abcdef0123456789abcdef01234567"
+_IMPLIED: Final = (
+    (frozenset({"properties", "required", "minProperties"}), "object"),
+    (frozenset({"items", "prefixItems", "minItems", "contains"}), "array"),
+    (frozenset({"pattern", "minLength", "format"}), "string"),
+    (frozenset({"minimum", "exclusiveMinimum", "maximum", "multipleOf"}), "number"),
+)
+"""Maps keywords to the kind of value that they are about."""
 
 
 def minimal_example(
@@ -130,20 +122,21 @@ class _Maker:
                 return choices[variant % len(choices)]
         if self._hints and part.get("default") is not None:
             return part["default"]
-        kind = _kind(part)
-        if kind == "object":
-            return self._object(part, depth)
-        if kind == "array":
-            return self._array(part, depth)
-        if kind == "string":
-            return _string(part, variant)
-        if kind in ("integer", "number"):
-            return _number(part, variant, whole=kind == "integer")
-        if kind == "boolean":
-            return variant % 2 == 0
-        if kind == "null":
-            return None
-        return "text" if depth else {}
+        match _kind(part):
+            case "object":
+                return self._object(part, depth)
+            case "array":
+                return self._array(part, depth)
+            case "string":
+                return _string(part, variant)
+            case "integer" | "number" as kind:
+                return _number(part, variant, whole=kind == "integer")
+            case "boolean":
+                return variant % 2 == 0
+            case "null":
+                return None
+            case _:
+                return "text" if depth else {}
 
     def _spend(self, amount: int) -> None:
         self._left -= amount
@@ -166,9 +159,8 @@ class _Maker:
             return schema
         if depth > MAX_DEPTH:
             raise _Impossible
-        merged = {
-            key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")
-        }
+        applied = ("$ref", "allOf", "anyOf", "oneOf")
+        merged = {key: value for key, value in schema.items() if key not in applied}
         for one in more:
             if one is False:
                 raise _Impossible
@@ -214,11 +206,8 @@ class _Maker:
             self._spend(1)
             names.append(name)
         rest = part.get("additionalProperties")
-        made: dict[str, Any] = {}
-        for name in names:
-            if name not in made:
-                made[name] = self.make(properties.get(name, rest if rest is not None else {}), depth + 1)
-        return made
+        other: Any = {} if rest is None else rest
+        return {name: self.make(properties.get(name, other), depth + 1) for name in dict.fromkeys(names)}
 
     def _array(self, part: dict[str, Any], depth: int) -> list[Any]:
         first = _list(part, "prefixItems" if "prefixItems" in part else "items")
@@ -230,8 +219,7 @@ class _Maker:
             wanted = part.get("minContains", 1)
             times = wanted if isinstance(wanted, int) else 1
             made += [self.make(part["contains"], depth + 1, index) for index in range(times)]
-        while len(made) < count:
-            index = len(made)
+        for index in range(len(made), count):
             made.append(self.make(first[index] if index < len(first) else rest, depth + 1, index))
         return made
 
@@ -248,79 +236,64 @@ def _names(part: dict[str, Any], keyword: str) -> list[str]:
 def _kind(part: dict[str, Any]) -> str | None:
     kind = part.get("type")
     if is_array(kind):
-        kinds = [one for one in kind if one != "null"]
-        kind = kinds[0] if kinds else "null"
+        kind = next((one for one in kind if one != "null"), "null")
     if isinstance(kind, str):
         return kind
-    for keywords, implied in (
-        (("properties", "required", "minProperties"), "object"),
-        (("items", "prefixItems", "minItems", "contains"), "array"),
-        (("pattern", "minLength", "format"), "string"),
-        (("minimum", "exclusiveMinimum", "maximum", "multipleOf"), "number"),
-    ):
-        if any(keyword in part for keyword in keywords):
-            return implied
-    return None
+    return next((implied for keywords, implied in _IMPLIED if not keywords.isdisjoint(part)), None)
 
 
 def _string(part: dict[str, Any], variant: int) -> str:
-    least = int(_limit(part, "minLength") or 0)
-    most = int(_limit(part, "maxLength") or MAX_EXAMPLE_CHARS)
+    least = int(_limit(part, "minLength", 0))
+    most = int(_limit(part, "maxLength", MAX_EXAMPLE_CHARS))
     if least > MAX_EXAMPLE_CHARS:
         raise _Impossible
     known = _FORMATS.get(str(part.get("format")))
-    texts = [known] if known is not None else []
     pattern = part.get("pattern")
     if isinstance(pattern, str):
-        texts += [*_TEXTS, *_FORMATS.values(), *(_HEX[:length] for length in (6, 8, 24, 32, 40))]
         fixed = pattern.removeprefix("^").removesuffix("$").replace("\\", "")
-        texts += [fixed, *(letter * max(least, 1) for letter in "aA1")]
-        texts = [text for text in texts if patterns.matches(pattern, text)]
-    elif known is None:
-        texts = ["text" if variant == 0 else f"text{variant + 1}"]
+        hexes = [_HEX[:length] for length in (6, 8, 24, 32, 40)]
+        letters = [letter * max(least, 1) for letter in "aA1"]
+        tried = [known or "text", *_TEXTS, *_FORMATS.values(), *hexes, fixed, *letters]
+        texts = [text for text in tried if patterns.matches(pattern, text)]
+    else:
+        texts = [(known or f"text{variant + 1 if variant else ''}").ljust(least, "a")[:most]]
     for text in texts:
-        sized = text if isinstance(pattern, str) else text.ljust(least, "a")[:most]
-        if least <= len(sized) <= most:
-            return sized
+        if least <= len(text) <= most:
+            return text
     raise _Impossible
 
 
 def _number(part: dict[str, Any], variant: int, *, whole: bool) -> int | float:
-    low, high = _limit(part, "minimum"), _limit(part, "maximum")
-    above, below = _limit(part, "exclusiveMinimum"), _limit(part, "exclusiveMaximum")
+    low, above = (_limit(part, keyword, -math.inf) for keyword in ("minimum", "exclusiveMinimum"))
+    high, below = (_limit(part, keyword, math.inf) for keyword in ("maximum", "exclusiveMaximum"))
     # In draft 4 they are booleans that sharpen `minimum` and `maximum`.
     above = low if part.get("exclusiveMinimum") is True else above
     below = high if part.get("exclusiveMaximum") is True else below
-    step = _limit(part, "multipleOf") or (1 if whole else None)
-    if whole and step is not None and step % 1:
+    step = _limit(part, "multipleOf", 0) or int(whole)
+    if whole and step % 1:
         step = 1
-    lower = [bound for bound in (low, above) if bound is not None]
-    upper = [bound for bound in (high, below) if bound is not None]
-    tried: list[int | float] = [1 + variant, 0, -1]
-    tried += [number for bound in lower for number in (bound, bound + 1 + variant)]
-    tried += [number for bound in upper for number in (bound, bound - 1 - variant)]
-    if lower and upper:
-        tried.append((max(lower) + min(upper)) / 2)
-    for number in tried:
-        for value in _multiples(number, step):
-            fits = (low is None or value >= low) and (high is None or value <= high)
-            if fits and (above is None or value > above) and (below is None or value < below):
-                return int(value) if value == int(value) else value
+    tried = [1 + variant, 0, -1]
+    tried += [number for bound in (low, above) for number in (bound, bound + 1 + variant)]
+    tried += [number for bound in (high, below) for number in (bound, bound - 1 - variant)]
+    tried.append((max(low, above) + min(high, below)) / 2)
+    for value in (value for number in tried for value in _multiples(number, step)):
+        if low <= value <= high and above < value < below:
+            return int(value) if value == int(value) else value
     raise _Impossible
 
 
-def _multiples(number: int | float, step: int | float | None) -> list[int | float]:
-    if step is None:
-        return [number]
+def _multiples(number: int | float, step: int | float) -> list[int | float]:
+    """Gives the multiples of a step next to a number, or the number itself; nothing that is not finite."""
     try:
-        near = [math.ceil(number / step) * step, number // step * step]
+        near = [math.ceil(number / step) * step, number // step * step] if step else [number]
     except (OverflowError, ValueError):
         # So small a step that there are more of them than numbers.
         return []
     return [value for value in near if math.isfinite(value)]
 
 
-def _limit(part: dict[str, Any], keyword: str) -> int | float | None:
+def _limit(part: dict[str, Any], keyword: str, absent: float) -> int | float:
     value = part.get(keyword)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
-    return value if is_number else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return value
+    return absent

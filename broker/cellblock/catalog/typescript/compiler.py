@@ -196,18 +196,20 @@ class Compiler:
         return union(members)
 
     def _of_kind(self, kind: str, rules: Alternative, excluded: set[tuple[Any, ...]]) -> Shape:
-        if kind == "object":
-            groups = [rule.objects for rule in rules if rule.objects is not None]
-            return object_shape(groups, self) if groups else OPEN_OBJECT
-        if kind == "array":
-            lists = [rule.arrays for rule in rules if rule.arrays is not None]
-            return array_shape(lists, self) if lists else ANY_ARRAY
-        if kind == "null":
-            return NEVER if ("null", None) in excluded else Keyword("null")
-        if kind == "boolean":
-            left = [value for value in (True, False) if ("boolean", value) not in excluded]
-            return Keyword("boolean") if len(left) == 2 else union([Literal(value) for value in left])
-        return Keyword(kind)
+        match kind:
+            case "object":
+                groups = [rule.objects for rule in rules if rule.objects is not None]
+                return object_shape(groups, self) if groups else OPEN_OBJECT
+            case "array":
+                lists = [rule.arrays for rule in rules if rule.arrays is not None]
+                return array_shape(lists, self) if lists else ANY_ARRAY
+            case "null":
+                return NEVER if ("null", None) in excluded else Keyword(kind)
+            case "boolean":
+                left = [value for value in (True, False) if ("boolean", value) not in excluded]
+                return Keyword(kind) if len(left) == 2 else union([Literal(value) for value in left])
+            case _:
+                return Keyword(kind)
 
 
 def _by_reference(shape: Shape, key: tuple[object, ...]) -> Shape:

@@ -117,15 +117,17 @@ Branch = list["Location | Rules"]
 
 def kind_of(value: object) -> str:
     """Gives the JSON kind of a Python value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, dict) else "array"
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case _:
+            return "object" if isinstance(value, dict) else "array"
 
 
 def canonical(value: Any, depth: int = 0) -> tuple[Any, ...]:

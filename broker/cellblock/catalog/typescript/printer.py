@@ -125,19 +125,23 @@ class Printer:
                     stack.append(self._definitions[shape.key].shape)
 
     def _text(self, shape: Shape) -> str:
-        if isinstance(shape, Ref):
-            return self._ref(shape.key)
-        if isinstance(shape, Unknown):
-            return "unknown"
-        if isinstance(shape, Never):
-            return "never"
-        if isinstance(shape, Keyword):
-            return shape.word
-        if isinstance(shape, Literal):
-            return self._spent(_literal(shape.value))
-        if isinstance(shape, Union):
-            return self._union(shape)
-        return self._array(shape) if isinstance(shape, Array) else self._object(shape)
+        match shape:
+            case Ref():
+                return self._ref(shape.key)
+            case Unknown():
+                return "unknown"
+            case Never():
+                return "never"
+            case Keyword():
+                return shape.word
+            case Literal():
+                return self._spent(_literal(shape.value))
+            case Union():
+                return self._union(shape)
+            case Array():
+                return self._array(shape)
+            case Object():
+                return self._object(shape)
 
     def _ref(self, key: tuple[object, ...]) -> str:
         if key in self._names:
