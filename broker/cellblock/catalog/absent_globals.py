@@ -58,22 +58,11 @@ _MODULES: Final[Mapping[str, str]] = {
 }
 """Maps the name of a module to what stands in for it, without `node:` and what comes behind a slash."""
 
-_NETWORK: Final = frozenset(
-    [
-        *(
-            "EventSource",
-            "FormData",
-            "Headers",
-            "Request",
-            "Response",
-            "WebSocket",
-            "XMLHttpRequest",
-            "axios",
-            "fetch",
-        ),
-        *("got", "http", "http2", "https", "net", "node-fetch", "undici"),
-    ]
-)
+_NETWORK_NAMES: Final = """
+EventSource FormData Headers Request Response WebSocket XMLHttpRequest axios fetch got http http2 https net node-fetch
+undici
+"""
+_NETWORK: Final = frozenset(_NETWORK_NAMES.split())
 _FILES: Final = frozenset(["Bun", "Deno", "fs", "fs-extra"])
 _NOTHING: Final = frozenset(["__dirname", "__filename", "child_process", "os", "require", "stream", "zlib"])
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.terminal_text import json_text
 from cellblock.catalog.discovery import Discovery, describe_server, tool_definition
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
@@ -32,11 +31,8 @@ def show_types(
 ) -> str:
     """Writes TypeScript declarations of the named servers, or of everything a script can import.
 
-    Args:
-        catalog: The servers.
-        names: Their ids or names; none: all.
-        outputs: What types use.
-        reading: As agents read them; else as a compiler is given them.
+    Names are ids or names in the configuration. `outputs` is what types use; without `reading` they are as a compiler
+    is given them.
 
     Raises:
         ConfigError: A named server is not connected.
@@ -51,14 +47,9 @@ def show_types(
 def find_tools(
     catalog: Catalog, query: str, *, server: str | None = None, limit: int, discovery: Discovery | None = None
 ) -> Sequence[SearchHit]:
-    """Finds the best tools for a query, best first.
+    """Finds at most `limit` tools for what they are to do or a name, best first.
 
-    Args:
-        catalog: What is searched.
-        query: What the tools are to do, or a name.
-        server: Search this one only; its id, or its name in the configuration.
-        limit: At most so many results.
-        discovery: That of the catalog, where its index is kept.
+    `server` is the id or configured name of the only one to search; `discovery` that of the catalog, with its index.
 
     Raises:
         ConfigError: The named server is not connected.
@@ -244,11 +235,6 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
     near = nearest_names(name, catalog.servers)
     known = f"Connected servers: {', '.join(catalog.servers)}." if catalog.servers else NO_SERVERS
     raise ConfigError(f"There is no server {name}.", hint=f"Did you mean {near[0]}?" if near else known)
-
-
-def as_json(value: object) -> str:
-    """Writes a value as JSON for machines."""
-    return json_text(value)
 
 
 def _names_of(server: ServerEntry, *tools: str) -> set[str]:

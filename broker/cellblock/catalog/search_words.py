@@ -49,14 +49,14 @@ def word_groups() -> WordGroups:
     groups: Counter[str] = Counter()
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         of_tools, _, of_people = line.partition("#")[0].partition(":")
-        tools, said = _stems(of_tools.lstrip("+")), _stems(of_people)
-        groups.update({*tools, *said})
+        tools, spoken = _stems(of_tools.lstrip("+")), _stems(of_people)
+        groups.update({*tools, *spoken})
         for one in tools:
             _relate(related, one, [] if of_tools.startswith("+") else tools, AMONG_TOOLS)
-            _relate(related, one, said, FROM_TOOLS)
-        for one in said:
+            _relate(related, one, spoken, FROM_TOOLS)
+        for one in spoken:
             _relate(related, one, tools, FROM_SPEECH)
-            _relate(related, one, said, AMONG_SPEECH)
+            _relate(related, one, spoken, AMONG_SPEECH)
     for one, shares in related.items():
         for other in shares:
             shares[other] /= groups[one] ** AMBIGUITY

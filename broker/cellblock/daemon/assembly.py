@@ -110,7 +110,7 @@ async def start_reach(
     outputs = KnownOutputs(learner)
     apart = Apart(section.pool.queue_wait_ms, grouped=section.isolation.mode != "off")
     stack.push_async_callback(apart.close)
-    learner.look_apart(LargeLooks(apart))
+    learner.look_apart(LargeLooks(apart).observe)
     registry = Registry(
         settings.servers,
         tools,

@@ -36,7 +36,7 @@ _PLAIN: Final = ("texts", "results", "samples", "skipped", "disagreements", "dis
 
 
 class LargeLooks:
-    """Implements `learning.looks.LooksApart`. Made in the event loop, asked in the learner's thread.
+    """Has `learning.looks.LooksApart` as `observe`. Made in the event loop, asked in the learner's thread.
 
     Args:
         apart: Does the work.

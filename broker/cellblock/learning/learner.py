@@ -133,13 +133,13 @@ class Learner:
 
     async def looked(self, bound: float) -> None:
         """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
-        await self._told(self._offers.looked, bound)
+        await self._wait_for(self._offers.looked, bound)
 
     async def learnt(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
-        await self._told(self._offers.written, bound)
+        await self._wait_for(self._offers.written, bound)
 
-    async def _told(self, event: threading.Event, bound: float) -> None:
+    async def _wait_for(self, event: threading.Event, bound: float) -> None:
         if not event.is_set():
             self._turns.wanted.set()
             await asyncio.to_thread(event.wait, bound)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cellblock.learning.infer.fits import Fits
 from cellblock.learning.observation import Observation, ToolKey
@@ -21,12 +22,9 @@ MAX_FITS: Final = 256
 """Bounds the tools whose test of what is known is kept; one takes some KiB, and 0.4 ms to make."""
 
 
-class LooksApart(Protocol):
-    """Looks at large results without holding this process; `execution.looks_apart` implements it."""
-
-    def observe(self, offer: Offer) -> Observation | None:
-        """Gives what is seen of a large result; None for a small one. Called in the learner's thread, which waits."""
-        ...
+LooksApart = Callable[[Offer], Observation | None]
+"""Gives what is seen of a large result, without holding this process; None for a small one. Called in the learner's
+thread, which waits; `execution.looks_apart` has it."""
 
 
 class Looks:
@@ -50,7 +48,7 @@ class Looks:
         known, known_document = None, None
         if held is not None and len(offer.body) >= FITS_FROM_BYTES:
             known, known_document = self._fitting(key, held)
-        seen = self.apart.observe(offer) if self.apart is not None else None
+        seen = self.apart(offer) if self.apart is not None else None
         seen = seen or observe(
             offer.kind,
             offer.body,

@@ -144,16 +144,15 @@ def _observed(tool: ToolEntry, seen: Observation) -> ToolOutput | None:
         text=seen.texts,
         result=seen.results,
     )
-    return _counted(made, seen)
+    return _with_counts(made, seen)
 
 
 def _compared(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput:
     if not seen.samples:
         return stated
-    told = _told_as_text(tool, stated, seen)
-    if told is not None:
-        return told
-    counted = _counted(stated, seen)
+    if (text := _really_text(tool, stated, seen)) is not None:
+        return text
+    counted = _with_counts(stated, seen)
     if stated.source == "given" and (misfits := misfits_of(seen, stated)):
         counted = replace(counted, disagreement=misfits, note=f"{stated.note} {misfits}.")
     if not seen.disagreements:
@@ -175,7 +174,7 @@ def misfits_of(seen: Observation, stated: ToolOutput) -> str | None:
     return f"{fit.misfits} of {fit.checked} results did not fit what is given; the newest: {fit.newest}"
 
 
-def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput | None:
+def _really_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> ToolOutput | None:
     """Gives what scripts really get of a tool that declares an object or an array and has always answered with a
     text."""
     kind = _structured_kind(stated.schema) if stated.source == "declared" else None
@@ -193,7 +192,7 @@ def _told_as_text(tool: ToolEntry, stated: ToolOutput, seen: Observation) -> Too
         text=seen.texts,
         disagreement=f"{seen.samples} of {seen.samples} results were texts",
     )
-    return _counted(made, seen)
+    return _with_counts(made, seen)
 
 
 def _structured_kind(schema: JsonSchema | None) -> str | None:
@@ -204,7 +203,7 @@ def _structured_kind(schema: JsonSchema | None) -> str | None:
     return kind if kind in ("object", "array") else None
 
 
-def _counted(made: ToolOutput, seen: Observation) -> ToolOutput:
+def _with_counts(made: ToolOutput, seen: Observation) -> ToolOutput:
     return replace(
         made,
         samples=seen.samples,
@@ -228,8 +227,8 @@ def _faded(seen: Observation) -> str:
     if not changes:
         return ""
     more = f"; and {len(changes) - MAX_CHANGES} more" if len(changes) > MAX_CHANGES else ""
-    told = "; ".join(changes[:MAX_CHANGES])
-    return f" Changed by {_day(seen.fading.faded)}; older results had another shape ({told}{more})."
+    first = "; ".join(changes[:MAX_CHANGES])
+    return f" Changed by {_day(seen.fading.faded)}; older results had another shape ({first}{more})."
 
 
 def _day(at: float) -> str:

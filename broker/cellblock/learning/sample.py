@@ -89,7 +89,7 @@ def observe(
     """Makes one result an observation of one sample; its shape is `NOTHING` when that adds nothing to what is known.
 
     Args:
-        kind: What the script got; `text` is looked into for JSON here.
+        kind: What the script got; `text` is searched for JSON here.
         body: The JSON that it got.
         now: Seconds since the epoch.
         declared: The declared output schema, or None.
@@ -164,16 +164,16 @@ def check_given(
                 return GivenCheck(of, 1, 1, "the result is no JSON text")
     except ValueError:
         return GivenCheck(of)
-    said = _said(plain, validator, "given")
-    return GivenCheck(of, 1, int(bool(said)), said)
+    misfit = _misfit_text(plain, validator, "given")
+    return GivenCheck(of, 1, int(bool(misfit)), misfit)
 
 
 def _misfit(value: Any, validator: InputValidator | None) -> dict[str, Any]:
-    said = _said(value, validator, "declared") if validator is not None else ""
-    return {"disagreements": 1, "disagreement": said} if said else {}
+    misfit = _misfit_text(value, validator, "declared") if validator is not None else ""
+    return {"disagreements": 1, "disagreement": misfit} if misfit else {}
 
 
-def _said(value: Any, validator: InputValidator, by: str) -> str:
+def _misfit_text(value: Any, validator: InputValidator, by: str) -> str:
     """Says how a value does not fit; empty when it does."""
     violation = validator.check(value)
     if violation is None:

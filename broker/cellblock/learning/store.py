@@ -105,25 +105,19 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._connection = self._opened()
-        except sqlite3.OperationalError as error:
-            raise StoreError(str(error)) from None
-        except sqlite3.DatabaseError as error:
-            aside = set_aside(path)
-            logger.warning(
-                "the store of observed schemas was damaged (%s) and is set aside as %s; a new one is begun",
-                error,
-                aside,
-            )
+        with _named_errors():
             try:
                 self._connection = self._opened()
-            except sqlite3.Error as again:
-                raise StoreError(str(again)) from None
-        except OSError as error:
-            raise StoreError(str(error)) from None
-        with _named_errors():
-            self._data_version = _data_version(self._connection)
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError as error:
+                logger.warning(
+                    "the store of observed schemas was damaged (%s) and is set aside as %s; a new one is begun",
+                    error,
+                    set_aside(path),
+                )
+                self._connection = self._opened()
+            self._data_version = _pragma(self._connection, "data_version")
 
     def close(self) -> None:
         """Closes the file. The write-ahead log goes into it where no other broker has it open."""
@@ -137,7 +131,8 @@ class Store:
             StoreError: The file cannot be read.
         """
         with _named_errors():
-            held, self._data_version = self._data_version, _data_version(self._connection)
+            # Counts what other connections have committed.
+            held, self._data_version = self._data_version, _pragma(self._connection, "data_version")
         return held != self._data_version
 
     def load(self) -> dict[ToolKey, Observation]:
@@ -216,7 +211,9 @@ class Store:
         connection = sqlite3.connect(self._path, timeout=BUSY_BOUND_SECONDS, isolation_level=None)
         try:
             # In this order: another broker may be making them.
-            if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _version(connection):
+            if connection.execute("SELECT 1 FROM sqlite_master").fetchone() and not _pragma(
+                connection, "user_version"
+            ):
                 raise StoreError(f"{self._path} is a database that Cellblock has not made")
             _into_wal(connection)
             # In WAL this keeps the file whole through a kill and through a power cut; the latter may cost
@@ -233,12 +230,12 @@ class Store:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        if _version(connection) == len(_MIGRATIONS):
+        if _pragma(connection, "user_version") == len(_MIGRATIONS):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Read again: another broker may have migrated while this one waited.
-            version = _version(connection)
+            version = _pragma(connection, "user_version")
             if version > len(_MIGRATIONS):
                 raise StoreError(
                     f"{self._path} was made by a newer Cellblock (version {version} of the file)"
@@ -337,19 +334,13 @@ def set_aside(path: Path) -> Path:
 def _named_errors() -> Generator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise StoreError(str(error)) from None
 
 
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return version
-
-
-def _data_version(connection: sqlite3.Connection) -> int:
-    # SQLite's own counter, of what other connections have committed.
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    return version
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return value
 
 
 def _of_row(row: tuple[Any, ...]) -> Observation | None:

@@ -72,7 +72,7 @@ UNCLEAR: Final = Violation(
     received="a value too large to say where it differs",
     keyword="",
 )
-"""Is said where finding the place would take too long."""
+"""Stands for a violation whose place would take too long to find."""
 
 _RANK: Final = {
     "additionalProperties": 0,

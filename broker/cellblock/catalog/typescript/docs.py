@@ -14,26 +14,11 @@ from cellblock.catalog.typescript.limits import (
 )
 from cellblock.catalog.typescript.text import comment_lines, json_line, letters
 
-_CONSTRAINTS = [
-    "format",
-    "pattern",
-    "minLength",
-    "maxLength",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "minContains",
-    "maxContains",
-    "minProperties",
-    "maxProperties",
-    "contentEncoding",
-    "contentMediaType",
-]
+_CONSTRAINT_WORDS = """
+format pattern minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems maxItems
+uniqueItems minContains maxContains minProperties maxProperties contentEncoding contentMediaType
+"""
+_CONSTRAINTS = _CONSTRAINT_WORDS.split()
 _SHOWN_SCHEMAS = ("not", "if", "contains", "propertyNames")
 _MAX_SOURCES = 8
 
@@ -86,8 +71,8 @@ class Docs:
 
 def _description(sources: list[dict[str, Any]], key: str) -> list[str]:
     # A title behind a reference is the name of the type, and not about this property.
-    for word, told in (("description", sources), ("title", sources[:1])):
-        for schema in told:
+    for word, schemas in (("description", sources), ("title", sources[:1])):
+        for schema in schemas:
             text = schema.get(word)
             # Generators title a property by its own key, which tells nobody anything.
             if (

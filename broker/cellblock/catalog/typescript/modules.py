@@ -51,13 +51,8 @@ _NO_TYPE: Final = TypeText("")
 
 
 def declare_all(catalog: Catalog, outputs: OutputLookup = stated_output, *, reading: bool = True) -> str:
-    """Gives the declarations of every module a script can import (section 4.4).
-
-    Args:
-        catalog: The servers.
-        outputs: What is known of the tools' outputs; by default what is given or declared.
-        reading: Whether agents read it; else it is for a compiler.
-    """
+    """Gives the declarations of every module a script can import (section 4.4); `outputs` and `reading` are as in
+    `ServerText`."""
     parts = [fixed_declarations(), declare_shared(reading=reading)]
     parts.extend(
         declare_server(server, shared=True, outputs=outputs, reading=reading)

@@ -189,21 +189,21 @@ class Printer:
 
     def _union(self, shape: Union) -> str:
         texts: list[str] = []
-        told: set[tuple[str, tuple[str, ...]]] = set()
+        described: set[tuple[str, tuple[str, ...]]] = set()
         for member in shape.members:
             if isinstance(member, Object):
                 # Alternatives of one object repeat its properties; what was said of one is not said again.
-                texts.append(self._object(member, told))
-                told.update((one.key, one.doc) for one in member.properties)
+                texts.append(self._object(member, described))
+                described.update((one.key, one.doc) for one in member.properties)
             else:
                 texts.append(self._text(member))
         return _joined(texts)
 
-    def _object(self, shape: Object, told: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
+    def _object(self, shape: Object, described: Set[tuple[str, tuple[str, ...]]] = frozenset()) -> str:
         if not shape.properties and not shape.indexes:
             return "{}" if self._reading else "{ [key: string]: never }"
         members = [
-            ("" if (one.key, one.doc) in told else self._doc(one), self._property(one))
+            ("" if (one.key, one.doc) in described else self._doc(one), self._property(one))
             for one in shape.properties
         ]
         members.extend(("", self._index(index)) for index in shape.indexes)

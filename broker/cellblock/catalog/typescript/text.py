@@ -109,9 +109,9 @@ def doc_comment(lines: Iterable[str], indent: str = "") -> str:
 def short_comment(prose: Iterable[str], facts: Iterable[str], indent: str = "") -> str:
     """Writes a block comment in as few characters as can be: facts share a line, and lines begin with nothing."""
     body = [line for line in prose if line]
-    told = " ".join(facts)
-    if told:
-        body = [*body, told] if len(body) > 1 else [" ".join([*body, told])]
+    last = " ".join(facts)
+    if last:
+        body = [*body, last] if len(body) > 1 else [" ".join([*body, last])]
     if not body:
         return ""
     return f"{indent}/** {f'{chr(10)}{indent}'.join(body)} */\n"

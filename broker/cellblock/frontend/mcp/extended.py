@@ -13,10 +13,10 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import CellblockError
+from cellblock.base.terminal_text import json_text
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.lookup import (
     NoSuchTool,
-    as_json,
     declare_found,
     find_tools,
     inspect_tool,
@@ -171,7 +171,7 @@ class ExtendedTools:
 
 def _json(value: dict[str, Any]) -> types.CallToolResult:
     return types.CallToolResult(
-        content=[types.TextContent(text=as_json(value))], structured_content=value, is_error=False
+        content=[types.TextContent(text=json_text(value))], structured_content=value, is_error=False
     )
 
 
