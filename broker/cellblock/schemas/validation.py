@@ -31,20 +31,11 @@ MAX_EXPLAINED_CHARS: Final = 20_000
 """Sets the most characters in an input whose errors are all collected; every error copies its part of the input."""
 _TEXT_DIVISOR: Final = 30
 _PAIR_STEPS: Final = 50
-_IGNORED: Final = frozenset(
-    {
-        "$schema",
-        "$comment",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-    }
-    | {"format", "contentEncoding", "contentMediaType", "contentSchema"}
-)
+_ANNOTATIONS: Final = """
+$schema $comment title description default examples deprecated readOnly writeOnly
+format contentEncoding contentMediaType contentSchema
+"""
+_IGNORED: Final = frozenset(_ANNOTATIONS.split())
 """Holds the annotations, which assert nothing; malformed ones must not cost a tool its validation."""
 _COSTLY: Final = frozenset({"pattern", "uniqueItems"})
 _SIZE_KEYWORDS: Final = frozenset(
@@ -312,12 +303,8 @@ class InputValidator:
             if not cost.is_schema(items):
                 return {key: copied(item) for key, item in items.items()}
             kind = items.get("type")
-            if (
-                items.get("nullable") is True
-                and isinstance(kind, str)
-                and kind != "null"
-                and not self._strict
-            ):
+            nullable = items.get("nullable") is True and not self._strict
+            if nullable and isinstance(kind, str) and kind != "null":
                 # OpenAPI's way; the declarations that agents are given say `| null` too.
                 items = {**items, "type": [kind, "null"]}
             return {

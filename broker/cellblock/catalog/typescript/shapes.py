@@ -159,16 +159,18 @@ def word_of(value: str | float | bool) -> str:
 
 def parts_of(shape: Shape) -> Iterable[Shape]:
     """Gives the shapes directly inside one; what a `Ref` means is not inside it."""
-    if isinstance(shape, Union):
-        return shape.members
-    if isinstance(shape, Array):
-        return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
-    if isinstance(shape, Object):
-        inside = [one.shape for one in shape.properties]
-        for index in shape.indexes:
-            inside.extend((index.shape, *(one.shape for one in index.also)))
-        return inside
-    return ()
+    match shape:
+        case Union():
+            return shape.members
+        case Array():
+            return shape.prefix if shape.rest is None else (*shape.prefix, shape.rest)
+        case Object():
+            inside = [one.shape for one in shape.properties]
+            for index in shape.indexes:
+                inside.extend((index.shape, *(one.shape for one in index.also)))
+            return inside
+        case _:
+            return ()
 
 
 def inline(root: Shape) -> Iterable[Shape]:
