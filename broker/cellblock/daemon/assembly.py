@@ -74,8 +74,6 @@ async def start_reach(
     events: RunEvents,
     on_change: Callable[[], None],
     stack: contextlib.AsyncExitStack,
-    *,
-    version: str,
 ) -> Reach:
     """Starts the sessions and the worker host, and waits for neither; `stack` stops them.
 
@@ -102,7 +100,7 @@ async def start_reach(
     state_dir = settings.state_dir
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
-    start_watchers(section.audit, section.traces, state_dir, events, stack, version=version)
+    start_watchers(section.audit, section.traces, state_dir, events, stack)
     overlays = load_overlays(settings)
     learner = Learner(section.schemas, state_dir / FILE_NAME)
     learner.start()

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from cellblock import __version__
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
@@ -375,9 +374,7 @@ class Broker:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         notify = self._changed.tell
-        reach = await start_reach(
-            self._settings, self._tools, self.events, notify, stack, version=__version__
-        )
+        reach = await start_reach(self._settings, self._tools, self.events, notify, stack)
         self._registry, self._workers = reach.registry, reach.workers
         self._learner, self._outputs, self._apart = reach.learner, reach.outputs, reach.apart
         notify()

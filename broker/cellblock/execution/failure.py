@@ -26,7 +26,7 @@ are."""
 
 MAX_TEXT_CHARS: Final = 8 * 1024
 """Bounds the characters of each text that a worker sends of a failure; the sandbox's own cap
-(`sandbox/result/failure.ts`)."""
+(`describeFailure`)."""
 
 MAX_EXPORT_CHARS: Final = 1_000
 """Bounds the characters of the name of an export that is not there."""

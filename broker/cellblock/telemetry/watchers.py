@@ -23,8 +23,6 @@ def start_watchers(
     state_dir: Path,
     events: RunEvents,
     stack: contextlib.AsyncExitStack,
-    *,
-    version: str,
 ) -> None:
     """Adds the watchers; each is closed with `stack`, off the loop and within its bound.
 
@@ -43,8 +41,10 @@ def start_watchers(
         stack.push_async_callback(asyncio.to_thread, log.close)
         events.add(log)
     if traces.endpoint is not None:
+        from importlib.metadata import version
+
         from cellblock.telemetry.traces import Tracer, make_exporter
 
-        tracer = Tracer(traces, make_exporter(traces), version)
+        tracer = Tracer(traces, make_exporter(traces), version("cellblock"))
         stack.push_async_callback(asyncio.to_thread, tracer.close)
         events.add(tracer)
