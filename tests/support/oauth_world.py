@@ -94,7 +94,8 @@ class World:
 
     def place(self) -> Place:
         """What `cellblock auth` works on."""
-        return place_of(self.settings, "notes")
+        made = self.settings
+        return place_of("notes", made.servers, made.cellblock.auth, made.state_dir)
 
     async def log_in(self) -> str:
         """A login in this process, which must succeed; the same as the command's, with the same browser in a thread."""

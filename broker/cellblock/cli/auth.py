@@ -11,7 +11,7 @@ from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import reading, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
-from cellblock.upstream.auth.login import log_in, log_out, place_of, status_of
+from cellblock.upstream.auth.login import Place, log_in, log_out, place_of, status_of
 from cellblock.upstream.login import can_log_in
 
 
@@ -23,7 +23,7 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
         ConfigError: There is no such server, or OAuth is not for it.
         LoginError: Nobody has logged in.
     """
-    place = place_of(settings, parsed.server)
+    place = _place(settings, parsed.server)
     if parsed.timeout < 1:
         raise ConfigError("--timeout must be 1 or more.", hint="Give seconds.")
     done = await log_in(place, browser=not parsed.no_browser, bound=parsed.timeout, say=_say)
@@ -34,7 +34,7 @@ async def login(parsed: argparse.Namespace, settings: Settings) -> int:
 @reading(with_state_dir)
 async def logout(parsed: argparse.Namespace, settings: Settings) -> int:
     """Ends and forgets one login. Raises ConfigError as `login`."""
-    sys.stdout.write(await log_out(place_of(settings, parsed.server)) + "\n")
+    sys.stdout.write(await log_out(_place(settings, parsed.server)) + "\n")
     return EXIT_OK
 
 
@@ -45,13 +45,17 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
         names = [parsed.server]
     else:
         names = [name for name, config in settings.servers.items() if can_log_in(config)]
-    found = [await status_of(place_of(settings, name)) for name in names]
+    found = [await status_of(_place(settings, name)) for name in names]
     if parsed.json:
         write_json(found)
     else:
         sys.stdout.write("".join(f"{_line(one)}\n" for one in found) or "No server has a url.\n")
     usable = all(one["state"] in ("logged in", "client credentials") for one in found)
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
+
+
+def _place(settings: Settings, server: str) -> Place:
+    return place_of(server, settings.servers, settings.cellblock.auth, settings.state_dir)
 
 
 def _line(status: dict[str, Any]) -> str:

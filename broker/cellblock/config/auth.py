@@ -9,9 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, SecretStr, model_validator
 
 from cellblock.base.errors import ConfigError
-from cellblock.config.sections import Positive, Section
-
-HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+from cellblock.config.sections import HttpUrl, Positive, Section
 
 Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-MIB: Final = 1024 * 1024
-
-Positive = Annotated[int, Field(ge=1)]
-HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+from cellblock.config.sections import MIB, HttpUrl, Positive, Section
 
 
-class OAuthSettings(BaseModel):
+class OAuthSettings(Section):
     """Serves teams: tokens of an authorization server instead of the one in the token file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     issuer: HttpUrl
     """Says who must have signed a token: its claim `iss`, to the letter."""
@@ -27,14 +22,12 @@ class OAuthSettings(BaseModel):
     jwks_url: HttpUrl
     """Names where the issuer publishes its public keys."""
 
-    scopes: list[str] = []
+    scopes: list[str] = Field(default_factory=list[str])
     """Scopes that a token must have, all of them."""
 
 
-class HttpSettings(BaseModel):
+class HttpSettings(Section):
     """Bounds of `cellblock serve --http`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
     """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""
@@ -74,11 +67,13 @@ class HttpSettings(BaseModel):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may still go on after SIGTERM, in milliseconds; then they are killed."""
 
-    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = []
+    allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
     """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
     clients or a proxy know this machine."""
 
-    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = []
+    allowed_origins: list[Annotated[str, Field(pattern=r"^https?://[^\s/@]+$")]] = Field(
+        default_factory=list[str]
+    )
     """`Origin` headers that are accepted beside our own. No answer carries CORS headers: pages of other origins still
     cannot read any."""
 

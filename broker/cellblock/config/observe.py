@@ -7,9 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cellblock.config.sections import MIB, Positive, Section
-
-HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
+from cellblock.config.sections import MIB, HttpUrl, Positive, Section
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 
@@ -15,22 +14,7 @@ MIB = 1024 * 1024
 Positive = Annotated[int, Field(ge=1)]
 
 
-def _reachable(url: str) -> str:
-    # What refers to something still is of a server that is left out. A URL may hold a secret: it is not quoted.
-    if "${" in url:
-        return url
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        raise ValueError("this is no URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("a URL with http:// or https:// and a host is needed")
-    return url
-
-
-HttpUrl = Annotated[str, AfterValidator(_reachable)]
-"""Is the URL of a server, kept as it was written."""
+HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+[^\s]*$")]
 
 
 class Section(BaseModel):
@@ -302,3 +286,81 @@ class HostSettings(Section):
         if not self.allowed_keys:
             raise ValueError("`listen` needs `allowed_keys`: the public key of each host, by a name")
         return self
+
+
+IsolationMode = Literal["required", "auto", "off"]
+
+
+class IsolationSettings(Section):
+    """Sets what is around each worker, and around the type checker's compiler. A word alone is the `mode`."""
+
+    mode: IsolationMode = "auto"
+    """Namespaces around each worker by bubblewrap: `auto` uses them where the machine offers them, `required` does not
+    start without. Cgroups, one for each worker and one around all, are used with both where they can be had, and
+    demanded by neither: without, a script's data is capped all the same. `off` uses neither namespaces nor cgroups."""
+
+    seccomp: Literal["enforce", "log"] = "enforce"
+    """Says what becomes of a system call that Deno was not seen to need: `enforce` refuses it, `log` lets it go on, and
+    the kernel logs it, to find what is missing after a change of Deno. What no worker ever needs is refused with
+    both."""
+
+
+_MODES: Final = get_args(IsolationMode)
+
+
+def _of_word(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in _MODES:
+        raise ValueError(f"Input should be {', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}")
+    return {"mode": value}
+
+
+Isolation = Annotated[
+    IsolationSettings, BeforeValidator(_of_word, json_schema_input_type=IsolationMode | IsolationSettings)
+]
+
+
+class OutputSettings(Section):
+    """Sets what a front-end does with large results and logs. Off unless `inline_bytes` is given."""
+
+    inline_bytes: Annotated[int, Field(ge=1024)] | None = None
+    """Caps what a run's result and logs may take in its response together, in bytes of JSON. Of what is over it the
+    response has a preview, and the whole is an MCP resource. Absent: responses are whole, whatever their size."""
+
+    preview_bytes: Annotated[int, Field(ge=64, le=MIB)] = 2_000
+    """Caps the preview of each output that is kept, beside the rest of the response: about 500 tokens. At most half of
+    `inline_bytes`, which it is lowered to."""
+
+    page_bytes: Annotated[int, Field(ge=1024, le=4 * MIB)] = 32 * 1024
+    """Caps what one `resources/read` gives, in bytes: about 8,000 tokens."""
+
+    expire_ms: Annotated[int, Field(ge=100, le=7 * 24 * 3_600_000)] = 30 * 60_000
+    """Bounds how long an output is kept, in milliseconds."""
+
+    client_bytes: Annotated[int, Field(ge=MIB)] = 64 * MIB
+    """Caps the disk that one client may take, as `cellblock.policy` knows clients, in bytes; its oldest outputs go
+    first."""
+
+    total_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
+    """Caps the disk that all clients may take together, of all processes that serve with one state directory, in bytes;
+    the oldest outputs go first."""
+
+    @property
+    def shown_bytes(self) -> int:
+        """Returns the size of one preview."""
+        return min(self.preview_bytes, (self.inline_bytes or 2 * self.preview_bytes) // 2)
+
+    @model_validator(mode="after")
+    def _client_within_total(self) -> OutputSettings:
+        if self.client_bytes > self.total_bytes:
+            raise ValueError(
+                f"client_bytes {self.client_bytes} is over total_bytes {self.total_bytes}: lower it, or raise "
+                "total_bytes"
+            )
+        return self
+
+    def needed_bytes(self, max_message_bytes: int, max_log_bytes: int) -> int:
+        """Returns what the largest result and the largest logs of one run take, in bytes of JSON."""
+        # An escaped character takes six bytes for one, and each of at most 10,000 entries some 60 beside its message.
+        return max_message_bytes + 6 * max_log_bytes + MIB

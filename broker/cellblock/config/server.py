@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.config import JsonDict
-
-from cellblock.config.sections import HttpUrl
 
 _NO_NUL: Final[JsonDict] = {"pattern": "^[^\\u0000]*$"}
 """Tells editors what `_without_nul` checks."""
 
 _T = TypeVar("_T", str, Path)
+
+
+def _reachable(url: str) -> str:
+    # What refers to something still is of a server that is left out. A URL may hold a secret: it is not quoted.
+    if "${" in url:
+        return url
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("this is no URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("a URL with http:// or https:// and a host is needed")
+    return url
 
 
 def _without_nul(text: _T) -> _T:
@@ -41,6 +54,9 @@ _Word = Annotated[str, AfterValidator(_without_nul), Field(json_schema_extra=_NO
 _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minLength": 1, **_NO_NUL})]
 
 
+_Url = Annotated[str, AfterValidator(_reachable)]
+
+
 class ServerConfig(BaseModel):
     """An entry of `mcpServers` is a command to start, or a URL to connect to."""
 
@@ -59,7 +75,7 @@ class ServerConfig(BaseModel):
     cwd: Annotated[Path, AfterValidator(_without_nul)] | None = None
     """The folder it is started in; Cellblock's own when absent."""
 
-    url: HttpUrl | None = None
+    url: _Url | None = None
     """Names where a server is reached over HTTP, instead of `command`. `serverUrl` and `httpUrl` are taken for it,
     too."""
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.config.auth import AuthSettings, ServerAuthSettings
+from cellblock.config.auth import AuthSettings
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
 from cellblock.config.file.plain_state_dir import default_state_dir
@@ -24,7 +24,6 @@ from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_v
 from cellblock.config.file.references import Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config.http import HttpSettings
-from cellblock.config.isolation import Isolation, IsolationSettings
 from cellblock.config.observe import (
     AuditSettings,
     DashboardSettings,
@@ -32,95 +31,34 @@ from cellblock.config.observe import (
     MetricsSettings,
     TraceSettings,
 )
-from cellblock.config.outputs import OutputSettings
-from cellblock.config.policy import Grant, PolicySettings
-from cellblock.config.schemas import (
-    SchemaRules,
-    SchemaSettings,
-    ServerSchemaSettings,
-    ToolSchemaSettings,
-    Unwrap,
-)
+from cellblock.config.policy import PolicySettings
+from cellblock.config.schemas import SchemaSettings
 from cellblock.config.sections import (
     MIB,
     FrontendSettings,
     HostSettings,
-    LimitRange,
+    Isolation,
+    IsolationSettings,
     LimitSettings,
+    OutputSettings,
     PinSettings,
     PoolSettings,
     Positive,
     Profile,
-    Reaction,
     Section,
     UpstreamSettings,
 )
 from cellblock.config.server import SERVER_KEYS, ServerConfig
 
-__all__ = [
-    "MIB",
-    "SERVER_KEYS",
-    "AuditSettings",
-    "AuthSettings",
-    "CellblockSettings",
-    "DashboardSettings",
-    "FrontendSettings",
-    "Grant",
-    "HostSettings",
-    "HttpSettings",
-    "IsolationSettings",
-    "LimitRange",
-    "LimitSettings",
-    "LogSettings",
-    "MetricsSettings",
-    "OutputSettings",
-    "PinSettings",
-    "PolicySettings",
-    "PoolSettings",
-    "Positive",
-    "Profile",
-    "Reaction",
-    "SchemaRules",
-    "SchemaSettings",
-    "ServerAuthSettings",
-    "ServerConfig",
-    "ServerSchemaSettings",
-    "Settings",
-    "ToolSchemaSettings",
-    "TraceSettings",
-    "TypecheckMode",
-    "Unwrap",
-    "UpstreamSettings",
-    "load_settings",
-    "parse_settings",
-    "parse_source",
-    "read_settings",
-    "read_source",
-]
-
 TypecheckMode = Literal["off", "after", "before"]
 
 
-class CellblockSettings(Section):
-    """The `"cellblock"` section of a configuration."""
+class RunSettings(Section):
+    """The part of the `"cellblock"` section that single runs go by."""
 
     limits: LimitSettings = LimitSettings()
-    pool: PoolSettings = PoolSettings()
     upstream: UpstreamSettings = UpstreamSettings()
-    auth: AuthSettings = AuthSettings()
-    pins: PinSettings = PinSettings()
     frontend: FrontendSettings = FrontendSettings()
-    http: HttpSettings = HttpSettings()
-    outputs: OutputSettings = OutputSettings()
-    hosts: HostSettings = HostSettings()
-    log: LogSettings = LogSettings()
-    audit: AuditSettings = AuditSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    traces: TraceSettings = TraceSettings()
-    dashboard: DashboardSettings = DashboardSettings()
-    schemas: SchemaSettings = SchemaSettings()
-    isolation: Isolation = IsolationSettings()
-
     policy: PolicySettings = PolicySettings()
     typecheck: TypecheckMode = "after"
     """Says when a script is checked against what is known of tools: `after` it has started, beside its run, to warn; or
@@ -140,6 +78,24 @@ class CellblockSettings(Section):
     max_message_bytes: Annotated[int, Field(ge=4096)] = 16 * MIB
     """Largest tool input, tool result or script result, in bytes of JSON. Inputs of one run that wait for answers are
     decoded up to so many bytes at a time; four times as many may wait, and a call beyond that is not made."""
+
+
+class CellblockSettings(RunSettings):
+    """The `"cellblock"` section of a configuration."""
+
+    pool: PoolSettings = PoolSettings()
+    auth: AuthSettings = AuthSettings()
+    pins: PinSettings = PinSettings()
+    http: HttpSettings = HttpSettings()
+    outputs: OutputSettings = OutputSettings()
+    hosts: HostSettings = HostSettings()
+    log: LogSettings = LogSettings()
+    audit: AuditSettings = AuditSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    traces: TraceSettings = TraceSettings()
+    dashboard: DashboardSettings = DashboardSettings()
+    schemas: SchemaSettings = SchemaSettings()
+    isolation: Isolation = IsolationSettings()
 
     state_dir: Path | None = None
     """Names the folder where logs and stores live; the platform's state directory when absent."""

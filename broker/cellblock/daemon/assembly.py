@@ -101,7 +101,7 @@ async def start_reach(
     prepare_state_dir(state_dir)
     log_dir = state_dir / LOGS
     start_watchers(section.audit, section.traces, state_dir, events, stack)
-    overlays = load_overlays(settings)
+    overlays = load_overlays(settings.overlay_dir, settings.servers)
     learner = Learner(section.schemas, state_dir / FILE_NAME)
     learner.start()
     stack.push_async_callback(learner.close)
@@ -123,7 +123,7 @@ async def start_reach(
     stack.push_async_callback(registry.close)
     registry.start()
     try:
-        workers = Workers(settings, log_dir, stack)
+        workers = Workers(section, state_dir, stack)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()

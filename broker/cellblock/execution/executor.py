@@ -17,7 +17,7 @@ from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
-from cellblock.config.settings import CellblockSettings
+from cellblock.config.settings import RunSettings
 from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
@@ -115,7 +115,7 @@ class Executor:
     """Runs the requests of all front-ends.
 
     Args:
-        settings: Limits and bounds.
+        settings: Limits and bounds of runs.
         pool: Gives workers.
         upstreams: Gives the catalog and reaches the tools.
         apart: Reads what is too large for the loop; its owner refuses what waits for it before `close`.
@@ -128,7 +128,7 @@ class Executor:
 
     def __init__(
         self,
-        settings: CellblockSettings,
+        settings: RunSettings,
         pool: Pool,
         upstreams: Upstreams,
         apart: Apart,
@@ -162,7 +162,7 @@ class Executor:
         """Says whether a run is at work, from its request to its response."""
         return self._at_work > 0
 
-    def use(self, settings: CellblockSettings, policy: Policy) -> Generation:
+    def use(self, settings: RunSettings, policy: Policy) -> Generation:
         """Takes over other limits, bounds and grants for the runs that come, and gives the generation of those
         before."""
         self._settings = settings

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config.settings import CellblockSettings, Grant, LimitRange, LimitSettings, TypecheckMode
+from cellblock.config.policy import Grant
+from cellblock.config.sections import LimitRange, LimitSettings
+from cellblock.config.settings import RunSettings, TypecheckMode
 from cellblock.execution.response import Diagnostic
 
 MAX_CAPABILITIES: Final = 200
@@ -97,7 +99,7 @@ class RunRequest:
     grants: Grant | None = None
 
 
-def read_request(raw: Mapping[str, Any], settings: CellblockSettings) -> RunRequest:
+def read_request(raw: Mapping[str, Any], settings: RunSettings) -> RunRequest:
     """Checks every field.
 
     Raises:

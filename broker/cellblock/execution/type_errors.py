@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from cellblock.config.settings import CellblockSettings, TypecheckMode
+from cellblock.config.settings import RunSettings, TypecheckMode
 from cellblock.execution.failure import CORRECT_IT
 from cellblock.execution.request import RunRequest
 from cellblock.execution.response import Diagnostic, RunResponse, Severity
@@ -36,7 +36,7 @@ class TypeErrors:
         checker: None where type checking is switched off.
     """
 
-    def __init__(self, settings: CellblockSettings, checker: TypeChecker | None) -> None:
+    def __init__(self, settings: RunSettings, checker: TypeChecker | None) -> None:
         self._default: TypecheckMode = settings.typecheck
         self._explicit = "typecheck" in settings.model_fields_set
         self._bound_seconds = settings.typecheck_timeout_ms / 1000

@@ -7,7 +7,7 @@ a client caches are made with `catalog.outputs.stated_output`, and never change 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -15,7 +15,7 @@ from typing import Final, cast
 from cellblock.base.errors import ConfigError
 from cellblock.catalog.model import Effect, Example, Given, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput, stated_output
-from cellblock.config.settings import SchemaSettings, Settings
+from cellblock.config.settings import SchemaSettings
 from cellblock.learning.infer import NOTHING, join, to_schema
 from cellblock.learning.learner import Learner
 from cellblock.learning.observation import Observation, fingerprint
@@ -53,16 +53,15 @@ class ToolRefiner:
         return replace(tool, box=box, output_schema=unbox_schema(tool.output_schema))
 
 
-def load_overlays(settings: Settings) -> dict[str, dict[str, ToolOverlay]]:
+def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, ToolOverlay]]:
     """Gives the overlays of all configured servers, and of the Python tools.
 
     Raises:
         ConfigError: A file cannot be used; the message names line and column. Or two servers would share one.
     """
-    folder = settings.overlay_dir
     found: dict[str, dict[str, ToolOverlay]] = {}
     owners: dict[Path, str] = {}
-    for name in [*settings.servers, "local"]:
+    for name in [*servers, "local"]:
         file = overlay_file(folder, name)
         found[name] = load_overlay(file)
         other = owners.setdefault(file, name)

@@ -14,7 +14,7 @@ from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.outputs import OutputLookup, stated_output
-from cellblock.config.isolation import IsolationSettings
+from cellblock.config.sections import IsolationSettings
 from cellblock.typecheck import compiler
 from cellblock.typecheck.ambient import NOTHING, Declarations, Got, TooLarge
 from cellblock.typecheck.documents import WarmSession

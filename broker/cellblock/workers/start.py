@@ -12,9 +12,9 @@ import zmq
 
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
-from cellblock.base.state_dir import HOST_LOG, SOCKET_NAME
+from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
 from cellblock.config.sections import PoolSettings
-from cellblock.config.settings import Settings
+from cellblock.config.settings import CellblockSettings
 from cellblock.workers.link.curve_link import CurveLink
 from cellblock.workers.link.router import RouterLink
 from cellblock.workers.pool.local_host import LocalHost
@@ -47,8 +47,8 @@ class Workers:
     """Starts the worker side of a broker, and waits for none of it.
 
     Args:
-        settings: The broker's settings.
-        log_dir: The folder for the local host's log.
+        section: Bounds of workers, hosts and messages.
+        state_dir: The folder of the sockets and of the local host's log.
         stack: Stops what has been started, in reverse order.
 
     Attributes:
@@ -62,10 +62,10 @@ class Workers:
         ConfigError: The keys for hosts on other machines cannot be used.
     """
 
-    def __init__(self, settings: Settings, log_dir: Path, stack: contextlib.AsyncExitStack) -> None:
-        section = self._section = settings.cellblock
+    def __init__(self, section: CellblockSettings, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
+        self._section = section
         self._foreign_threads = realtime.zmq_threads() if section.pool.realtime else set[int]()
-        self._socket_dir = SocketDir(settings.state_dir)
+        self._socket_dir = SocketDir(state_dir)
         stack.callback(self._socket_dir.close)
         self._endpoint = f"ipc://{self._socket_dir.path}/{SOCKET_NAME}"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -80,7 +80,7 @@ class Workers:
         if section.hosts.local:
             self.host = LocalHost(
                 self._make_config,
-                log_file=log_dir / HOST_LOG,
+                log_file=state_dir / LOGS / HOST_LOG,
                 on_starting=self._link.expect,
                 on_exit=self._on_exit,
             )

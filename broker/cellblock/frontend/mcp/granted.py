@@ -77,7 +77,8 @@ class Granted:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
         result = await call_next(ctx)
         if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
-            return {**result, "instructions": instructions(self.known_catalog(ctx), self._service.settings)}
+            profile = self._service.settings.cellblock.frontend.profile
+            return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result
 
     def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:

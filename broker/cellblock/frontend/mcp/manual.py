@@ -13,7 +13,8 @@ from typing import Final
 
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import module_paths
-from cellblock.config.settings import LimitSettings, SchemaRules, Settings
+from cellblock.config.schemas import SchemaRules
+from cellblock.config.settings import LimitSettings, Profile, Settings
 from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.opening import listed_within
 
@@ -155,16 +156,15 @@ WHEN: Final = (
 )
 
 
-def instructions(catalog: Catalog, settings: Settings | None = None) -> str:
+def instructions(catalog: Catalog, profile: Profile = "default") -> str:
     """Returns the server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at
     most.
 
     Args:
         catalog: The servers that may be named.
-        settings: For the profile; None: the default one.
+        profile: The tools that the client sees.
     """
-    extended = settings is not None and settings.cellblock.frontend.profile == "extended"
-    lines = [WHEN, *([EXTENDED_HINT] if extended else [])]
+    lines = [WHEN, *([EXTENDED_HINT] if profile == "extended" else [])]
     if catalog.servers:
         counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
         lines.append(

@@ -158,6 +158,7 @@ class FrontServer(Server[dict[str, Any]]):
             await asyncio.Event().wait()
 
     def _renew_greeting(self) -> None:
-        self.instructions = instructions(self._service.known_catalog, self._service.settings)
+        profile = self._service.settings.cellblock.frontend.profile
+        self.instructions = instructions(self._service.known_catalog, profile)
         if self._service.policy.restricts_clients and self._granted.greet not in self.middleware:
             self.middleware.append(self._granted.greet)

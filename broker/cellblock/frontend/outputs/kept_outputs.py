@@ -24,7 +24,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.base.threads import DaemonThread
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.frontend.outputs.outputs_disk import on_disk, write_within
 from cellblock_worker.base.folders import Folder, InTheWay
 

@@ -14,7 +14,7 @@ import mcp_types as types
 from cellblock.apart.budget import ByteBudget, OverBudget
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import CellblockError
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output, Owner

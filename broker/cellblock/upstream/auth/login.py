@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -17,9 +18,9 @@ from pydantic import AnyUrl
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.threads import start_daemon
-from cellblock.config.auth import ServerAuthSettings
+from cellblock.config.auth import AuthSettings, ServerAuthSettings
 from cellblock.config.secrets.redaction import guard_loggers
-from cellblock.config.settings import ServerConfig, Settings
+from cellblock.config.server import ServerConfig
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
@@ -49,7 +50,8 @@ class Place:
 
     name: str
     config: ServerConfig
-    settings: Settings
+    auth: AuthSettings
+    state_dir: Path
 
     @property
     def url(self) -> str:
@@ -59,18 +61,18 @@ class Place:
 
     def store(self) -> LoginStore:
         """Says where the server's login is kept."""
-        return LoginStore(self.settings.state_dir, self.name, self.url, self.settings.cellblock.auth)
+        return LoginStore(self.state_dir, self.name, self.url, self.auth)
 
 
-def place_of(settings: Settings, server: str) -> Place:
+def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSettings, state_dir: Path) -> Place:
     """Finds the server of this name.
 
     Raises:
         ConfigError: There is none, or OAuth is not for it.
     """
-    config = settings.servers.get(server)
+    config = servers.get(server)
     if config is None:
-        known = ", ".join(settings.servers) or "none"
+        known = ", ".join(servers) or "none"
         raise ConfigError(f"There is no server {server} in mcpServers.", hint=f"Servers: {known}.")
     if config.url is None:
         raise ConfigError(f"{server} is started by a command.", hint="Only servers with a url have a login.")
@@ -84,7 +86,7 @@ def place_of(settings: Settings, server: str) -> Place:
             f"{server} is reached without TLS: a token would be sent for all to read.",
             hint="Use its https URL.",
         )
-    return Place(server, config, settings)
+    return Place(server, config, auth, state_dir)
 
 
 async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
@@ -101,14 +103,13 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
         ConfigError: A client secret cannot be read.
     """
     guard_loggers()
-    settings = place.settings.cellblock.auth
-    exchange_bound = settings.token_timeout_ms / 1000
+    exchange_bound = place.auth.token_timeout_ms / 1000
     request, refused = await challenge_of(place.name, place.config, exchange_bound)
     if refused is None:
         return f"{place.name} asks for no login."
-    own = settings.of(place.name)
+    own = place.auth.of(place.name)
     if own.grant == "client_credentials":
-        source = OwnCredentials(place.name, place.url, own, settings, lambda _: None)
+        source = OwnCredentials(place.name, place.url, own, place.auth, lambda _: None)
         if await source.renewed(None, request, refused) is None:
             raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
@@ -171,7 +172,7 @@ async def log_out(place: Place) -> str:
             await store.delete()
             return f"There is no login of {place.name}."
         try:
-            revoked = await revoke(record, place.settings.cellblock.auth.token_timeout_ms / 1000)
+            revoked = await revoke(record, place.auth.token_timeout_ms / 1000)
             how = (
                 "revoked and forgotten"
                 if revoked
@@ -187,7 +188,7 @@ async def status_of(place: Place) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable` or `client credentials`."""
     found: dict[str, Any] = {"server": place.name, "url": place.url.partition("?")[0].rpartition("@")[2]}
-    if place.settings.cellblock.auth.of(place.name).grant == "client_credentials":
+    if place.auth.of(place.name).grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
     store = place.store()
     try:
@@ -277,7 +278,7 @@ def _provider(
     bound: float,
     say: Callable[[str], None],
 ) -> tuple[OAuthClientProvider, MemoryStorage]:
-    own = place.settings.cellblock.auth.of(place.name)
+    own = place.auth.of(place.name)
     storage = MemoryStorage(kept)
 
     async def redirect(url: str) -> None:

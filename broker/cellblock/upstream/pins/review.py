@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellblock.catalog.model import Withheld
-from cellblock.config.settings import PinSettings, Reaction, ServerConfig
+from cellblock.config.sections import Reaction
+from cellblock.config.settings import PinSettings, ServerConfig
 from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins

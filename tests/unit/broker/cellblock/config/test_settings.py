@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
+from cellblock.config.sections import LimitRange
 from cellblock.config.settings import (
     CellblockSettings,
-    LimitRange,
     LimitSettings,
     PoolSettings,
     ServerConfig,

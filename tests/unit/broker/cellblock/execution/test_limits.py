@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.config.settings import LimitRange, LimitSettings
+from cellblock.config.sections import LimitRange
+from cellblock.config.settings import LimitSettings
 from cellblock.execution.request import KEYS, Limits, resolve_limits
 
 SETTINGS = LimitSettings(

@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from cellblock.apart.raw import Splices
 from cellblock.apart.share import Share, share_of_one
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
 from cellblock.frontend.http.spliced import SplicingManager

@@ -159,8 +159,8 @@ def test_boxes(mark: dict[str, Any], field: str, expected: str | None) -> None:
 def test_an_overlay_that_would_be_two_servers_is_refused(tmp_path: Path) -> None:
     servers = {name: {"command": "true"} for name in ("a b", "a_b")}
     made = parse_settings({"mcpServers": servers, "cellblock": {"state_dir": str(tmp_path)}})
-    assert load_overlays(made) == {}
+    assert load_overlays(made.overlay_dir, servers) == {}
     made.overlay_dir.mkdir(parents=True)
     (made.overlay_dir / "a_b.toml").write_text('[tools.wipe]\nclass = "read"\n')
     with pytest.raises(ConfigError, match="that of two servers, 'a b' and 'a_b'"):
-        load_overlays(made)
+        load_overlays(made.overlay_dir, servers)

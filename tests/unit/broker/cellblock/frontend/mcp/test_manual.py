@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.config.settings import LimitRange, LimitSettings, parse_settings
+from cellblock.config.sections import LimitRange
+from cellblock.config.settings import LimitSettings, Profile, parse_settings
 from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
 
@@ -27,13 +28,12 @@ def catalog_of(functions: int, servers: int, absent: int = 0) -> Catalog:
 @pytest.mark.parametrize("profile", ["default", "extended"])
 @pytest.mark.parametrize(("servers", "absent"), [(0, 0), (3, 1), (400, 0), (3, 400), (400, 400)])
 def test_the_instructions_are_short_and_repeat_nothing_of_the_manual(
-    servers: int, absent: int, profile: str
+    servers: int, absent: int, profile: Profile
 ) -> None:
-    settings = parse_settings({"cellblock": {"frontend": {"profile": profile}}})
     catalog = catalog_of(5, servers, absent)
-    text = instructions(catalog, settings)
+    text = instructions(catalog, profile)
     assert len(text) <= INSTRUCTIONS_CHARS
-    assert text == instructions(catalog, settings)
+    assert text == instructions(catalog, profile)
     assert not set(manual(LimitSettings()).splitlines()) & set(text.splitlines())
     assert ("server-0: 5 tools" in text) == (servers > 0)
     assert ("Not connected: absent-0" in text) == (absent > 0)
@@ -83,9 +83,8 @@ def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], 
 
 
 def test_the_extended_profile_is_told_of() -> None:
-    settings = parse_settings({"cellblock": {"frontend": {"profile": "extended"}}})
-    assert "search_tools" in instructions(Catalog(), settings)
-    assert "search_tools gives" not in instructions(Catalog(), parse_settings({}))
+    assert "search_tools" in instructions(Catalog(), "extended")
+    assert "search_tools gives" not in instructions(Catalog())
 
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
 from support.waits import until, within
@@ -260,7 +260,7 @@ async def test_pages_are_the_whole(text: str) -> None:
 
 HUNG = """
 import asyncio, pathlib, sys, threading
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.frontend.outputs import kept_outputs
 from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.config.outputs import OutputSettings
+from cellblock.config.sections import OutputSettings
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner, keeping
 from cellblock.frontend.outputs.run_output import preview, tool_result

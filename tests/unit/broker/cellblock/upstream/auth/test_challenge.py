@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.config.auth import AuthSettings
+from cellblock.config.server import ServerConfig
 from cellblock.upstream.auth.errors import LoginError
 from cellblock.upstream.auth.login import log_in, place_of
-from support.entries import settings
 from support.waits import within
 
 
@@ -72,7 +73,8 @@ def server() -> Iterator[Server]:
 async def logged_in(server: Server, folder: Path) -> str:
     """What the command says."""
     url = f"http://127.0.0.1:{server.server_port}/mcp"
-    place = place_of(settings(folder, {"notes": {"url": url}}, auth={"keyring": "off"}), "notes")
+    servers = {"notes": ServerConfig(url=url)}
+    place = place_of("notes", servers, AuthSettings(keyring="off"), folder)
     return await within(log_in(place, browser=False, bound=1, say=lambda _: None))
 
 

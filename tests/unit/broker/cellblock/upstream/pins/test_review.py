@@ -8,7 +8,8 @@ from pathlib import Path
 import mcp_types as types
 import pytest
 
-from cellblock.config.settings import PinSettings, Reaction, ServerConfig, UpstreamSettings
+from cellblock.config.sections import Reaction
+from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.upstream.definitions import ToolDefinition, admit
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.review import MAX_NOTES, Review, Reviewer
