@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.terminal_text import harmless
+from cellblock.base.terminal import harmless
 from cellblock.config.file.secret_values import looks_secret
 from cellblock.config.file.syntax import without_comments
 from cellblock.config.secrets.configured_secrets import secrets_of

@@ -1,9 +1,16 @@
-"""Colours text for people on a terminal, and for nothing else (https://no-color.org)."""
+"""Makes text fit for terminals: without control characters, cut to columns, and coloured where that is wanted."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import unicodedata
 from typing import IO, Final
+
+from cellblock.base.visible_text import legible
+
+CLEAR_TO_END_OF_LINE: Final = "\x1b[K"
 
 CODES: Final = {
     "bold": "1",
@@ -14,7 +21,92 @@ CODES: Final = {
     "cyan": "36",
     "reverse": "7",
 }
-"""Holds the SGR parameters of the standard colours, which follow the terminal's own theme."""
+"""Holds the SGR parameters of the standard colours, which follow the terminal's own theme (https://no-color.org)."""
+
+# JSON escapes what is below U+0020 by itself. C1 holds one-character forms of escape sequences; the others reorder or
+# hide what stands beside, end lines, or (lone surrogates) cannot be written at all.
+_OBEYED: Final = re.compile(
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def json_text(value: object) -> str:
+    """Returns JSON for machines that does nothing to a terminal: what one would obey is escaped, and means the same."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def harmless(text: str) -> str:
+    """Returns the text with its lines; nothing in it can move a cursor, or reorder or push away what stands beside."""
+    return "\n".join(map(legible, text.split("\n")))
+
+
+def columns(text: str) -> int:
+    """Returns how many columns plain text takes."""
+    return sum(_width(char) for char in text)
+
+
+def plain(text: str, width: int) -> str:
+    """Returns the text in one line of at most `width` columns, in which nothing can move a cursor or feign another
+    line.
+    """
+    taken = 0
+    kept: list[str] = []
+    for char in text:
+        # Also bidirectional controls and other format characters, which would reorder what stands beside.
+        shown = char if char.isprintable() else "·"
+        if taken + _width(shown) > width:
+            while kept and taken > width - 1:
+                taken -= _width(kept.pop())
+            return "".join(kept) + "…" if width > 0 else ""
+        taken += _width(shown)
+        kept.append(shown)
+        if len(kept) > 4 * width:
+            break
+    return "".join(kept)
+
+
+def cell(text: object, width: int, *, right: bool = False) -> str:
+    """Returns the text in exactly `width` columns."""
+    shown = plain(str(text), width)
+    space = " " * (width - columns(shown))
+    return space + shown if right else shown + space
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Returns the whole text in lines of at most `width` (at least 1) columns; nothing in them can move a cursor."""
+    width = max(1, width)
+    lines: list[str] = []
+    for line in text.expandtabs(4).splitlines() or [""]:
+        taken = 0
+        kept: list[str] = []
+        for char in line:
+            shown = char if char.isprintable() and _width(char) <= width else "·"
+            # Marks that take no column are no reason for a line without end.
+            if taken + _width(shown) > width or len(kept) > 4 * width:
+                lines.append("".join(kept))
+                taken, kept = 0, []
+            taken += _width(shown)
+            kept.append(shown)
+        lines.append("".join(kept))
+    return lines
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def milliseconds(value: float | None) -> str:
+    """Returns a time for people: `3.1 ms`, `2.0 s`, `4 min`."""
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.1f} ms"
+    if value < 1000:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.1f} s" if value < 60_000 else f"{value / 60_000:.0f} min"
 
 
 def is_coloured(stream: IO[str]) -> bool:

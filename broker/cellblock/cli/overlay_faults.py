@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.terminal_text import plain
+from cellblock.base.terminal import plain
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.suggest import nearest_names
 from cellblock.config.settings import ServerConfig, Settings

@@ -10,8 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Generator
 from typing import IO, Final
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import CLEAR_TO_END_OF_LINE, milliseconds, plain
+from cellblock.base.terminal import CLEAR_TO_END_OF_LINE, Painter, milliseconds, plain
 from cellblock.execution.events import RunFacts, Watcher
 from cellblock.execution.response import LogEntry
 

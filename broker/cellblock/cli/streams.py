@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from cellblock.base.terminal_text import harmless, json_text
+from cellblock.base.terminal import harmless, json_text
 from cellblock.cli.help import EXIT_UNAVAILABLE
 
 EXIT_PIPE: Final = 128 + signal.SIGPIPE

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cellblock.apart.budget import ByteBudget
 from cellblock.apart.pool import Apart
-from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, Share
+from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget, Share
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.model import Catalog

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from cellblock.base.terminal_text import cell, plain
+from cellblock.base.terminal import cell, plain
 
 MAX_HELD_BYTES: Final = 32
 """Bounds an escape sequence that is not whole yet; a longer one is none."""

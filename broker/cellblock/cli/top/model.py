@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import cell, plain
+from cellblock.base.terminal import Painter, cell, plain
 from cellblock.cli.top import overview, run_page
 from cellblock.cli.top.keys import Key, View, help_lines, hints
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import cell, columns, milliseconds, plain
+from cellblock.base.terminal import Painter, cell, columns, milliseconds, plain
 
 SPARKS: Final = " ▁▂▃▄▅▆▇█"
 

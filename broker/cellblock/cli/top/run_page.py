@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import cell, milliseconds, plain, wrapped
+from cellblock.base.terminal import Painter, cell, milliseconds, plain, wrapped
 
 Data = Mapping[str, Any]
 

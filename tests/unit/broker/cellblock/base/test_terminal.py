@@ -1,12 +1,88 @@
-"""Colour where a person looks, and nowhere else."""
+"""Text for terminals, and colour where a person looks and nowhere else."""
 
 from __future__ import annotations
 
 import io
+import json
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cellblock.base.terminal import Painter, is_coloured
+from cellblock.base.terminal import (
+    Painter,
+    cell,
+    columns,
+    harmless,
+    is_coloured,
+    json_text,
+    milliseconds,
+    plain,
+    wrapped,
+)
+
+
+@given(st.text(max_size=60), st.integers(0, 40))
+def test_any_text_takes_at_most_its_columns_and_controls_nothing(text: str, width: int) -> None:
+    shown = plain(text, width)
+    assert columns(shown) <= width
+    assert all(unicodedata.category(char)[0] != "C" for char in shown)
+    assert "\n" not in shown and "\x1b" not in shown
+    assert columns(cell(text, width)) == width
+
+
+@given(st.text(max_size=60), st.integers(-1, 40))
+def test_wrapped_text_is_whole_takes_its_columns_and_controls_nothing(text: str, width: int) -> None:
+    lines = wrapped(text, width)
+    assert all(columns(line) <= max(1, width) and line.isprintable() for line in lines)
+    if width >= 2:
+        kept = [
+            char if char.isprintable() else "·" for line in text.expandtabs(4).splitlines() for char in line
+        ]
+        assert "".join(lines) == "".join(kept)
+
+
+def test_where_text_is_wrapped() -> None:
+    assert wrapped("abcdef\r\ng\n\nh", 4) == ["abcd", "ef", "g", "", "h"]
+    assert wrapped("日本語", 5) == ["日本", "語"]
+    assert wrapped("日", 1) == ["·"]
+    assert wrapped("", 9) == [""]
+    assert len(wrapped("e" + "\u0301" * 1000, 10)) > 20
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_json_means_the_same_and_controls_nothing(text: str) -> None:
+    written = json_text({"text": text, "key\x9b" + text: 1})
+    assert json.loads(written) == {"text": text, "key\x9b" + text: 1}
+    written.encode()
+    joiners = {"\u200c", "\u200d"}
+    controls = {char for char in written if unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs")} - {"\n"}
+    assert (
+        not controls and not {char for char in written if unicodedata.bidirectional(char) in BIDI} - joiners
+    )
+
+
+REPLACED = "\ufffd"
+
+BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def test_what_it_looks_like() -> None:
+    assert plain("abcdef", 4) == "abc…"
+    assert plain("abcd", 4) == "abcd"
+    assert plain("\x1b[2Jx\u202ey\x9b", 20) == "·[2Jx·y·"
+    assert harmless("a\x1b[2J\n\x9bb\u202e") == "a\ufffd[2J\n\ufffdb\ufffd"
+    assert harmless("a\u2800\u3164\u115f\u1160\uffa0\u034f\u17b4b") == f"a{7 * REPLACED}b"
+    assert plain("日本語", 5) == "日本…"
+    assert cell(7, 3, right=True) == "  7"
+    assert [milliseconds(value) for value in (None, 3.14, 250, 2500, 120_000)] == [
+        "-",
+        "3.1 ms",
+        "250 ms",
+        "2.5 s",
+        "2 min",
+    ]
 
 
 class Screen(io.StringIO):

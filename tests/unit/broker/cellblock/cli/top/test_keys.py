@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cellblock.base.terminal_text import columns
+from cellblock.base.terminal import columns
 from cellblock.cli.top.keys import BINDINGS, MAX_HELD_BYTES, Key, Keyboard, View, help_lines, hints
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import columns
+from cellblock.base.terminal import Painter, columns
 from cellblock.cli.top.keys import Key, View
 from cellblock.cli.top.model import Top
 from support.top_data import bare, ended_run, run_id, short_run, state, whole_run

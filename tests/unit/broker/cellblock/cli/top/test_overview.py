@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import columns
+from cellblock.base.terminal import Painter, columns
 from cellblock.cli.top.overview import render, runs_of
 from support.top_data import bare, run_id, server, short_run, state
 

@@ -6,8 +6,7 @@ import io
 
 import pytest
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import columns
+from cellblock.base.terminal import Painter, columns
 from cellblock.cli.top.run_page import parts, title
 from support.top_data import HOSTILE, bare, run_id, whole_run
 

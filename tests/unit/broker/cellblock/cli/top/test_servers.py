@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.terminal import Painter
-from cellblock.base.terminal_text import columns
+from cellblock.base.terminal import Painter, columns
 from cellblock.cli.top.overview import BAR, knowledge, servers
 from support.top_data import HOSTILE, bare, server, state
 
