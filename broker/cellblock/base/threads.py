@@ -26,11 +26,7 @@ _Inbox = queue.SimpleQueue[_Job | None]
 
 
 class DaemonThread:
-    """Does pieces of work one after the other; its thread starts with the first of them.
-
-    Args:
-        name: The thread's name.
-    """
+    """Does pieces of work one after the other; its thread starts with the first of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name

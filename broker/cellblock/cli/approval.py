@@ -63,14 +63,7 @@ async def run(parsed: argparse.Namespace, settings: Settings) -> int:
 async def approve(
     settings: Settings, server: str, tools: Sequence[str], *, every: bool, show_only: bool
 ) -> Approval:
-    """Connects to one server and compares its tools with their pins.
-
-    Args:
-        settings: The configuration with that server.
-        server: The server's name there.
-        tools: Tools to approve, by name.
-        every: Approve all that differ.
-        show_only: Approve nothing.
+    """Connects to one server, compares its tools with their pins, and approves those named in `tools`, or `every` one.
 
     Raises:
         ConfigError: No such server, it cannot be reached, its pins are off, or a named tool is not one that differs.

@@ -76,13 +76,7 @@ def missing_command(config: ServerConfig) -> str | None:
 
 
 def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
-    """Returns what to do about a server that is not connected.
-
-    Args:
-        config: The server's entry.
-        reason: Why it is not connected, as far as that is known.
-        log: The file that its stderr goes to.
-    """
+    """Returns what to do about a server that is not connected; its stderr goes to `log`."""
     if config is not None:
         if config.cwd is not None and not config.cwd.is_dir():
             return f"Its cwd {config.cwd} is no folder. Correct cwd in its entry."
@@ -149,12 +143,7 @@ _CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 def isolation_fix(
     missing: str, proc: Path = Path("/proc/sys"), containers: tuple[str, ...] = _CONTAINERS
 ) -> str:
-    """Returns how to get what is missing around workers.
-
-    Args:
-        missing: What the host says that is missing.
-        proc: The folder of the kernel's settings.
-        containers: Files that tell a container.
+    """Returns how to get what a host says is missing around workers.
 
     Returns:
         What to do, or nothing when that is said already, or is the user's own choice.
@@ -191,11 +180,7 @@ RENEW_DAYS: Final = 14
 
 
 def daemon_state(address: str) -> tuple[str, str | None]:
-    """Returns what is at the daemon's address, and a warning when that is another program, or of its certificate.
-
-    Args:
-        address: `HOST:PORT` on this machine.
-    """
+    """Returns what is at `HOST:PORT`, and a warning when that is another program, or of its certificate."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     plain = _probe(http.client.HTTPConnection(host, int(port), timeout=PROBE_SECONDS))
@@ -242,12 +227,7 @@ def _served_certificate(host: str, port: int, address: str) -> str | None:
 
 
 def certificate_state(cert: Path | None, key: Path | None) -> tuple[str | None, str | None]:
-    """Returns what keeps a daemon from serving with a certificate, and a warning about one that ends soon.
-
-    Args:
-        cert: As given by `--tls-cert`.
-        key: As given by `--tls-key`.
-    """
+    """Returns what keeps a daemon from serving with a certificate, and a warning about one that ends soon."""
     if cert is None and key is None:
         return None, None
     if cert is None or key is None:

@@ -7,21 +7,17 @@ with its file: so no reference is resolved but in these values, and other proble
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
-from cellblock.base.json import is_array, is_object
-from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
-from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, normal
-from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.formats import SECTION_KEY, value_at
 from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.config.file.references import Resolver
-from cellblock.config.settings import SERVER_KEYS, Settings, parse_source, read_source
+from cellblock.config.settings import Settings, as_normal, parse_source, read_source, validated
 
 STATE_DIR: Final = ("state_dir",)
 """Names where a daemon keeps its token."""
@@ -70,7 +66,9 @@ def load_needed(
     unusable = [problem for problem in broken if problem.path[1:2] == STATE_DIR]
     if wanted and unusable:
         raise ConfigProblems(source.name, source.placed(unusable))
-    problems = {problem.path: problem for problem in [*_elsewhere(raw), *broken]}
+    made = as_normal(raw)
+    _, elsewhere = validated(made.as_settings(), made)
+    problems = {problem.path: problem for problem in [*elsewhere, *broken]}
     settings = Settings.model_validate({SECTION_KEY: values}).with_state_dir(state_dir)
     return settings, sentences(source.placed(problems.values()))
 
@@ -85,7 +83,7 @@ def _values(
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     for keys in wanted:
-        value = _at(section, keys)
+        value = value_at(section, keys)
         if value is None:
             continue
         resolver = Resolver(Path(source.name))
@@ -104,32 +102,3 @@ def _values(
         # At most two levels, and no two of these settings share the upper one.
         values |= one
     return values, problems
-
-
-def _elsewhere(raw: Mapping[str, Any]) -> list[Problem]:
-    """Returns what is wrong with a file as it stands there. A reference may become anything."""
-    config = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
-    problems = [*config.problems]
-    problems += [problem for problem in entry_problems(config, SERVER_KEYS) if problem.severity == "error"]
-    plain = config.as_settings()
-    try:
-        Settings.model_validate(plain)
-    except ValidationError as error:
-        reported = {problem.path for problem in problems} | places_of_slipped_transports(config, SERVER_KEYS)
-        for problem in of_validation(error, Settings):
-            value, path = _at(plain, problem.path), config.path_in_file(problem.path)
-            if path not in reported and not (isinstance(value, str) and "${" in value):
-                problems.append(replace(problem, path=path))
-    return problems
-
-
-def _at(value: object, path: KeyPath) -> object:
-    """Returns what stands in plain data at a path; None when nothing does."""
-    for key in path:
-        if is_object(value) and isinstance(key, str):
-            value = value.get(key)
-        elif is_array(value) and isinstance(key, int):
-            value = value[key] if key < len(value) else None
-        else:
-            return None
-    return value

@@ -77,12 +77,7 @@ class OverlayFault:
 
 
 def overlay_faults(settings: Settings, catalog: Catalog | None = None) -> list[OverlayFault]:
-    """Returns the faults of all overlay files, in the order of the servers.
-
-    Args:
-        settings: Which servers there are, and where the files, the pins and the store are.
-        catalog: Connected servers, whose tools are then known for sure.
-    """
+    """Returns the faults of all overlay files, in the order of the servers; `catalog` knows the tools of some."""
     folder = settings.overlay_dir
     if not folder.is_dir():
         return []

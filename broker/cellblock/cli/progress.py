@@ -20,11 +20,7 @@ FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class Progress(Watcher):
-    """Draws one run on a line.
-
-    Args:
-        stream: A terminal.
-    """
+    """Draws one run on a line of a terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

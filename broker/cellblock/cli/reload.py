@@ -36,14 +36,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 async def following(
     broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
 ) -> AsyncGenerator[None]:
-    """Takes over changes of the file while the block runs. Without a file there is nothing to follow.
-
-    Args:
-        broker: The running broker.
-        parsed: Options with `config`.
-        load: Reads the settings as they were read at the start.
-        hangups: Orders to read the file at once.
-    """
+    """Takes over changes of the file while the block runs. Without a file there is nothing to follow."""
     file = None if parsed.config is None else Path(parsed.config)
     # A pipe has said what it had to say.
     if file is None or not file.is_file():

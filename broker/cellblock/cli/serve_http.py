@@ -47,15 +47,7 @@ async def serve_http(
     load: Callable[[], Settings],
     hangups: Hangups,
 ) -> None:
-    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left.
-
-    Args:
-        front: The front-end, which is closed at the end.
-        settings: The settings, as `load` has given them.
-        parsed: The options of `serve`.
-        load: Reads the settings again, whenever their file has changed.
-        hangups: Orders to do so.
-    """
+    """Serves over HTTP until SIGTERM or SIGINT, then drains; a second one kills what is left. Closes `front`."""
     section = settings.cellblock
     try:
         async with Broker(settings) as broker:

@@ -27,13 +27,7 @@ ANSWERS: Final = {
 
 
 def asker_on(stdin: IO[str], stderr: IO[str], progress: Progress | None) -> Approver | None:
-    """Makes what asks on a terminal; None where nobody sits.
-
-    Args:
-        stdin: The stream on which answers are typed.
-        stderr: The stream for questions.
-        progress: A drawing on stderr, which is held meanwhile.
-    """
+    """Makes what asks on a terminal, and holds `progress` meanwhile; None where nobody sits."""
     try:
         if not (stdin.isatty() and stderr.isatty()):
             return None

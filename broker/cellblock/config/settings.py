@@ -18,7 +18,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
-from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal
+from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
 from cellblock.config.file.references import Resolver
@@ -265,26 +265,48 @@ def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | No
     """Returns settings (None when there are problems), all problems with their positions, and the file in our own
     format.
     """
-    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
-    made = normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+    made = as_normal(raw)
     resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
     plain, secrets = _resolved(made, resolver)
-    problems = made.problems + [_in_file(problem, made) for problem in resolver.problems]
-    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
-    settings: Settings | None = None
-    try:
-        settings = Settings.model_validate(plain)
-    except ValidationError as error:
-        said = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
-        found = (_in_file(problem, made) for problem in of_validation(error, Settings))
-        # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
-        problems += [problem for problem in found if problem.path not in said]
+    settings, problems = validated(plain, made, resolver.problems)
     if settings is None or problems:
         return None, source.placed(problems), made
     for name, values in secrets.items():
         settings.servers[name].hold(values)
     settings.hold([*resolver.files])
     return settings, [], made
+
+
+def as_normal(raw: Mapping[str, Any]) -> Normal:
+    """Returns a parsed file in our own format."""
+    # Claude Code keeps servers of single projects in its own file, and takes those of the folder it is started in.
+    return normal(raw, project=Path.cwd() if PROJECTS_KEY in raw else None)
+
+
+def validated(
+    plain: Mapping[str, Any], made: Normal, unresolved: Sequence[Problem] | None = None
+) -> tuple[Settings | None, list[Problem]]:
+    """Returns the settings that plain data say, if they can be used, and what is wrong with the file.
+
+    Args:
+        plain: The data of `made`.
+        made: The file.
+        unresolved: The problems of references; None: none is resolved, and one that stands in `plain` may be anything.
+    """
+    problems = [*made.problems]
+    problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved or ()]
+    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
+    try:
+        return Settings.model_validate(plain), problems
+    except ValidationError as error:
+        # A reference that stands for nothing is no valid URL either, and `comand` no command; once is enough.
+        reported = {problem.path for problem in problems} | places_of_slipped_transports(made, SERVER_KEYS)
+        for problem in of_validation(error, Settings):
+            value = value_at(plain, problem.path) if unresolved is None else None
+            path = made.path_in_file(problem.path)
+            if path not in reported and not (isinstance(value, str) and "${" in value):
+                problems.append(replace(problem, path=path))
+        return None, problems
 
 
 def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
@@ -308,10 +330,6 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             resolver.secrets |= before
     plain[SERVERS_KEY] = resolved
     return plain, secrets
-
-
-def _in_file(problem: Problem, made: Normal) -> Problem:
-    return replace(problem, path=made.path_in_file(problem.path))
 
 
 def _settings(raw: Mapping[str, Any], source: Source) -> Settings:

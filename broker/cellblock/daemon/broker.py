@@ -215,7 +215,7 @@ class Broker:
         A large result is a `RawJson`, to be passed on. `requester` is the client that upstream servers may ask.
         """
         if self._executor is None:
-            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+            raise _not_running()
         self._check_loop()
         return await self._executor.run(
             request, observer=observer, client=client, grantee=grantee, requester=requester
@@ -225,7 +225,7 @@ class Broker:
     def apart(self) -> Apart:
         """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
         if self._apart is None:
-            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+            raise _not_running()
         return self._apart
 
     @property
@@ -250,7 +250,7 @@ class Broker:
             CellblockError: It runs in another event loop.
         """
         if self._executor is None or self._registry is None:
-            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+            raise _not_running()
         self._check_loop()
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
@@ -289,7 +289,7 @@ class Broker:
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         if self._workers is None or self._registry is None or self._outputs is None:
-            raise HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
+            raise _not_running()
         from cellblock.telemetry.view import BrokerFacts
 
         return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
@@ -394,6 +394,10 @@ class Broker:
         # Nobody waits any more for a process, so that no run's end has to.
         self.apart.refuse_all()
         await executor.close()
+
+
+def _not_running() -> HostUnavailable:
+    return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
 
 
 def _policy(settings: Settings) -> Policy:

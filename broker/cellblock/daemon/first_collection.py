@@ -22,11 +22,7 @@ LONGEST_SECONDS: Final = 30.0
 
 
 class FirstCollection:
-    """Waits for a moment without a run, collects once, and is done. Belongs to the running event loop.
-
-    Args:
-        busy: Whether a run is at work.
-    """
+    """Waits until `busy` says no, collects once, and is done. Belongs to the running event loop."""
 
     def __init__(self, busy: Callable[[], bool]) -> None:
         self._busy = busy

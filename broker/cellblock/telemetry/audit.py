@@ -37,10 +37,6 @@ Line = dict[str, Any]
 class AuditLog(Watcher):
     """Writes `audit.jsonl`.
 
-    Args:
-        settings: The section with what is in it, and its bounds.
-        state_dir: The folder that it is in.
-
     Raises:
         ConfigError: The file cannot be written.
     """

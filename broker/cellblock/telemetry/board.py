@@ -39,12 +39,7 @@ class _Live:
 
 
 class Board(Watcher):
-    """Remembers runs.
-
-    Args:
-        recent: Number of runs that are remembered after their end.
-        logs: Whether console output is remembered.
-    """
+    """Remembers runs under way and the last `recent` ones, with their console output if `logs` says so."""
 
     def __init__(self, recent: int, *, logs: bool = True) -> None:
         self._live: dict[str, _Live] = {}

@@ -39,13 +39,7 @@ _SESSION: Final = re.compile(
 
 
 class Tamed(logging.Filter):
-    """A tamed logger of a library has its records changed, and those dropped that are too many.
-
-    Args:
-        library: The library's package.
-        folder: The folder of that.
-        clock: Seconds on a clock that never goes back.
-    """
+    """A tamed logger of a library has its records changed, and those dropped that are too many."""
 
     def __init__(self, library: str, folder: str, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -34,12 +34,7 @@ _CONNECTS: Final = "Attempts to connect to a server."
 
 
 class Metrics:
-    """Makes the page.
-
-    Args:
-        tally: Numbers since the start.
-        facts: The state now.
-    """
+    """Makes the page."""
 
     def __init__(self, tally: Tally, facts: BrokerFacts) -> None:
         self._tally = tally

@@ -81,11 +81,7 @@ class Histogram:
 
 
 class Tally(Watcher):
-    """Counts runs and calls.
-
-    Args:
-        max_tools: Number of pairs of server and tool with numbers of their own; later ones are counted as `other`.
-    """
+    """Counts runs and calls, with numbers for `max_tools` pairs of server and tool; later ones count as `other`."""
 
     def __init__(self, max_tools: int) -> None:
         self._max_tools = max_tools

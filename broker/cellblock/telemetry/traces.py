@@ -43,11 +43,6 @@ def make_exporter(settings: TraceSettings) -> SpanExporter:
 class Tracer(Watcher):
     """Makes the spans of runs and calls. Export is the work of the SDK's own thread.
 
-    Args:
-        settings: The section with names, share and bounds.
-        exporter: Takes the spans.
-        version: Cellblock's version.
-
     Raises:
         ConfigError: The extra is not installed.
     """

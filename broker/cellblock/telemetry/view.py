@@ -28,14 +28,7 @@ Data = dict[str, Any]
 
 
 class BrokerFacts:
-    """Asks a broker's parts for their state as plain JSON data; nothing is kept.
-
-    Args:
-        settings: What the pool should have.
-        pool: Hosts and places.
-        registry: Servers.
-        outputs: What is known of tools.
-    """
+    """Asks a broker's parts for their state as plain JSON data; nothing is kept."""
 
     def __init__(self, settings: PoolSettings, pool: Pool, registry: Registry, outputs: OutputLookup) -> None:
         self._settings = settings
@@ -108,14 +101,7 @@ class BrokerFacts:
 
 
 class View:
-    """Makes the JSON object.
-
-    Args:
-        facts: The state of the broker's parts.
-        tally: Numbers since the start.
-        board: Runs.
-        version: Cellblock's version.
-    """
+    """Makes the JSON object."""
 
     def __init__(self, facts: BrokerFacts, tally: Tally, board: Board, version: str) -> None:
         self._facts = facts

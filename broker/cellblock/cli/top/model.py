@@ -46,11 +46,7 @@ class Scroll:
 
 
 class Top:
-    """Top is the screen's state.
-
-    Args:
-        state: What `/dashboard/state` gives.
-    """
+    """Top is the screen's state; `state` is what `/dashboard/state` gives."""
 
     def __init__(self, state: Data) -> None:
         self.state = state
@@ -141,13 +137,7 @@ class Top:
     # ---- the screen ------------------------------------------------------------------------------------
 
     def lines(self, width: int, height: int, paint: Painter) -> list[str]:
-        """Draws the whole screen.
-
-        Args:
-            width: Columns.
-            height: Lines, at least 1.
-            paint: Colours, or none.
-        """
+        """Draws the whole screen, in so many columns and lines, at least one."""
         last = ("paused  " if self.paused else "") + hints(self.view, width)
         if self.silent_seconds is not None:
             last = f"no answer for {self.silent_seconds:.0f} s  {last}"

@@ -40,13 +40,7 @@ def title(run_id: str, run: Data | None, forgotten: bool) -> str:
 
 
 def parts(run: Data, width: int, paint: Painter) -> list[Part]:
-    """Draws the page in its parts. All texts of servers and scripts are made harmless.
-
-    Args:
-        run: What `/dashboard/runs/ID` gives.
-        width: Columns.
-        paint: Colours, or none.
-    """
+    """Draws what `/dashboard/runs/ID` gives in its parts. All texts of servers and scripts are made harmless."""
     diagnostics = list(_diagnostics(run, width, paint))
     return [
         Part("RUN", [plain(f"  {cell(name, 10)}{value}", width) for name, value in _facts(run)]),

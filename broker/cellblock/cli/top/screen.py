@@ -40,10 +40,6 @@ AskRun = Callable[[str], Awaitable[Data | None]]
 async def watch(ask: Ask, ask_run: AskRun) -> None:
     """Shows the screen until somebody quits; draws it anew after each key, each answer, and a change of its size.
 
-    Args:
-        ask: Gives what `/dashboard/state` does.
-        ask_run: Gives what `/dashboard/runs/ID` does; None for a run that is no longer remembered.
-
     Raises:
         CellblockError: The daemon cannot be asked; the terminal is then as it was.
     """

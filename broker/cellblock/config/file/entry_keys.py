@@ -76,10 +76,6 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
 
     Those that nobody is known to read are errors: what they were to say would be left unsaid. A user who knows who
     reads one names it in `cellblock.ignored_server_keys`.
-
-    Args:
-        made: The configuration.
-        known: The keys that Cellblock reads.
     """
     found: list[Problem] = []
     ignored = ignored_keys(made)

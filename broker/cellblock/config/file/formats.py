@@ -54,12 +54,7 @@ class Normal:
 
 
 def normal(raw: Mapping[str, Any], *, project: Path | None = None) -> Normal:
-    """Returns a configuration of any of the clients as one of ours.
-
-    Args:
-        raw: The parsed file.
-        project: Servers that the file has for this folder are taken too, before others of their names.
-    """
+    """Returns a parsed file of any of the clients as one of ours; its servers for `project` go before others."""
     made = Normal(section=raw.get(SECTION_KEY), problems=misspelt_top_level(raw))
     groups: list[tuple[KeyPath, Any]] = []
     if SERVERS_KEY in raw:
@@ -101,6 +96,18 @@ def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
             if near is not None:
                 found.append(Problem((key,), "unknown key", f"Did you mean {near}?", at_key=True))
     return found
+
+
+def value_at(value: object, path: KeyPath) -> object:
+    """Returns what stands in plain data at a path; None when nothing does."""
+    for key in path:
+        if is_object(value) and isinstance(key, str):
+            value = value.get(key)
+        elif is_array(value) and isinstance(key, int):
+            value = value[key] if key < len(value) else None
+        else:
+            return None
+    return value
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -99,7 +99,7 @@ class Source:
         if positions is None:
             return list(problems)
         found = [
-            _at(problem, problem.position or positions.of(problem.path, key=problem.at_key))
+            replace(problem, position=problem.position or positions.of(problem.path, key=problem.at_key))
             for problem in problems
         ]
         return sorted(found, key=lambda problem: problem.position or Position(0, 0))
@@ -157,10 +157,6 @@ def keys_at(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-def _at(problem: Problem, position: Position) -> Problem:
-    return Problem(problem.path, problem.message, problem.hint, problem.severity, problem.at_key, position)
 
 
 def _plain(word: str) -> str:
