@@ -23,7 +23,7 @@ from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
 from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
-from cellblock.upstream.pins.pins import Difference, Pin, Pins, fingerprint, first_pins
+from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
 
 CONTEXT_CHARS: Final = 40
@@ -169,13 +169,13 @@ def _report(
             yield f"  {shown(name)} is pinned and not listed now; it keeps its pin"
 
 
-def _tool_report(tool: ToolDefinition, difference: Difference, pin: Pin | None) -> Iterator[str]:
+def _tool_report(tool: ToolDefinition, difference: Difference, pin: ToolDefinition | None) -> Iterator[str]:
     if pin is None:
         yield f"+ {shown(tool.name)} (new)"
     else:
         same = difference is Difference.OTHER_SERVER and pin.digest == tool.digest
         yield f"~ {shown(tool.name)} ({'the same' if same else 'changed'})"
-    for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.as_json()):
+    for path, before, after in _changes("", pin.definition if pin is not None else {}, tool.definition):
         yield f"    {_visible(path)}"
         if isinstance(before, str) and isinstance(after, str):
             before, after = _around_change(before, after)

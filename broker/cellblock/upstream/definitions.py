@@ -29,32 +29,29 @@ SHOWN_NAME_CHARS: Final = 80
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
     """Holds what a server says of one tool. Equal when the digests are: `==` on the schemas would take `true` for
-    `1`."""
+    `1`.
+
+    Attributes:
+        name: The tool's own name.
+        digest: The hash of its canonical form.
+        size: The length of that form in bytes.
+        definition: What the server says, by the names of MCP; what is absent is left out.
+    """
 
     name: str
     digest: str
     size: int = field(compare=False)
-    title: str | None = field(default=None, compare=False)
-    description: str | None = field(default=None, compare=False)
-    input_schema: Any = field(default=None, compare=False)
-    output_schema: Any = field(default=None, compare=False)
-    annotations: Mapping[str, Any] | None = field(default=None, compare=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the definition by its names in MCP; what is absent is left out."""
-        return _as_json(
-            self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations
-        )
+    definition: Mapping[str, Any] = field(compare=False)
 
     def as_entry(self, export: str) -> ToolEntry:
         """Returns the tool under a name in its server's module."""
         return ToolEntry(
             tool_name=self.name,
             export_name=export,
-            description=self.description,
-            annotations=self.annotations,
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
+            description=self.definition.get("description"),
+            annotations=self.definition.get("annotations"),
+            input_schema=self.definition.get("inputSchema"),
+            output_schema=self.definition.get("outputSchema"),
         )
 
 
@@ -70,18 +67,10 @@ def digest(canonical_json: bytes) -> str:
     return f"sha256:{hashlib.sha256(canonical_json).hexdigest()}"
 
 
-def from_json(definition: Mapping[str, Any], known_digest: str) -> ToolDefinition:
-    """Returns the definition that `as_json` gave."""
-    return ToolDefinition(
-        name=definition["name"],
-        digest=known_digest,
-        size=len(canonical(definition)),
-        title=definition.get("title"),
-        description=definition.get("description"),
-        input_schema=definition.get("inputSchema"),
-        output_schema=definition.get("outputSchema"),
-        annotations=definition.get("annotations"),
-    )
+def from_json(definition: Mapping[str, Any]) -> ToolDefinition:
+    """Returns the tool of a definition by the names of MCP. Recursive: cap the depth first."""
+    spelled = canonical(definition)
+    return ToolDefinition(definition["name"], digest(spelled), len(spelled), definition)
 
 
 def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | Withheld:
@@ -98,27 +87,24 @@ def admit(tool: types.Tool, settings: UpstreamSettings) -> ToolDefinition | With
             return _over(tool.name, f"its {what}", len(text), "characters", "max_description_chars", settings)
     input_schema, output_schema = schemas_of(tool)
     annotations = tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else None
-    plain = _as_json(
-        tool.name, tool.title, tool.description, input_schema, output_schema, annotations or None
-    )
+    fields = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": input_schema,
+        "outputSchema": output_schema,
+        "annotations": annotations or None,
+    }
+    plain = {key: value for key, value in fields.items() if value is not None}
     depth, values = _extent(plain, settings.max_tool_depth, settings.max_tool_values)
     if depth > settings.max_tool_depth:
         return _over(tool.name, "its definition", depth, "levels or more", "max_tool_depth", settings)
     if values > settings.max_tool_values:
         return _over(tool.name, "its definition", values, "values or more", "max_tool_values", settings)
-    spelled = canonical(plain)
-    if len(spelled) > settings.max_tool_bytes:
-        return _over(tool.name, "its definition", len(spelled), "bytes", "max_tool_bytes", settings)
-    return ToolDefinition(
-        name=tool.name,
-        digest=digest(spelled),
-        size=len(spelled),
-        title=tool.title,
-        description=tool.description,
-        input_schema=input_schema,
-        output_schema=output_schema,
-        annotations=annotations or None,
-    )
+    admitted = from_json(plain)
+    if admitted.size > settings.max_tool_bytes:
+        return _over(tool.name, "its definition", admitted.size, "bytes", "max_tool_bytes", settings)
+    return admitted
 
 
 def shown(name: str) -> str:
@@ -143,25 +129,6 @@ def _over(name: str, what: str, found: int, unit: str, setting: str, settings: U
         f"{what} has {found} {unit}, over upstream.{setting} = {most}",
         f"Raise upstream.{setting} in Cellblock's configuration to use it.",
     )
-
-
-def _as_json(
-    name: str,
-    title: str | None,
-    description: str | None,
-    input_schema: Any,
-    output_schema: Any,
-    annotations: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    fields = {
-        "name": name,
-        "title": title,
-        "description": description,
-        "inputSchema": input_schema,
-        "outputSchema": output_schema,
-        "annotations": None if annotations is None else dict(annotations),
-    }
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:

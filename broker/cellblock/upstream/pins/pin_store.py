@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.upstream.definitions import canonical, digest
-from cellblock.upstream.pins.pins import Pin, Pins
+from cellblock.upstream.definitions import ToolDefinition, from_json
+from cellblock.upstream.pins.pins import Pins
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import Stamp, TooLarge, read_private, stamp_of, write_private
 
@@ -125,17 +125,17 @@ def _read(data: Any, server: str) -> Pins:
         raise TypeError("tools is no object")
     if data["format"] != FORMAT or data["server"] != server or not isinstance(data["origin"], str):
         raise ValueError("not a pin file of this server")
-    tools: dict[str, Pin] = {}
+    tools: dict[str, ToolDefinition] = {}
     for name, entry in data["tools"].items():
         definition: object = entry["definition"]
         # The definition is what an approval shows as the old one; it must be what the digest stands for.
-        if not is_object(definition) or digest(canonical(definition)) != entry["digest"]:
-            raise ValueError("a definition does not fit its digest")
-        if definition.get("name") != name or not all(
-            isinstance(definition.get(part), kind | None) for part, kind in _PARTS.items()
-        ):
+        if not is_object(definition) or definition.get("name") != name:
             raise ValueError("a definition is not of its tool")
-        tools[name] = Pin(entry["digest"], definition)
+        if not all(isinstance(definition.get(part), kind | None) for part, kind in _PARTS.items()):
+            raise ValueError("a part of a definition is of another kind")
+        tools[name] = from_json(definition)
+        if tools[name].digest != entry["digest"]:
+            raise ValueError("a definition does not fit its digest")
     # A file of an earlier version has none.
     gone = data.get("gone", [])
     if not is_array(gone) or not all(name in tools for name in gone):

@@ -26,14 +26,6 @@ class Difference(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
-    """One tool's definition and its digest."""
-
-    digest: str
-    definition: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Pins:
     """All pins of one server.
 
@@ -44,7 +36,7 @@ class Pins:
     """
 
     origin: str
-    tools: Mapping[str, Pin] = field(default_factory=dict[str, Pin])
+    tools: Mapping[str, ToolDefinition] = field(default_factory=dict[str, ToolDefinition])
     gone: frozenset[str] = frozenset()
 
     def differences(self, origin: str, tools: Iterable[ToolDefinition]) -> dict[str, Difference]:
@@ -63,7 +55,7 @@ class Pins:
     def approving(self, origin: str, tools: Iterable[ToolDefinition]) -> Pins:
         """Returns the pins with these tools as they are now; pins of another command or URL are dropped."""
         kept = dict(self.tools) if origin == self.origin else {}
-        pinned = _pinned(tools)
+        pinned = {tool.name: tool for tool in tools}
         return Pins(origin, {**kept, **pinned}, self.gone & kept.keys() - pinned.keys())
 
     def seen(self, tools: Iterable[ToolDefinition], *, whole: bool = True) -> Pins:
@@ -72,14 +64,14 @@ class Pins:
         may_be_gone = self.tools.keys() if whole else self.gone
         return Pins(self.origin, self.tools, frozenset(may_be_gone - {tool.name for tool in tools}))
 
-    def listed(self) -> dict[str, Pin]:
+    def listed(self) -> dict[str, ToolDefinition]:
         """Returns the pins of tools that the server listed when it was last seen."""
         return {name: pin for name, pin in self.tools.items() if name not in self.gone}
 
 
 def first_pins(origin: str, tools: Iterable[ToolDefinition]) -> Pins:
     """Pins tools at their first sight (trust on first use)."""
-    return Pins(origin, _pinned(tools))
+    return Pins(origin, {tool.name: tool for tool in tools})
 
 
 def fingerprint(config: ServerConfig) -> str:
@@ -96,7 +88,3 @@ def fingerprint(config: ServerConfig) -> str:
         arguments = [redactor.text(argument) for argument in config.args]
         identity = {"command": config.command, "args": arguments}
     return digest(canonical(identity))
-
-
-def _pinned(tools: Iterable[ToolDefinition]) -> dict[str, Pin]:
-    return {tool.name: Pin(tool.digest, tool.as_json()) for tool in tools}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cellblock.catalog.model import Withheld
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig
-from cellblock.upstream.definitions import ToolDefinition, from_json, left_out, shown
+from cellblock.upstream.definitions import ToolDefinition, left_out, shown
 from cellblock.upstream.pins.pin_store import PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from cellblock_worker.base.private_files import Stamp
@@ -76,7 +76,7 @@ class Reviewer:
             return ()
         if pins is None or pins.origin != fingerprint(config):
             return ()
-        return tuple(from_json(pin.definition, pin.digest) for pin in pins.listed().values())
+        return tuple(pins.listed().values())
 
     async def prepare(
         self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition], *, whole: bool = True

@@ -186,7 +186,7 @@ def test_a_definition_keeps_what_scripts_are_shown() -> None:
     )
     admitted = admit(tool, SETTINGS)
     assert isinstance(admitted, ToolDefinition)
-    assert admitted.as_json() == raw
+    assert admitted.definition == raw
 
 
 def test_a_name_that_no_message_can_hold_is_left_out_whatever_the_setting() -> None:

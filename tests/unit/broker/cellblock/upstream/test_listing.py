@@ -67,7 +67,7 @@ async def test_one_tool_over_a_cap_costs_no_other() -> None:
 async def test_of_two_tools_with_one_name_the_first_is_kept_and_the_other_said() -> None:
     listing = await listed([[tool("a", description="good")], [tool("a", description="bad")]])
     [kept] = listing.tools
-    assert kept.description == "good"
+    assert kept.definition["description"] == "good"
     assert not listing.left_out
     assert "more than once" in listing.notes[0] and listing.notes[0].endswith(" a.")
 

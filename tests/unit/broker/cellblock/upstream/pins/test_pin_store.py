@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from cellblock.upstream.definitions import canonical, digest
+from cellblock.upstream.definitions import canonical, digest, from_json
 from cellblock.upstream.pins.pin_store import PinError, PinStore
-from cellblock.upstream.pins.pins import Pin, Pins
+from cellblock.upstream.pins.pins import Pins
 
 
 def pins(description: str = "d") -> Pins:
     definition = {"name": "a", "description": description, "inputSchema": {"type": "object", "x": "\ud800é"}}
-    return Pins("sha256:o", {"a": Pin(digest(canonical(definition)), definition)})
+    return Pins("sha256:o", {"a": from_json(definition)})
 
 
 @pytest.fixture
