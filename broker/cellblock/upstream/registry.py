@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError, ToolNotFound
@@ -19,10 +19,12 @@ from cellblock.python_tools.python_tools import PythonTool, read_tool
 from cellblock.upstream.connecting import State
 from cellblock.upstream.heavy import ResultForm, large_messages
 from cellblock.upstream.listing import ServerFacts
-from cellblock.upstream.login import Login, no_logins
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
 from cellblock.upstream.session import UpstreamSession
+
+if TYPE_CHECKING:
+    from cellblock.upstream.auth.bearer import Login
 
 _NAMES_ANY: Final = "@codemode/discovery"
 """Names the module with which a script can come to any server."""
@@ -77,7 +79,7 @@ class Registry:
         apart: Apart,
         reviewer: Reviewer | None = None,
         refine: Callable[[str, ToolEntry], ToolEntry] = _as_it_is,
-        logins: Callable[[str, ServerConfig], Login | None] = no_logins,
+        logins: Callable[[str, ServerConfig], Login | None] = lambda _server, _config: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_change = on_change

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
 from mcp import Client, MCPError
@@ -26,12 +26,14 @@ from cellblock.upstream.heavy import LargeMessages, large_messages, list_page
 from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
-from cellblock.upstream.login import Login
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
 from cellblock.upstream.requester import NOBODY, CallOrigin
 from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
 from cellblock.upstream.transports import open_transport
+
+if TYPE_CHECKING:
+    from cellblock.upstream.auth.bearer import Login
 
 logger = logging.getLogger("cellblock.upstream")
 
@@ -246,7 +248,7 @@ class UpstreamSession:
                     on_status=self._note_status,
                     on_cut=self._note_cut,
                     heavy=heavy,
-                    auth=self._login.auth if self._login is not None else None,
+                    auth=self._login,
                 ),
                 message_handler=self._on_message,
                 logging_callback=self._server_log,

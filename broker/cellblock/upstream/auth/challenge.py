@@ -29,11 +29,8 @@ _CLIENT: Final = {"name": CLIENT_NAME, "version": "1"}
 _OF_ONE_MESSAGE: Final = ("content-length", "content-type", "host")
 
 
-async def challenge_of(
-    name: str, config: ServerConfig, bound: float
-) -> tuple[httpx2.Request, httpx2.Response | None]:
-    """Sends a request without a token, and returns it with its refusal; None instead when the server does not refuse
-    it.
+async def challenge_of(name: str, config: ServerConfig, bound: float) -> httpx2.Response | None:
+    """Sends a request without a token, and returns its refusal; None when the server does not refuse it.
 
     Args:
         name: The server's name, for errors.
@@ -58,9 +55,9 @@ async def challenge_of(
             f"{name} cannot be reached: {type(error).__name__}.", hint="Check its url."
         ) from None
     if response.status_code == 401:
-        return request, httpx2.Response(401, headers=response.headers, request=request)
+        return httpx2.Response(401, headers=response.headers, request=request)
     if response.status_code < 400 or request is not greeting or response.status_code == 405:
-        return request, None
+        return None
     raise LoginError(f"{name} answers with HTTP {response.status_code}.", hint="Check its url.")
 
 

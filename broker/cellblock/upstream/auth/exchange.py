@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import ValidationError
 
@@ -75,26 +74,31 @@ def http_client(bound: float) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(timeout=bound, verify=tls_context())
 
 
-async def send(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+async def send(http: httpx2.AsyncClient, request: httpx2.Request, bound: float) -> httpx2.Response:
     """Sends a request, and returns the whole answer.
 
     Raises:
-        LoginError: No answer, or one that is too large.
+        LoginError: No answer within `bound` seconds, or one that is too large.
     """
     where = urlsplit(str(request.url)).netloc.rpartition("@")[2]
     try:
-        response = await http.send(request, stream=True)
-        try:
-            # Decoded by hand, so that a small compressed answer cannot become a large one unseen.
-            body = b""
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_ANSWER_BYTES:
-                    raise LoginError(
-                        f"The answer of {where} is too large.", hint="Check the authorization server."
-                    )
-        finally:
-            await response.aclose()
+        async with asyncio.timeout(bound):
+            response = await http.send(request, stream=True)
+            try:
+                # Decoded by hand, so that a small compressed answer cannot become a large one unseen.
+                body = b""
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > MAX_ANSWER_BYTES:
+                        raise LoginError(
+                            f"The answer of {where} is too large.", hint="Check the authorization server."
+                        )
+            finally:
+                await response.aclose()
+    except TimeoutError:
+        raise LoginError(
+            f"The authorization server has not answered within {bound:g} s.", hint="Try again later."
+        ) from None
     except httpx2.HTTPError as error:
         raise LoginError(
             f"{where} cannot be reached: {type(error).__name__}.", hint="Try again when it can be."
@@ -107,28 +111,25 @@ async def send(http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Resp
     return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
 
 
-async def drive(
-    provider: OAuthClientProvider, request: httpx2.Request, refused: httpx2.Response, bound: float
-) -> None:
+async def drive(provider: OAuthClientProvider, refused: httpx2.Response, bound: float) -> None:
     """Runs the SDK's flow for a request that was refused, up to where the SDK would send it again.
 
     Args:
         provider: Has the tokens afterwards.
-        request: The request; it is not sent.
-        refused: Its answer, with the challenge in `WWW-Authenticate`.
+        refused: The answer to the request, with the challenge in `WWW-Authenticate`; its request is not sent.
         bound: For each exchange, in seconds; waiting for a person is up to the provider's handlers.
 
     Raises:
         OAuthFlowError: As the SDK says; its text may quote the server.
         LoginError: No answer.
     """
-    flow = provider.async_auth_flow(request)
+    flow = provider.async_auth_flow(refused.request)
     try:
         async with http_client(bound) as http:
             await anext(flow)
             response = refused
-            while (outgoing := await flow.asend(response)) is not request:
-                response = await _bounded(send(http, outgoing), bound)
+            while (outgoing := await flow.asend(response)) is not refused.request:
+                response = await send(http, outgoing, bound)
     finally:
         await flow.aclose()
 
@@ -169,11 +170,11 @@ async def renew(record: LoginRecord, bound: float) -> LoginRecord:
     """
     if record.tokens is None or not record.tokens.refresh_token:
         raise LoginEnded("the login has expired, and there is nothing to renew it with", hint="Log in again.")
-    request = await _Renewal(record).request()
+    request = await _Kept(record).renewal()
     if not is_safe(str(request.url)):
         raise LoginEnded("the token endpoint is neither https nor on this machine", hint="Log in again.")
     async with http_client(bound) as http:
-        response = await _bounded(send(http, request), bound)
+        response = await send(http, request, bound)
     if response.status_code != 200:
         error = error_code(response)
         if error in _OVER:
@@ -209,16 +210,14 @@ async def revoke(record: LoginRecord, bound: float) -> bool:
         "token_type_hint": "refresh_token" if refresh_token else "access_token",
         "client_id": record.client.client_id,
     }
-    data, headers = _context(record).prepare_token_auth(data, {})
+    data, headers = _Kept(record).context.prepare_token_auth(data, {})
     url = str(metadata.revocation_endpoint)
     async with http_client(bound) as http:
-        response = await _bounded(send(http, httpx2.Request("POST", url, data=data, headers=headers)), bound)
+        response = await send(http, httpx2.Request("POST", url, data=data, headers=headers), bound)
         if response.status_code == 400 and not record.client.client_secret:
             # Servers made with the SDK want the field of a client without a secret, too.
             data["client_secret"] = ""
-            response = await _bounded(
-                send(http, httpx2.Request("POST", url, data=data, headers=headers)), bound
-            )
+            response = await send(http, httpx2.Request("POST", url, data=data, headers=headers), bound)
     if response.status_code != 200:
         raise LoginError(
             f"The authorization server refused with HTTP {response.status_code}.", hint="Revoke it there."
@@ -241,39 +240,17 @@ def known_error_in(text: str) -> str | None:
     return next((error for error in sorted(_KNOWN_ERRORS) if f'"{error}"' in text), None)
 
 
-async def _bounded(work: Any, bound: float) -> Any:
-    try:
-        async with asyncio.timeout(bound):
-            return await work
-    except TimeoutError:
-        raise LoginError(
-            f"The authorization server has not answered within {bound:g} s.", hint="Try again later."
-        ) from None
-
-
-def _context(record: LoginRecord) -> OAuthContext:
-    return OAuthContext(
-        server_url=record.server_url,
-        client_metadata=OAuthClientMetadata(redirect_uris=None),
-        storage=MemoryStorage(record.client),
-        redirect_handler=None,
-        callback_handler=None,
-        client_info=record.client,
-        current_tokens=record.tokens,
-        oauth_metadata=record.server_metadata,
-        protected_resource_metadata=record.resource_metadata,
-        protocol_version="2025-06-18",  # of the token request: it names the resource (RFC 8707)
-    )
-
-
-class _Renewal(OAuthClientProvider):
-    """The SDK's renewal request for a kept login."""
+class _Kept(OAuthClientProvider):
+    """The SDK's requests for a kept login."""
 
     def __init__(self, record: LoginRecord) -> None:
-        super().__init__(
-            record.server_url, OAuthClientMetadata(redirect_uris=None), MemoryStorage(record.client)
-        )
-        self.context = _context(record)
+        metadata = OAuthClientMetadata(redirect_uris=None)
+        super().__init__(record.server_url, metadata, MemoryStorage(record.client))
+        self.context.client_info = record.client
+        self.context.current_tokens = record.tokens
+        self.context.oauth_metadata = record.server_metadata
+        self.context.protected_resource_metadata = record.resource_metadata
+        self.context.protocol_version = "2025-06-18"  # of the token request: it names the resource (RFC 8707)
 
-    async def request(self) -> httpx2.Request:
+    async def renewal(self) -> httpx2.Request:
         return await self._refresh_token()

@@ -19,7 +19,7 @@ from pydantic import AnyUrl
 from cellblock.base.errors import ConfigError
 from cellblock.base.threads import start_daemon
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
-from cellblock.config.secrets.redaction import guard_loggers
+from cellblock.config.secrets.redaction import Redactor, guard_loggers
 from cellblock.config.server import ServerConfig
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
@@ -104,13 +104,13 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     """
     guard_loggers()
     exchange_bound = place.auth.token_timeout_ms / 1000
-    request, refused = await challenge_of(place.name, place.config, exchange_bound)
+    refused = await challenge_of(place.name, place.config, exchange_bound)
     if refused is None:
         return f"{place.name} asks for no login."
     own = place.auth.of(place.name)
     if own.grant == "client_credentials":
-        source = OwnCredentials(place.name, place.url, own, place.auth, lambda _: None)
-        if await source.renewed(None, request, refused) is None:
+        source = OwnCredentials(place.name, place.url, own, place.auth, Redactor(place.config))
+        if await source.renewed(None, refused.request, refused) is None:
             raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
     store = place.store()
@@ -128,7 +128,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     try:
         provider, storage = _provider(place, listener, kept, browser=browser, bound=bound, say=say)
         try:
-            await drive(provider, request, with_scopes(refused, wanted), exchange_bound)
+            await drive(provider, with_scopes(refused, wanted), exchange_bound)
         except OAuthFlowError as error:
             known = known_error_in(str(error))
             raise LoginError(

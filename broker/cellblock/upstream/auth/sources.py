@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
 from mcp.shared.auth import OAuthToken
 
-from cellblock.base.errors import CellblockError
 from cellblock.config.auth import AuthSettings, ServerAuthSettings
-from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError, login_hint
-from cellblock.upstream.auth.exchange import (
-    MemoryStorage,
-    drive,
-    is_safe,
-    known_error_in,
-    renew,
-)
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.upstream.auth.bearer import Login
+from cellblock.upstream.auth.errors import LoginEnded, LoginError, LoginStoreError
+from cellblock.upstream.auth.exchange import MemoryStorage, drive, is_safe, known_error_in, renew
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.store import LoginStore
 from cellblock_worker.base.private_files import Stamp
 
 logger = logging.getLogger("cellblock.upstream.auth")
-
-PAUSE_SECONDS: Final = 5.0
-"""Sets the pause after a renewal that failed: until the next attempt the server is asked without."""
 
 LOCK_GRACE_SECONDS: Final = 10.0
 """Extends an exchange's own bound for another process that is renewing the same login."""
@@ -44,80 +34,19 @@ MAX_STEP_UP_SCOPES: Final = 32
 PASSING_ERRORS: Final = ("server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
 
-OnSecrets = Callable[[list[str]], None]
 
-
-class _Source:
-    """One renewal at a time, in a task of its own: a call that is cancelled must not lose a rotated token."""
-
-    def __init__(self, server: str, on_secrets: OnSecrets) -> None:
-        self.problem: str | None = None
-        self.hint = f"{login_hint(server)}"
-        self._server = server
-        self._on_secrets = on_secrets
-        self._renewing: asyncio.Task[str | None] | None = None
-        self._not_before = 0.0
-
-    def told(self, problem: str | None) -> None:
-        """Takes what the server says of the last token."""
-        self.problem = problem
-
-    async def widened(self, used: str, scopes: str | None) -> str | None:
-        """Returns none: nobody is asked for more without a person."""
-        return None
-
-    async def lacks(self, scopes: str | None) -> None:
-        """Notes that, as the server says, the last token does not reach far enough."""
-        what = f": it needs {scopes}" if scopes else ""
-        self.problem = f"the login does not reach far enough (insufficient_scope{what})"
-
-    async def close(self, bound: float) -> None:
-        """Lets a renewal under way end, at most `bound` seconds."""
-        if self._renewing is not None:
-            await asyncio.wait([self._renewing], timeout=bound)
-
-    async def _once(self, work: Callable[[], Coroutine[Any, Any, str | None]]) -> str | None:
-        if self._renewing is None:
-            if time.monotonic() < self._not_before:
-                return None
-            self._renewing = asyncio.create_task(self._guarded(work()), name=f"login of {self._server}")
-            self._renewing.add_done_callback(self._renewed)
-        return await asyncio.shield(self._renewing)
-
-    def _renewed(self, _: asyncio.Task[str | None]) -> None:
-        self._renewing = None
-
-    async def _guarded(self, work: Coroutine[Any, Any, str | None]) -> str | None:
-        try:
-            return await work
-        except LoginEnded as error:
-            self.problem = error.message
-        except CellblockError as error:
-            self.problem = error.message.rstrip(".")
-            self._not_before = time.monotonic() + PAUSE_SECONDS
-        except OAuthFlowError as error:
-            known = known_error_in(str(error))
-            self.problem = f"no token was granted ({known or type(error).__name__})"
-            self._not_before = time.monotonic() + PAUSE_SECONDS
-        except Exception as error:  # noqa: BLE001 - an authorization server may answer whatever it likes
-            self.problem = f"its login could not be renewed ({type(error).__name__})"
-            self._not_before = time.monotonic() + PAUSE_SECONDS
-        logger.warning("upstream %s: %s", self._server, self.problem)
-        return None
-
-
-class KeptLogin(_Source):
+class KeptLogin(Login):
     """The tokens of `cellblock auth login`, shared with every other process that uses them.
 
     Args:
         server: The server's name.
         store: Where its login is kept.
         settings: Bounds.
-        on_secrets: Told the secrets of each record before any of them is used.
+        redactor: As for `Login`.
     """
 
-    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, on_secrets: OnSecrets) -> None:
-        super().__init__(server, on_secrets)
+    def __init__(self, server: str, store: LoginStore, settings: AuthSettings, redactor: Redactor) -> None:
+        super().__init__(server, redactor)
         self._store = store
         self._bound = settings.token_timeout_ms / 1000
         self._record: LoginRecord | None = None
@@ -188,7 +117,7 @@ class KeptLogin(_Source):
 
     def _take(self, record: LoginRecord | None) -> None:
         if record is not None:
-            self._on_secrets(list(record.secrets()))
+            self.redactor.add(record.secrets())
         self._record = record
 
     async def _renew(self, used: str | None) -> str | None:
@@ -221,7 +150,7 @@ class KeptLogin(_Source):
         self._stamp = self._store.stamp()
 
 
-class OwnCredentials(_Source):
+class OwnCredentials(Login):
     """Tokens that Cellblock gets with the client's secret (RFC 6749, section 4.4); kept in memory only.
 
     Args:
@@ -229,7 +158,7 @@ class OwnCredentials(_Source):
         url: Its URL.
         client: Its section of the configuration.
         settings: Bounds.
-        on_secrets: Told each secret before it is used.
+        redactor: As for `Login`.
     """
 
     def __init__(
@@ -238,22 +167,18 @@ class OwnCredentials(_Source):
         url: str,
         client: ServerAuthSettings,
         settings: AuthSettings,
-        on_secrets: OnSecrets,
+        redactor: Redactor,
     ) -> None:
-        super().__init__(server, on_secrets)
+        super().__init__(server, redactor)
         self.hint = f"correct cellblock.auth.servers.{server} in the configuration"
         self._url = url
         self._client = client
         self._bound = settings.token_timeout_ms / 1000
         self._tokens: OAuthToken | None = None
         self._renew_at = float("inf")
-        self._challenge: tuple[httpx2.Request, httpx2.Response] | None = None
+        self._challenge: httpx2.Response | None = None
         self._more: list[str] = []
         self._tried: set[str] = set()
-
-    def stamp(self) -> Stamp | None:
-        """Returns no stamp, since nothing is kept."""
-        return None
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
         """Returns a token with these scopes, too, asked for once: what this client may have is for its authorization
@@ -278,8 +203,8 @@ class OwnCredentials(_Source):
     async def token(self) -> str | None:
         """Returns the access token, renewed before its end."""
         if self._tokens is not None and time.monotonic() >= self._renew_at and self._challenge is not None:
-            request, refused = self._challenge
-            return await self._once(lambda: self._grant(request, refused))
+            refused = self._challenge
+            return await self._once(lambda: self._grant(refused))
         return self._tokens.access_token if self._tokens is not None else None
 
     async def renewed(
@@ -290,17 +215,16 @@ class OwnCredentials(_Source):
             return self._tokens.access_token
         # Without its body and headers: only the place and the challenge matter.
         place = httpx2.Request("POST", str(request.url), headers={"MCP-Protocol-Version": "2025-06-18"})
-        challenge = httpx2.Response(401, headers=_challenge_headers(refused), request=place)
-        self._challenge = place, challenge
-        return await self._once(lambda: self._grant(place, challenge))
+        asked = {name: value for name, value in refused.headers.items() if name == "www-authenticate"}
+        challenge = self._challenge = httpx2.Response(401, headers=asked, request=place)
+        return await self._once(lambda: self._grant(challenge))
 
     async def _step_up(self, more: list[str]) -> str | None:
         assert self._challenge is not None
-        request, refused = self._challenge
         before = self._more
         self._more = [*before, *more]
         try:
-            token = await self._grant(request, refused)
+            token = await self._grant(self._challenge)
         except BaseException as error:
             self._more = before
             said = known_error_in(str(error)) if isinstance(error, OAuthFlowError) else None
@@ -313,7 +237,7 @@ class OwnCredentials(_Source):
         logger.info("upstream %s: a token with more scopes was granted", self._server)
         return token
 
-    async def _grant(self, request: httpx2.Request, refused: httpx2.Response) -> str | None:
+    async def _grant(self, refused: httpx2.Response) -> str | None:
         from cellblock.upstream.auth.own_client import own_provider
 
         if not is_safe(self._url):
@@ -321,15 +245,15 @@ class OwnCredentials(_Source):
         secret = self._client.secret()
         if secret is None:
             raise LoginError("the configuration holds no client credentials", hint=self.hint)
-        self._on_secrets([secret])
+        self.redactor.add([secret])
         storage = MemoryStorage()
         provider = own_provider(self._url, storage, self._client, secret, self.hint)
         refused = with_scopes(refused, [*self._client.scopes, *self._more])
-        await drive(provider, request, refused, self._bound)
+        await drive(provider, refused, self._bound)
         tokens = storage.tokens
         if tokens is None:
             raise LoginError("no token was granted", hint=self.hint)
-        self._on_secrets([tokens.access_token])
+        self.redactor.add([tokens.access_token])
         self._tokens = tokens
         life = float("inf") if tokens.expires_in is None else float(tokens.expires_in)
         self._renew_at = time.monotonic() + life * 0.9
@@ -351,9 +275,3 @@ def with_scopes(refused: httpx2.Response, scopes: list[str]) -> httpx2.Response:
     return httpx2.Response(
         401, headers={"WWW-Authenticate": f"Bearer {', '.join(parts)}"}, request=refused.request
     )
-
-
-def _challenge_headers(refused: httpx2.Response) -> dict[str, str]:
-    with contextlib.suppress(KeyError):
-        return {"WWW-Authenticate": refused.headers["WWW-Authenticate"]}
-    return {}

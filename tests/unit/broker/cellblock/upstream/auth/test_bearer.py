@@ -5,13 +5,16 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from cellblock.upstream.auth.bearer import BearerAuth
+from cellblock.config.secrets.redaction import Redactor
+from cellblock.config.settings import ServerConfig
+from cellblock.upstream.auth.bearer import Login
 
 
-class Tokens:
+class Tokens(Login):
     """One token that is never renewed, and perhaps a wider one."""
 
     def __init__(self, wider: str | None = None) -> None:
+        super().__init__("notes", Redactor(ServerConfig(url="https://notes.example/mcp")))
         self.said: list[str | None] = []
         self.wider = wider
 
@@ -23,7 +26,7 @@ class Tokens:
     ) -> str | None:
         return None
 
-    def told(self, problem: str | None) -> None:
+    def note_problem(self, problem: str | None) -> None:
         self.said.append(problem)
 
     async def widened(self, used: str, scopes: str | None) -> str | None:
@@ -43,7 +46,7 @@ async def asked(status: int, challenge: str) -> list[str | None]:
         return httpx2.Response(status, headers=[(b"WWW-Authenticate", challenge.encode())])
 
     async with httpx2.AsyncClient(
-        transport=httpx2.MockTransport(answer), auth=BearerAuth(tokens), trust_env=False
+        transport=httpx2.MockTransport(answer), auth=tokens, trust_env=False
     ) as http:
         await http.get("https://notes.example/mcp")
     return tokens.said
@@ -80,7 +83,7 @@ async def test_a_wider_token_is_tried_once(reaches: bool, said: list[str | None]
         )
 
     transport = httpx2.MockTransport(answer)
-    async with httpx2.AsyncClient(transport=transport, auth=BearerAuth(tokens), trust_env=False) as http:
+    async with httpx2.AsyncClient(transport=transport, auth=tokens, trust_env=False) as http:
         await http.post("https://notes.example/mcp", content=b"{}")
     assert shown == ["Bearer secret", "Bearer wider"]
     assert tokens.said == said
