@@ -1,4 +1,4 @@
-"""Keeps one server's login: the system's keyring, else a private file.
+"""Keeps one server's login: the system's keyring, else a private file, which is replaced whole.
 
 The file `auth/NAME-HASH.json` in the state directory exists in both cases: it holds the login, or the name of its entry
 in the keyring. So a server without a login costs one `stat`, and its change tells every process to read anew.
@@ -6,11 +6,15 @@ in the keyring. So a server without a login costs one `stat`, and its change tel
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import fcntl
 import hashlib
 import json
 import logging
+import os
 import secrets
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +24,16 @@ from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
-from cellblock.upstream.auth.login_file import locked, read_login, write_login
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock_worker.base.folders import Folder
-from cellblock_worker.base.private_files import Stamp, stamp_of
+from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import (
+    OpenToOthers,
+    Stamp,
+    TooLarge,
+    read_private,
+    stamp_of,
+    write_private,
+)
 
 logger = logging.getLogger("cellblock.upstream.auth")
 
@@ -31,6 +41,11 @@ AUTH_DIR: Final = "auth"
 """Names the folder of logins in the state directory."""
 
 HASH_CHARS: Final = 16
+
+MAX_BYTES: Final = 256 * 1024
+"""Caps the size of one login file; a login takes a few KiB."""
+
+LOCK_PAUSE_SECONDS: Final = 0.05
 
 
 class LoginStore:
@@ -60,7 +75,7 @@ class LoginStore:
         """Changes whenever the login does; None without one."""
         return stamp_of(self.file)
 
-    def locked(self, bound: float) -> AbstractAsyncContextManager[None]:
+    def locked(self, bound: float) -> contextlib.AbstractAsyncContextManager[None]:
         """Keeps other processes from renewing or replacing this login. Raises LoginStoreError after `bound` seconds."""
         return locked(self.file.with_suffix(".lock"), bound)
 
@@ -104,10 +119,10 @@ class LoginStore:
                 logger.warning("a login is kept in a file: %s", error.message)
             else:
                 self.kept_in = "keyring"
-                self._write({"version": 1, "entry": name})
+                write_login(self.file, json.dumps({"version": 1, "entry": name}).encode())
                 return
         self.kept_in = "file"
-        self._write({"version": 1, "record": json.loads(text)})
+        write_login(self.file, json.dumps({"version": 1, "record": json.loads(text)}).encode())
 
     async def delete(self) -> None:
         """Forgets the login.
@@ -129,9 +144,6 @@ class LoginStore:
             await self._keyring.delete(entry)
 
     # ---- inside --------------------------------------------------------------------------------------
-
-    def _write(self, envelope: dict[str, Any]) -> None:
-        write_login(self.file, json.dumps(envelope).encode())
 
     def _envelope(self) -> dict[str, Any] | None:
         data = read_login(self.file)
@@ -157,3 +169,75 @@ class LoginStore:
         return LoginStoreError(
             f"The login file {self.file} is damaged.", hint=f"Log in anew: rm {self.file}."
         )
+
+
+def read_login(file: Path) -> bytes | None:
+    """Returns the bytes of a login file; None when there is none.
+
+    Raises:
+        LoginStoreError: It is no plain file, is another user's, others may read it, or it is too large.
+    """
+    with _worded(f"The login file {file} cannot be read", f"Remove it: rm {file}."):
+        try:
+            with Folder.inside(file.parent) as folder:
+                return read_private(folder, file.name, MAX_BYTES)
+        except FileNotFoundError:
+            return None
+        except OpenToOthers as error:
+            raise LoginStoreError(
+                f"Others may read the login file {file} (mode {error.mode:04o}).",
+                hint=f"Log in anew: rm {file}. To keep this login: chmod 600 {file}.",
+            ) from None
+        except TooLarge:
+            raise LoginStoreError(
+                f"The login file {file} is too large.", hint=f"Remove it: rm {file}."
+            ) from None
+
+
+def write_login(file: Path, data: bytes) -> None:
+    """Replaces a login file in one step. Raises LoginStoreError."""
+    with (
+        _worded(f"The login file {file} cannot be written", "Check the state directory."),
+        Folder.inside(file.parent, make=True) as folder,
+    ):
+        write_private(folder, file.name, data)
+
+
+@contextlib.asynccontextmanager
+async def locked(file: Path, bound: float) -> AsyncGenerator[None]:
+    """Holds the lock that this file stands for; it ends with its process at the latest.
+
+    Raises:
+        LoginStoreError: Another process has held it for `bound` seconds, or it cannot be made.
+    """
+    with (
+        _worded(f"The lock {file} cannot be made", "Check the state directory."),
+        Folder.inside(file.parent, make=True) as folder,
+    ):
+        descriptor = folder.open(file.name, os.O_RDWR | os.O_CREAT)
+    try:
+        deadline = asyncio.get_running_loop().time() + bound
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise LoginStoreError(
+                        f"Another process has held {file} for {bound:g} s.", hint="Try again in a moment."
+                    ) from None
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _worded(what: str, hint: str) -> Generator[None]:
+    """Words an OSError of the block as a LoginStoreError: `what` failed, and the hint."""
+    try:
+        yield
+    except InTheWay as error:
+        raise LoginStoreError(f"{error}.", hint="Move it away.") from None
+    except OSError as error:
+        raise LoginStoreError(f"{what}: {error.strerror}.", hint=hint) from None

@@ -25,7 +25,7 @@ from cellblock.frontend.outputs.outputs_disk import write_within
 from cellblock.learning.store import Store, StoreError
 from cellblock.telemetry.audit import AuditLog
 from cellblock.telemetry.files import PrivateFile
-from cellblock.upstream.auth.login_file import read_login, write_login
+from cellblock.upstream.auth.store import read_login, write_login
 from cellblock.upstream.pins.pin_store import PinStore
 from cellblock.upstream.pins.pins import Pins
 from cellblock.upstream.stderr_log import stderr_log

@@ -13,9 +13,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
-from cellblock.upstream.auth.login_file import MAX_BYTES, locked, read_login, write_login
 from cellblock.upstream.auth.record import LoginRecord
-from cellblock.upstream.auth.store import LoginStore
+from cellblock.upstream.auth.store import MAX_BYTES, LoginStore, locked, read_login, write_login
 
 URL = "https://notes.example/mcp"
 SETTINGS = AuthSettings(keyring="off")
