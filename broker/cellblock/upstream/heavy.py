@@ -12,7 +12,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,7 +20,7 @@ import mcp_types as types
 from mcp import Client
 from mcp.shared.message import SessionMessage
 
-from cellblock.apart.light import is_light
+from cellblock.apart.light import LIGHT_BYTES, is_light
 from cellblock.apart.pool import Apart, Bill, paying
 from cellblock.apart.raw import RawJson, Splices
 from cellblock.apart.share import ByteBudget, OverBudget
@@ -151,14 +151,28 @@ class HeavyMessages:
             and item.message.id in self._calls
         )
 
-    def hold(self, size: int) -> None:
-        """Counts bytes of the server in memory. Raises OverBudget, and counts nothing then."""
-        self._budget.take(self._key, size)
+    @contextmanager
+    def counting(self) -> Generator[Callable[[int], None]]:
+        """Yields what to call with the bytes of the message under way that are in memory: a large one's are counted as
+        long as this lasts.
 
-    def let_go(self, size: int) -> None:
-        """Counts bytes that are in memory no more."""
-        if size:
-            self._budget.give_back(self._key, size)
+        That raises OverBudget where they are too many, and counts none of them then.
+        """
+        held = 0
+
+        def count(size: int) -> None:
+            nonlocal held
+            if held:
+                self._budget.give_back(self._key, held)
+                held = 0
+            if size > LIGHT_BYTES:
+                self._budget.take(self._key, size)
+                held = size
+
+        try:
+            yield count
+        finally:
+            count(0)
 
     async def lightened(self, raw: bytes) -> bytes | None:
         """Reads a large message, and returns a small one in its place, as JSON; None for what is to be dropped.
@@ -253,25 +267,17 @@ class LargeMessages:
 
     Attributes:
         apart: Reads them.
-        budget: Of bytes that servers have in memory.
         form_of: What is set for the results of a tool, by the server's name and its own.
+        budget: Of bytes that servers have in memory.
     """
 
-    apart: Apart
-    budget: ByteBudget
-    form_of: Callable[[str, str], ResultForm]
+    apart: Apart = field(default_factory=Apart)
+    form_of: Callable[[str, str], ResultForm] = lambda _server, _tool: ResultForm()
+    budget: ByteBudget = field(default_factory=lambda: ByteBudget(SERVER_BYTES, ALL_BYTES, "this server"))
 
     def of(self, server: str) -> HeavyMessages:
         """Makes what reads the large messages of one connection of a server."""
         return HeavyMessages(server, self.apart, self.budget, partial(self.form_of, server))
-
-
-def large_messages(
-    apart: Apart | None = None,
-    form_of: Callable[[str, str], ResultForm] = lambda _server, _tool: ResultForm(),
-) -> LargeMessages:
-    """Makes `LargeMessages` with a budget of its own."""
-    return LargeMessages(apart or Apart(), ByteBudget(SERVER_BYTES, ALL_BYTES, "this server"), form_of)
 
 
 def _failure(answers: int | None, why: str) -> bytes | None:

@@ -10,7 +10,7 @@ import httpx2
 import mcp_types as types
 from mcp.shared.message import SessionMessage
 
-from cellblock.apart.light import LIGHT_BYTES, is_light
+from cellblock.apart.light import is_light
 from cellblock.apart.share import OverBudget
 from cellblock.upstream.events import EventSplitter
 from cellblock.upstream.heavy import HeavyMessages
@@ -52,7 +52,7 @@ def too_large_error(line: TooLong, cap: int) -> SessionMessage | Exception:
 def cap_response(
     response: httpx2.Response,
     cap: int,
-    heavy: HeavyMessages | None = None,
+    heavy: HeavyMessages,
     post: Post | None = None,
     on_flood: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -62,7 +62,7 @@ def cap_response(
     Args:
         response: Its body is not read yet.
         cap: Of a body, or of each event of a stream of them, which may go on for ever.
-        heavy: Reads what is large; None leaves it as it is.
+        heavy: Reads what is large.
         post: What the answer is read for; None where it has no end of its own.
         on_flood: Told why, when its events have come too fast for too long; the body ends then.
     """
@@ -81,50 +81,44 @@ def cap_response(
     response.aiter_bytes = lambda chunk_size=None: bodies
 
 
-async def _body(whole: Chunks, cap: int, heavy: HeavyMessages | None) -> AsyncGenerator[bytes, Any]:
-    size = held = 0
+async def _body(whole: Chunks, cap: int, heavy: HeavyMessages) -> AsyncGenerator[bytes, Any]:
+    size = 0
     kept: list[bytes] = []
     try:
-        async for chunk in whole():
-            size += len(chunk)
-            if size > cap:
-                raise MessageTooLarge(_said(size, cap))
-            if size > LIGHT_BYTES and heavy is not None:
-                held = _counted(heavy, held, size)
-            kept.append(chunk)
+        with heavy.counting() as count:
+            async for chunk in whole():
+                size += len(chunk)
+                if size > cap:
+                    raise MessageTooLarge(_said(size, cap))
+                count(size)
+                kept.append(chunk)
     except OverBudget as error:
         raise MessageTooLarge(f"the message could not be read: {error}") from None
     except RequestOver as over:
         raise httpx2.StreamError(str(over)) from None
-    finally:
-        if heavy is not None:
-            heavy.let_go(held)
     body = b"".join(kept)
     kept.clear()
-    light = body if heavy is None else await heavy.lightened(body)
-    yield light or b""
+    yield await heavy.lightened(body) or b""
 
 
 async def _events(
-    whole: Chunks, cap: int, heavy: HeavyMessages | None, on_flood: Callable[[str], None]
+    whole: Chunks, cap: int, heavy: HeavyMessages, on_flood: Callable[[str], None]
 ) -> AsyncGenerator[bytes, Any]:
     splitter = EventSplitter()
     pace = Pace()
-    held = 0
     try:
-        async for chunk in whole():
-            events = splitter.feed(chunk)
-            await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
-            for event in events:
-                if event.data is None or heavy is None or is_light(event.data):
-                    yield event.raw
-                    continue
-                light = await heavy.lightened(event.data)
-                yield event.with_data(light or b"")
-            if splitter.held > cap:
-                raise httpx2.SSEError(f"{_SDK_TEXT} {cap} byte limit.")
-            if heavy is not None and (held or splitter.held > LIGHT_BYTES):
-                held = _counted(heavy, held, splitter.held)
+        with heavy.counting() as count:
+            async for chunk in whole():
+                events = splitter.feed(chunk)
+                await pace.spend(len(events) + len(chunk) / MESSAGE_BYTES + chunk.count(b"\n") / EVENT_LINES)
+                for event in events:
+                    if event.data is None or is_light(event.data):
+                        yield event.raw
+                    else:
+                        yield event.with_data(await heavy.lightened(event.data) or b"")
+                if splitter.held > cap:
+                    raise httpx2.SSEError(f"{_SDK_TEXT} {cap} byte limit.")
+                count(splitter.held)
     except OverBudget as error:
         raise httpx2.SSEError(f"{TOO_LARGE_START}could not be read: {error}") from None
     except Flooding as error:
@@ -133,18 +127,6 @@ async def _events(
     except RequestOver as over:
         # The one failure after which the SDK does not ask for the rest of the stream.
         raise httpx2.SSEError(str(over)) from None
-    finally:
-        if heavy is not None:
-            heavy.let_go(held)
-
-
-def _counted(heavy: HeavyMessages, before: int, size: int) -> int:
-    """Counts what a message under way has in memory, in place of what it had before."""
-    if size > before:
-        heavy.hold(size - before)
-    else:
-        heavy.let_go(before - size)
-    return size
 
 
 def _said(size: int, cap: int) -> str:

@@ -17,7 +17,7 @@ from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSetting
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool
 from cellblock.upstream.connecting import State
-from cellblock.upstream.heavy import ResultForm, large_messages
+from cellblock.upstream.heavy import LargeMessages, ResultForm
 from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
 from cellblock.upstream.requester import CallOrigin
@@ -98,7 +98,7 @@ class Registry:
             self._local[python_tool.name] = python_tool
         self._check_names(servers)
         self._log_dir = log_dir
-        self._large = large_messages(apart, self._form_of)
+        self._large = LargeMessages(apart, self._form_of)
         self._started = 0
         self._changes = 0
         self._since: dict[Retired, int] = {}

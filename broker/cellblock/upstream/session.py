@@ -22,7 +22,7 @@ from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig, UpstreamSettings
 from cellblock.upstream import failures
 from cellblock.upstream.connecting import Backoff, FirstAttempt, State
-from cellblock.upstream.heavy import LargeMessages, large_messages, list_page
+from cellblock.upstream.heavy import LargeMessages, list_page
 from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
@@ -96,7 +96,7 @@ class UpstreamSession:
         self._settings = settings
         self._log_file = upstream_log(log_dir, name)
         self._on_change = on_change
-        self._large = large or large_messages()
+        self._large = large or LargeMessages()
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._tools_changed = asyncio.Event()

@@ -23,7 +23,7 @@ from mcp.os.posix.utilities import terminate_posix_process_tree
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from cellblock.apart.light import LIGHT_BYTES, is_light
+from cellblock.apart.light import is_light
 from cellblock.apart.share import OverBudget
 from cellblock.base.streams import ClosingStream
 from cellblock.config.settings import ServerConfig
@@ -161,44 +161,44 @@ async def _read(
     is no answer to a call is read at a bounded pace.
     """
     assert process.stdout is not None
-    held = 0
     pace = Pace()
     apart: asyncio.Task[None] | None = None
-    async with sender:
-        try:
-            while chunk := await process.stdout.read(READ_BYTES):
-                unasked = 0.0
-                for line in splitter.feed(chunk):
-                    if isinstance(line, TooLong) or is_light(line):
-                        is_long = isinstance(line, TooLong)
-                        item = too_large_error(line, cap) if is_long else read_message(line)
-                        if not heavy.awaits(item):
-                            unasked += 1 + (line.size if is_long else len(line)) / MESSAGE_BYTES
-                        await sender.send(item)
-                    else:
-                        if apart is not None:
-                            await apart
-                        apart = asyncio.create_task(_read_apart(line, sender, heavy))
-                if held or splitter.held > LIGHT_BYTES:
-                    heavy.let_go(held)
-                    held = _counted(splitter, heavy)
-                if unasked:
-                    await pace.spend(unasked)
-            if apart is not None:
-                await apart
-        except EndlessLine:
-            on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
-        except Flooding as error:
-            on_cut(str(error))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # The session is gone.
-        except OSError as error:
-            on_cut(f"its output cannot be read: {error.strerror}")
-        finally:
-            heavy.let_go(held)
-            if apart is not None:
-                apart.cancel()
-                await asyncio.wait([apart])
+    with heavy.counting() as count:
+        async with sender:
+            try:
+                while chunk := await process.stdout.read(READ_BYTES):
+                    unasked = 0.0
+                    for line in splitter.feed(chunk):
+                        if isinstance(line, TooLong) or is_light(line):
+                            is_long = isinstance(line, TooLong)
+                            item = too_large_error(line, cap) if is_long else read_message(line)
+                            if not heavy.awaits(item):
+                                unasked += 1 + (line.size if is_long else len(line)) / MESSAGE_BYTES
+                            await sender.send(item)
+                        else:
+                            if apart is not None:
+                                await apart
+                            apart = asyncio.create_task(_read_apart(line, sender, heavy))
+                    try:
+                        count(splitter.held)
+                    except OverBudget as error:
+                        splitter.throw_away(str(error))
+                    if unasked:
+                        await pace.spend(unasked)
+                if apart is not None:
+                    await apart
+            except EndlessLine:
+                on_cut(f"it sent a line without end (upstream.max_message_bytes = {cap})")
+            except Flooding as error:
+                on_cut(str(error))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # The session is gone.
+            except OSError as error:
+                on_cut(f"its output cannot be read: {error.strerror}")
+            finally:
+                if apart is not None:
+                    apart.cancel()
+                    await asyncio.wait([apart])
 
 
 async def _read_apart(line: bytes, sender: MemoryObjectSendStream[Incoming], heavy: HeavyMessages) -> None:
@@ -206,19 +206,6 @@ async def _read_apart(line: bytes, sender: MemoryObjectSendStream[Incoming], hea
     if light is not None:
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await sender.send(read_message(light))
-
-
-def _counted(splitter: LineSplitter, heavy: HeavyMessages) -> int:
-    """Counts the line under way for the server, where it is a large one; or throws it away, where it is too much."""
-    size = splitter.held
-    if size <= LIGHT_BYTES:
-        return 0
-    try:
-        heavy.hold(size)
-    except OverBudget as error:
-        splitter.throw_away(str(error))
-        return 0
-    return size
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import pytest
 
+from cellblock.upstream.heavy import LargeMessages
 from cellblock.upstream.lines import TooLong
 from cellblock.upstream.message_cap import MessageTooLarge, cap_response, is_too_large, too_large_error
 
@@ -70,7 +71,7 @@ async def body_of(url: str) -> bytes:
     """What the SDK would read, by a client with the cap."""
 
     async def capped(response: httpx2.Response) -> None:
-        cap_response(response, CAP)
+        cap_response(response, CAP, LargeMessages().of("test"))
 
     async with (
         httpx2.AsyncClient(event_hooks={"response": [capped]}, trust_env=False) as client,
