@@ -10,6 +10,7 @@ Bodies are opaque to the host. What they hold is said with each message.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -289,8 +290,6 @@ ToWorker = Warm | Start | Reply
 FromHost = Hello | Status | Leased | Log | Call | Query | Took | Notice | Done | Failed | Ended
 ToHost = Run | Reply | Pause | Resume | Cancel | Pool | Shutdown
 
-_T = TypeVar("_T")
-
 _caps_by_opening: Final[dict[bytes, BodyCap]] = {
     pack_header(dict.fromkeys(kind.model_fields))[:1]
     + pack_header({"t": kind.model_fields["t"].default})[1:]: kind.max_body
@@ -299,40 +298,29 @@ _caps_by_opening: Final[dict[bytes, BodyCap]] = {
 """Maps how the canonical header of each message of a worker begins (the number of fields, and `t`) to the message's
 cap."""
 
-_from_worker: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="t")])
-_to_worker: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="t")])
-_from_host: TypeAdapter[FromHost] = TypeAdapter(Annotated[FromHost, Field(discriminator="t")])
-_to_host: TypeAdapter[ToHost] = TypeAdapter(Annotated[ToHost, Field(discriminator="t")])
+_T = TypeVar("_T")
 
 
-def _parse(adapter: TypeAdapter[_T], header: dict[str, Any]) -> _T:
-    try:
-        return adapter.validate_python(header)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        said = f"unknown or malformed message ({where}: {first['msg']})"
-        raise FrameError(said[:MAX_DETAIL_CHARS]) from None
+def _parser(adapter: TypeAdapter[_T]) -> Callable[[dict[str, Any]], _T]:
+    """Returns what validates a header as one of these kinds of message, or raises FrameError."""
+
+    def parse(header: dict[str, Any]) -> _T:
+        try:
+            return adapter.validate_python(header)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            said = f"unknown or malformed message ({where}: {first['msg']})"
+            raise FrameError(said[:MAX_DETAIL_CHARS]) from None
+
+    return parse
 
 
-def parse_from_worker(header: dict[str, Any]) -> FromWorker:
-    """Validates a header from a worker. Raises FrameError."""
-    return _parse(_from_worker, header)
-
-
-def parse_to_worker(header: dict[str, Any]) -> ToWorker:
-    """Validates a header for a worker. Raises FrameError."""
-    return _parse(_to_worker, header)
-
-
-def parse_from_host(header: dict[str, Any]) -> FromHost:
-    """Validates a header from a host. Raises FrameError."""
-    return _parse(_from_host, header)
-
-
-def parse_to_host(header: dict[str, Any]) -> ToHost:
-    """Validates a header for a host. Raises FrameError."""
-    return _parse(_to_host, header)
+parse_from_worker: Final = _parser(TypeAdapter[FromWorker](Annotated[FromWorker, Field(discriminator="t")]))
+parse_to_worker: Final = _parser(TypeAdapter[ToWorker](Annotated[ToWorker, Field(discriminator="t")]))
+parse_from_host: Final = _parser(TypeAdapter[FromHost](Annotated[FromHost, Field(discriminator="t")]))
+parse_to_host: Final = _parser(TypeAdapter[ToHost](Annotated[ToHost, Field(discriminator="t")]))
+"""Each validates a header from or for that side, and raises FrameError."""
 
 
 def part_cap(message_bytes: int) -> int:
