@@ -8,6 +8,7 @@ gets the signal, not what it starts; a program that gains rights when it is exec
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -72,6 +73,30 @@ def child_setup() -> Callable[[], None] | None:
             os._exit(1)
 
     return in_child
+
+
+def kill_if(pid: int, is_meant: Callable[[], bool]) -> bool:
+    """Sends SIGKILL to a process that is the one meant, and not to what has its pid by then; says whether it has.
+
+    Args:
+        pid: The process id.
+        is_meant: Says whether the process of that id is meant; an OSError or ValueError says no.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if not is_meant():
+            return False
+        if not HAS_PIDFD:
+            os.kill(pid, signal.SIGKILL)
+            return True
+        pidfd = os.pidfd_open(pid)
+        try:
+            # Once more, now that the pid cannot become another's unseen.
+            if is_meant():
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                return True
+        finally:
+            os.close(pidfd)
+    return False
 
 
 def die_with_parent() -> None:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from cellblock_worker.base import lifetime
-from cellblock_worker.base.lifetime import HAS_PIDFD
 from cellblock_worker.confinement import bubblewrap
 
 _OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
@@ -37,26 +36,9 @@ def end_orphans() -> list[int]:
     Returns:
         The pids, for the log.
     """
-    return [pid for pid in _pids() if _end_if(pid)] if lifetime.LINUX else []
-
-
-def _end_if(pid: int) -> bool:
-    """Kills a process if it is an orphan: the one that was looked at, not what has its pid by then."""
-    with contextlib.suppress(OSError, ValueError):
-        if not _is_orphan(pid):
-            return False
-        if not HAS_PIDFD:
-            os.kill(pid, signal.SIGKILL)
-            return True
-        pidfd = os.pidfd_open(pid)
-        try:
-            # Once more, now that the pid cannot become another's unseen.
-            if _is_orphan(pid):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                return True
-        finally:
-            os.close(pidfd)
-    return False
+    if not lifetime.LINUX:
+        return []
+    return [pid for pid in _pids() if lifetime.kill_if(pid, partial(_is_orphan, pid))]
 
 
 def _pids() -> list[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cellblock_worker.base.lifetime import HAS_PIDFD
+from cellblock_worker.base.lifetime import kill_if
 
 EMPTY_BOUND_SECONDS: Final = 1.0
 """Bounds the time for the last process to leave a group after it was killed."""
@@ -59,7 +59,7 @@ def kill_members(group: Path) -> None:
         return
     for folder in (*_below(group), group):
         for pid in members(folder):
-            _kill_member(folder, pid)
+            kill_if(pid, partial(_is_in, folder, pid))
 
 
 def remove(group: Path) -> bool:
@@ -110,15 +110,5 @@ def _below(group: Path) -> list[Path]:
         return []
 
 
-def _kill_member(group: Path, pid: int) -> None:
-    """Kills a process that is in the group at the moment when it can no longer become another's pid."""
-    with contextlib.suppress(OSError):
-        if not HAS_PIDFD:
-            os.kill(pid, signal.SIGKILL)
-            return
-        pidfd = os.pidfd_open(pid)
-        try:
-            if pid in members(group):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        finally:
-            os.close(pidfd)
+def _is_in(group: Path, pid: int) -> bool:
+    return pid in members(group)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cellblock_worker.base import lifetime
+from cellblock_worker.base.lifetime import kill_if
 from cellblock_worker.confinement.cgroup import cgroup_files, cgroup_workers
 from cellblock_worker.confinement.cgroup.cgroup_layout import find_homes, read_memberships, read_mounts
 from cellblock_worker.confinement.cgroup.cgroup_workers import BOOT_BYTES, MIB, RUN_ROOM_BYTES, WorkerGroups
@@ -179,6 +180,6 @@ def test_a_group_that_somebody_holds_is_locked_for_others(unified: Path) -> None
 def test_only_a_member_is_killed(unified: Path) -> None:
     """A pid that is not in the group by then is another's."""
     with subprocess.Popen(SLEEP) as foreign:
-        cgroup_files._kill_member(unified, foreign.pid)  # pyright: ignore[reportPrivateUsage]
+        assert not kill_if(foreign.pid, lambda: foreign.pid in cgroup_files.members(unified))
         assert foreign.poll() is None
         foreign.kill()
