@@ -7,11 +7,8 @@ means that the broker is gone, and so must everything here be.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import logging
 import os
-import platform
 import signal
 import sys
 from typing import Any, Final
@@ -20,24 +17,13 @@ import zmq
 from pydantic import ValidationError
 
 from cellblock_worker.base.lifetime import die_with_parent
-from cellblock_worker.confinement import network, seccomp
-from cellblock_worker.confinement.confinement import (
-    IsolationUnavailable,
-    use_isolation,
-    works_without_network,
-)
-from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
-from cellblock_worker.host.host_groups import in_groups, prepare_process
-from cellblock_worker.wire.endpoints import EndpointError, ipc_folder
+from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.host.host_process import EXIT_USAGE, run_confined
+from cellblock_worker.wire.endpoints import ipc_folder
 
 CONFIG_MAX_BYTES: Final = 64 * 1024
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-
-logger = logging.getLogger("cellblock.host")
 
 
 async def serve(config: HostConfig) -> None:
@@ -99,36 +85,9 @@ def main() -> int:
     except ValidationError as error:
         sys.stderr.write(f"cellblock_worker is started by the broker, not by hand: {error}\n")
         return EXIT_USAGE
-    prepare_process(config)
     # What is loaded by now stays: no collection need go through it in the middle of a run.
     gc.freeze()
-    try:
-        with in_groups(config):
-            has_network = not _leave_network(config)
-            use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
-            if orphans := end_orphans():
-                logger.info("ended %d workers that a host had left which was killed", len(orphans))
-            asyncio.run(serve(config))
-    except EndpointError as error:
-        sys.stderr.write(f"cellblock_worker: {error}\n")
-        return EXIT_USAGE
-    except (IsolationUnavailable, SelfTestFailed) as error:
-        # Past the buffers of sys.stderr: on a full disk they would fail once more at the exit, and change its code.
-        with contextlib.suppress(OSError):
-            os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
-        return EXIT_REFUSED
-    except OSError as error:
-        logger.error("the host cannot start now: %s", error)
-        return EXIT_FAILED
-    return 0
-
-
-def _leave_network(config: HostConfig) -> bool:
-    """Moves this host out of the network where it can; says whether it has none any more."""
-    if config.isolation == "off" or platform.machine() not in seccomp.ARCHITECTURES:
-        # Workers that can make sockets would find each other in a namespace that they share.
-        return False
-    return network.leave(config.connect, works_without_network)
+    return run_confined(config, lambda: serve(config))
 
 
 if __name__ == "__main__":

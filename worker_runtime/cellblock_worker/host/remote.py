@@ -20,12 +20,10 @@ from typing import Final
 import zmq
 from pydantic import ValidationError
 
-from cellblock_worker.confinement.confinement import IsolationUnavailable, use_isolation
-from cellblock_worker.confinement.orphans import end_orphans
-from cellblock_worker.confinement.selftest import SelfTestFailed, run_selftest
+from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
-from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, Host, HostConfig
-from cellblock_worker.host.host_groups import in_groups, prepare_process
+from cellblock_worker.host.host import Host, HostConfig
+from cellblock_worker.host.host_process import EXIT_USAGE, RefusedByBroker, run_confined
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
@@ -33,17 +31,11 @@ from cellblock_worker.wire.wire_events import explain
 
 logger = logging.getLogger("cellblock.host")
 
-EXIT_USAGE: Final = 2
-
 RETURN_PAUSE_SECONDS: Final = 0.5
 """Bounds the time from losing a broker to dialling again; ZeroMQ itself then retries with longer and longer pauses."""
 
 LOG_INTERVAL_SECONDS: Final = 10.0
 """Sets the pause between two lines about a broker that cannot be reached."""
-
-
-class RefusedByBroker(RuntimeError):
-    """The broker will not have this host; starting it again would not help. The text says why."""
 
 
 class RemoteHost:
@@ -180,6 +172,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--max-memory-mb",
+        dest="max_old_space_mb",
         type=int,
         default=256,
         metavar="N",
@@ -202,29 +195,18 @@ def read_arguments(arguments: Sequence[str]) -> tuple[HostConfig, DialKeys]:
         KeyFileError: A key cannot be used.
         ValidationError: A number is out of its range.
     """
-    parsed = make_parser().parse_args(arguments)
-    check_tcp(parsed.connect)
-    if parsed.key is None or parsed.server_key is None:
-        raise EndpointError(f"{parsed.connect} is used only with keys: give --key and --server-key")
+    given = vars(make_parser().parse_args(arguments))
+    endpoint, key, server_key = given["connect"], given.pop("key"), given.pop("server_key")
+    check_tcp(endpoint)
+    if key is None or server_key is None:
+        raise EndpointError(f"{endpoint} is used only with keys: give --key and --server-key")
     try:
-        server = parse_public_key(parsed.server_key)
+        server = parse_public_key(server_key)
     except KeyFileError as error:
         raise KeyFileError(f"--server-key: {error}") from None
-    keys = DialKeys(read_key_file(parsed.key), server)
-    config = HostConfig(
-        connect=parsed.connect,
-        identity="0" * 32,
-        capacity=parsed.capacity,
-        warm=parsed.warm,
-        max_warm=MAX_WARM_SHARE * parsed.warm,
-        boot_parallel=boots_at_once(),
-        max_message_bytes=parsed.max_message_bytes,
-        max_old_space_mb=parsed.max_memory_mb,
-        isolation=parsed.isolation,
-        seccomp=parsed.seccomp,
-        realtime=parsed.realtime,
-        log_level=parsed.log_level,
-    )
+    keys = DialKeys(read_key_file(key), server)
+    warm = {"max_warm": MAX_WARM_SHARE * given["warm"], "boot_parallel": boots_at_once()}
+    config = HostConfig(identity="0" * 32, **warm, **given)
     return config, keys
 
 
@@ -253,16 +235,4 @@ def main(arguments: Sequence[str]) -> int:
     except (EndpointError, KeyFileError) as error:
         sys.stderr.write(f"cellblock_worker: {error}\n")
         return EXIT_USAGE
-    prepare_process(config)
-    try:
-        with in_groups(config):
-            use_isolation(config.isolation, seccomp=config.seccomp)
-            end_orphans()
-            asyncio.run(serve(config, keys))
-    except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
-        sys.stderr.write(f"{REFUSED_PREFIX}{error}\n")
-        return EXIT_REFUSED
-    except zmq.ZMQError as error:
-        sys.stderr.write(f"cellblock_worker: {config.connect} cannot be dialled: {error}\n")
-        return EXIT_USAGE
-    return 0
+    return run_confined(config, lambda: serve(config, keys))

@@ -1,0 +1,102 @@
+"""A host's process is confined before it serves, and its way out is an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import resource
+import sys
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from zmq import ZMQError
+
+from cellblock_worker.confinement import network, seccomp
+from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement.confinement import (
+    IsolationUnavailable,
+    use_cgroup,
+    use_isolation,
+    works_without_network,
+)
+from cellblock_worker.confinement.orphans import end_orphans
+from cellblock_worker.confinement.selftest import SelfTestFailed
+from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
+from cellblock_worker.wire.endpoints import EndpointError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+logger = logging.getLogger("cellblock.host")
+
+
+class RefusedByBroker(RuntimeError):
+    """The broker will not have this host; starting it again would not help. The text says why."""
+
+
+def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Gives this process its log, its cgroups, its isolation and as many open files as it may have, and serves.
+
+    Returns:
+        The exit code: 0 stopped, 1 it cannot start now, 2 its endpoint is wrong, 3 it will not serve, or its broker
+        will not have it.
+    """
+    logging.basicConfig(
+        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
+    )
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with _in_groups(config):
+            has_network = not _leave_network(config)
+            use_isolation(config.isolation, seccomp=config.seccomp, has_network=has_network)
+            if orphans := end_orphans():
+                logger.info("ended %d workers that a host had left which was killed", len(orphans))
+            asyncio.run(serve())
+    except (EndpointError, ZMQError) as error:
+        what = f"{config.connect} cannot be dialled: {error}" if isinstance(error, ZMQError) else error
+        sys.stderr.write(f"cellblock_worker: {what}\n")
+        return EXIT_USAGE
+    except (IsolationUnavailable, SelfTestFailed, RefusedByBroker) as error:
+        # Past the buffers of sys.stderr: on a full disk they would fail once more at the exit, and change its code.
+        with suppress(OSError):
+            os.write(2, f"{REFUSED_PREFIX}{error}\n".encode())
+        return EXIT_REFUSED
+    except OSError as error:
+        logger.error("the host cannot start now: %s", error)
+        return EXIT_FAILED
+    return 0
+
+
+def _leave_network(config: HostConfig) -> bool:
+    """Moves this host out of the network where it can; says whether it has none any more."""
+    if config.isolation == "off" or platform.machine() not in seccomp.ARCHITECTURES:
+        # Workers that can make sockets would find each other in a namespace that they share.
+        return False
+    return network.leave(config.connect, works_without_network)
+
+
+@contextmanager
+def _in_groups(config: HostConfig) -> Generator[None]:
+    """Keeps this process in a cgroup of its own, with one for each worker, where machine and `isolation` allow it."""
+    if config.isolation == "off":
+        use_cgroup(None)
+        yield
+        return
+    caps = cgroup.caps_for(
+        capacity=config.capacity,
+        warm=max(config.warm, config.max_warm),
+        boot_parallel=config.boot_parallel,
+        memory_bytes=config.max_old_space_mb * cgroup.MIB,
+        total_bytes=config.total_memory_bytes,
+    )
+    membership = cgroup.enter(caps)
+    try:
+        use_cgroup(membership)
+        yield
+    finally:
+        use_cgroup(None)
+        membership.leave()
