@@ -128,30 +128,36 @@ def prepare_dialler(socket: Socket, endpoint: str, keys: DialKeys | None) -> Non
             raise EndpointError(f"{endpoint} is used only with keys: give --key and --server-key")
         return
     check_tcp(endpoint)
-    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server)
-    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public_bytes)
-    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret)
-    socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_FIRST_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_BOUND_MS)
-    _bound(socket, endpoint)
+    _set(
+        socket,
+        endpoint,
+        (zmq.CURVE_SERVERKEY, keys.server),
+        (zmq.CURVE_PUBLICKEY, keys.own.public_bytes),
+        (zmq.CURVE_SECRETKEY, keys.own.secret),
+        (zmq.RECONNECT_IVL, RECONNECT_FIRST_MS),
+        (zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS),
+        (zmq.CONNECT_TIMEOUT, CONNECT_BOUND_MS),
+    )
 
 
 def prepare_listener(socket: Socket, endpoint: str, own: KeyPair) -> None:
     """Sets what a socket needs before it binds. Raises EndpointError."""
     check_tcp(endpoint)
-    socket.setsockopt(zmq.CURVE_SERVER, 1)
-    socket.setsockopt(zmq.CURVE_SECRETKEY, own.secret)
-    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN)
-    # Without it, a missing or failing authenticator would let in whoever knows the broker's public key.
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
-    _bound(socket, endpoint)
+    _set(
+        socket,
+        endpoint,
+        (zmq.CURVE_SERVER, 1),
+        (zmq.CURVE_SECRETKEY, own.secret),
+        (zmq.ZAP_DOMAIN, ZAP_DOMAIN),
+        # Without it, a missing or failing authenticator would let in whoever knows the broker's public key.
+        (zmq.ZAP_ENFORCE_DOMAIN, 1),
+    )
 
 
-def _bound(socket: Socket, endpoint: str) -> None:
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_BOUND_MS)
-    if "[" in endpoint:
-        socket.setsockopt(zmq.IPV6, 1)
+def _set(socket: Socket, endpoint: str, *options: tuple[int, int | bytes]) -> None:
+    more = ((zmq.HANDSHAKE_IVL, HANDSHAKE_BOUND_MS), (zmq.IPV6, int("[" in endpoint)))
+    for option, value in (*options, *more):
+        socket.setsockopt(option, value)
 
 
 def _no_pair(path: Path) -> KeyFileError:

@@ -67,12 +67,15 @@ class LoopSocket:
         self._is_router = int(socket.get(zmq.TYPE)) == int(zmq.ROUTER)
         self._backlog: dict[bytes, deque[Sequence[bytes]]] = {}
         self._scheduled = False
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.MAXMSGSIZE, max_message_bytes)
-        socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER_MARK)
-        socket.setsockopt(zmq.RCVHWM, SEND_HIGH_WATER_MARK)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.MAXMSGSIZE, max_message_bytes),
+            (zmq.SNDHWM, SEND_HIGH_WATER_MARK),
+            (zmq.RCVHWM, SEND_HIGH_WATER_MARK),
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS),
+            (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
+        ):
+            socket.setsockopt(option, value)
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._look)
