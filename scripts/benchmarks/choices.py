@@ -162,7 +162,7 @@ def boot(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "empty.js"
         script.write_text("")
-        argv = confinement.worker_argv(256)
+        argv = confinement.plain_argv(256)
         compare(
             "spawn to exit",
             rounds,

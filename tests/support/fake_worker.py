@@ -72,4 +72,4 @@ class FakeWorkers:
 
     def argv(self, argv: list[str]) -> None:
         """Workers are this command."""
-        self._monkeypatch.setattr(confinement, "worker_argv", lambda max_old_space_mb: argv)  # pyright: ignore
+        self._monkeypatch.setattr(confinement, "plain_argv", lambda max_old_space_mb, script: argv)  # pyright: ignore

@@ -244,10 +244,7 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | 
         deno_dir: Folder to use instead of the one that `use_deno_dir` has named.
     """
     if _choice.wrapper is None:
-        argv = (
-            worker_argv(max_old_space_mb) if script == BOOT_SCRIPT else plain_argv(max_old_space_mb, script)
-        )
-        return Launch(argv)
+        return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
 
 
@@ -285,12 +282,7 @@ def _wrapped(
     return Launch([binary, *arguments, bubblewrap.DENO_INSIDE, *inside], fds, wrapped=True)
 
 
-def worker_argv(max_old_space_mb: int) -> list[str]:
-    """Returns the command line of a worker without bubblewrap."""
-    return plain_argv(max_old_space_mb, BOOT_SCRIPT)
-
-
-def plain_argv(max_old_space_mb: int, script: str) -> list[str]:
+def plain_argv(max_old_space_mb: int, script: str = BOOT_SCRIPT) -> list[str]:
     """Returns the command line of a script of the bundle without bubblewrap."""
     return [deno_binary(), *_deno_arguments(max_old_space_mb, str(BUNDLE_DIR), script)]
 
