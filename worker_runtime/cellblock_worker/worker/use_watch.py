@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.death import MemoryEvidence
@@ -34,14 +34,6 @@ def is_gone(error: OSError) -> bool:
     return isinstance(error, ProcessLookupError | FileNotFoundError)
 
 
-class Kill(Protocol):
-    """Ends the run."""
-
-    def __call__(self, reason: protocol.EndReason, detail: str = "") -> None:
-        """Ends the run with a reason and its words."""
-        ...
-
-
 class UseWatch:
     """Watches one run, from its lease until `cancel`.
 
@@ -51,7 +43,7 @@ class UseWatch:
         before: What the worker had used at the lease.
         memory: Keeps each look, to tell later what a worker died of.
         kernel_limits: Whether the kernel keeps the memory cap; if not, it is kept here.
-        kill: Ends the run.
+        kill: Ends the run with a reason and its words.
         computes: Told how much CPU time more a long run has used, in seconds.
 
     Attributes:
@@ -67,7 +59,7 @@ class UseWatch:
         *,
         memory: MemoryEvidence,
         kernel_limits: bool,
-        kill: Kill,
+        kill: Callable[[protocol.EndReason, str], None],
         computes: Callable[[float], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
