@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from cellblock.workers.link.link import LinkEvents
+from cellblock.workers.link.router import LinkEvents
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
 
@@ -22,7 +22,7 @@ class MemoryHost(Protocol):
 
 
 class MemoryLink:
-    """Implements `link.HostLink` for hosts that live in this process.
+    """Implements `router.HostLink` for hosts that live in this process.
 
     Args:
         events: Told what hosts say.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from cellblock.apart.light import is_light
@@ -29,7 +28,7 @@ from cellblock.execution.run_clock import Deadline, RunClock
 from cellblock.execution.run_log import RunLog
 from cellblock.execution.states import Event, State, advance
 from cellblock.upstream.requester import PAUSE_MS
-from cellblock.workers.pool.pool import Lease
+from cellblock.workers.pool.pool import Lease, RunMessage
 from cellblock_worker.wire import protocol
 
 logger = logging.getLogger("cellblock.execution")
@@ -172,11 +171,11 @@ class Run:
             pause_ms=self._pause_ms,
         )
         self._deadline.at(LEASE_BOUND_SECONDS, "it gave a run no worker")
-        self._to_host(lambda: lease.start(message, self._context.plan.body))
+        self._to_host(lease, message, self._context.plan.body)
 
-    def _to_host(self, send: Callable[[], None]) -> None:
+    def _to_host(self, lease: Lease, message: RunMessage, body: bytes = b"") -> None:
         try:
-            send()
+            lease.send(message, body)
         except OSError as error:
             self.host_lost(str(error))
 
@@ -193,15 +192,15 @@ class Run:
         self._killed_for = why
         self._deadline.at(KILL_BOUND_SECONDS, "it did not confirm a kill")
         assert self._lease is not None
-        self._to_host(self._lease.cancel)
+        self._to_host(self._lease, protocol.Cancel())
 
     def _set_deadline(self, seconds: float) -> None:
         if self._state is State.RUNNING:
             self._deadline.at(seconds, "it let a run pass its deadline")
 
     def _hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
-        if self._state is State.RUNNING and (lease := self._lease) is not None:
-            self._to_host(lambda: lease.hold_clock(message))
+        if self._state is State.RUNNING and self._lease is not None:
+            self._to_host(self._lease, message)
 
     def _end(self) -> None:
         if self._move(Event.END):
@@ -290,8 +289,8 @@ class Run:
             self._replies.reply(call_id, ok, body)
 
     def _send_reply(self, call_id: int, ok: bool, body: bytes) -> None:
-        if self._state is State.RUNNING and (lease := self._lease) is not None:
-            self._to_host(lambda: lease.reply(protocol.Reply(id=call_id, ok=ok), body))
+        if self._state is State.RUNNING and self._lease is not None:
+            self._to_host(self._lease, protocol.Reply(id=call_id, ok=ok), body)
 
     # ---- inside: the response ------------------------------------------------------------------------
 

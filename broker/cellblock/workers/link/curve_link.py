@@ -15,8 +15,7 @@ from typing import Final
 
 import zmq
 
-from cellblock.workers.link.link import LinkEvents
-from cellblock.workers.link.router import read_parts
+from cellblock.workers.link.router import LinkEvents, read_parts
 from cellblock.workers.link.zap import KeyGuard
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import FrameError, pack_header, unpack_header
@@ -45,7 +44,7 @@ _PROBE: Final = pack_header(protocol.Cancel().model_dump())
 
 
 class CurveLink:
-    """Binds at construction; implements `link.HostLink`.
+    """Binds at construction; implements `router.HostLink`.
 
     Args:
         endpoint: `tcp://ADDRESS:PORT`.

@@ -96,26 +96,20 @@ class Admission(Generic[T]):
     Args:
         queue_size: Runs that may wait in all.
         client_queue_size: Runs of one client that may wait.
+
+    Attributes:
+        room: The queue's bounds; runs that wait in another queue first may count in them, too.
+        waiting: How many runs wait.
     """
 
     def __init__(self, queue_size: int, client_queue_size: int) -> None:
-        self._room = Room(queue_size, client_queue_size)
+        self.room = Room(queue_size, client_queue_size)
+        self.waiting = 0
         self._clients: dict[str, _Client] = {}
-        self._waiting = 0
         self._waiting_clients = 0
         self._clock = 0
         # (places, since, name), smallest first; an entry that no longer tells its client's state is skipped.
         self._heap: list[tuple[int, int, str]] = []
-
-    @property
-    def room(self) -> Room:
-        """Returns the queue's bounds; runs that wait in another queue first may count in them, too."""
-        return self._room
-
-    @property
-    def waiting(self) -> int:
-        """Returns how many runs wait."""
-        return self._waiting
 
     def may_start(self, client: str, free: int, reserve: int) -> bool:
         """Says whether a run of `client` that comes now need not wait, `next_up` having been served to its end.
@@ -145,22 +139,18 @@ class Admission(Generic[T]):
         elif state.places == 0:
             del self._clients[client]
 
-    def check_room(self, client: str) -> None:
-        """Raises Overloaded when one more run of `client` may not wait."""
-        self._room.check(client)
-
     def join(self, client: str, item: T, room: Room | None = None) -> Ticket[T]:
         """Puts a run at the end of its client's line, counted in another queue's `room` if that is given.
 
         Raises:
-            Overloaded: As `check_room`, of the room in which it would count.
+            Overloaded: As `Room.check`, of the room in which it would count.
         """
-        room = room or self._room
+        room = room or self.room
         room.enter(client)
         state = self._clients.setdefault(client, _Client())
         ticket = Ticket(client, item, room)
         state.tickets[ticket] = None
-        self._waiting += 1
+        self.waiting += 1
         if len(state.tickets) == 1:
             self._waiting_clients += 1
             state.since = self._tick()
@@ -212,7 +202,7 @@ class Admission(Generic[T]):
     def _remove(self, ticket: Ticket[T], state: _Client) -> None:
         del state.tickets[ticket]
         ticket.room.leave(ticket.client)
-        self._waiting -= 1
+        self.waiting -= 1
         if not state.tickets:
             self._waiting_clients -= 1
 

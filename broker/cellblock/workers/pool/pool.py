@@ -12,12 +12,12 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.config.settings import PoolSettings
-from cellblock.workers.link.link import HostLink
+from cellblock.workers.link.router import HostLink
 from cellblock.workers.pool.admission import DEFAULT_CLIENT, Admission, Room, wait_turn
 from cellblock_worker.wire import protocol
 
@@ -62,21 +62,9 @@ class Lease:
         self.client = client
         self.released = False
 
-    def start(self, run: protocol.Run, body: bytes) -> None:
-        """Sends the run to the host. Raises OSError when the host cannot be reached."""
-        self._pool.send(self, run, body)
-
-    def reply(self, reply: protocol.Reply, body: bytes) -> None:
-        """Sends the answer of a call or query. Raises OSError when the host cannot be reached."""
-        self._pool.send(self, reply, body)
-
-    def hold_clock(self, message: protocol.Pause | protocol.Resume) -> None:
-        """Stops the run's wall clock at the host, or lets it go on. Raises OSError as above."""
-        self._pool.send(self, message, b"")
-
-    def cancel(self) -> None:
-        """Asks for the worker's death; the host answers with `Ended`. Raises OSError as above."""
-        self._pool.send(self, protocol.Cancel(), b"")
+    def send(self, message: RunMessage, body: bytes = b"") -> None:
+        """Sends the host a message of the run. Raises OSError when the host cannot be reached."""
+        self._pool.send(self, message, body)
 
     def release(self) -> None:
         """Gives the place back; later messages under the token are dropped."""
@@ -85,6 +73,10 @@ class Lease:
     def host_failed(self, why: str) -> None:
         """Ends the runs of a host that broke its word or went silent, and has it replaced."""
         self._pool.host_failed(self.host, why)
+
+
+RunMessage: TypeAlias = protocol.Run | protocol.Reply | protocol.Pause | protocol.Resume | protocol.Cancel
+"""Names the messages of one run to its host."""
 
 
 @dataclass
@@ -104,7 +96,7 @@ class _Waiting(NamedTuple):
 
 
 class Pool:
-    """Leases places at hosts; implements `link.LinkEvents`.
+    """Leases places at hosts; implements `router.LinkEvents`.
 
     Args:
         settings: Sizes of the pool and its queue.
@@ -169,7 +161,7 @@ class Pool:
     def check_room(self, client: str = DEFAULT_CLIENT) -> None:
         """Raises Overloaded when a run of `client` could neither start nor wait now: sooner than `acquire` would."""
         if not self._may_start(client):
-            self._admission.check_room(client)
+            self._admission.room.check(client)
 
     @property
     def room(self) -> Room:

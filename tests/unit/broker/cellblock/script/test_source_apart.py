@@ -263,10 +263,10 @@ async def test_who_waits_for_a_process_counts_in_the_queue(parsers: Parsers) -> 
     with pytest.raises(Overloaded, match=r"This client has 2 runs waiting.*client_queue_size"):
         await within(analysed(large("over"), share_of(apart, "noisy"), queue.room))
     with pytest.raises(Overloaded, match="client_queue_size"):
-        queue.check_room("noisy")
+        queue.room.check("noisy")
     ticket = queue.join("quiet", "waits for a place")
     with pytest.raises(Overloaded, match=r"3 runs wait.*pool\.queue_size"):
-        queue.check_room("third")
+        queue.room.check("third")
     queue.leave(ticket)
     for task in tasks:
         task.cancel()

@@ -250,7 +250,7 @@ async def test_a_lost_host_is_told_to_each_of_its_runs_once_and_to_no_other(make
     world.pool.host_gone(b"a", "again")
     world.pool.host_gone(b"never was", "x")
     assert (mine.lost, other.lost) == (["died"], [])
-    for send in (leases[0].cancel, lambda: leases[0].start(RUN, b"")):
+    for send in (lambda: leases[0].send(protocol.Cancel()), lambda: leases[0].send(RUN, b"")):
         with pytest.raises(OSError, match="gone"):
             send()
     for lease in leases:
