@@ -9,6 +9,7 @@
 
 import { bytesOf, className, kindOf, regExpFlagsOf, unbox } from "../result/kinds.ts";
 import * as p from "../primordials.ts";
+import { mapPairs, setMembers } from "../result/serialize_kinds.ts";
 
 const SafeDOMException = DOMException;
 const SafeDate = Date;
@@ -142,16 +143,14 @@ function viewCopy(value: object, seen: Seen): object {
 function fill(copy: object, value: object, seen: Seen): void {
   switch (kindOf(copy)) {
     case "map": {
-      const entries: [unknown, unknown][] = [];
-      p.mapForEach(value, (member: unknown, key: unknown) => p.append(entries, [key, member]));
+      const entries = mapPairs(value);
       for (let i = 0; i < entries.length; i++) {
         p.mapSet(copy, clone(entries[i][0], seen), clone(entries[i][1], seen));
       }
       return;
     }
     case "set": {
-      const members: unknown[] = [];
-      p.setForEach(value, (member: unknown) => p.append(members, member));
+      const members = setMembers(value);
       for (let i = 0; i < members.length; i++) p.setAdd(copy, clone(members[i], seen));
       return;
     }

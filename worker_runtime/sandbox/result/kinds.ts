@@ -95,24 +95,19 @@ function hasSlots(kind: Kind, value: object): boolean {
   }
 }
 
+const unboxers = [p.numberValueOf, p.stringValueOf, p.booleanValueOf, p.bigIntValueOf];
+
 /**
  * The primitive inside a boxed primitive.
  *
  * @throws TypeError when `value` is no boxed primitive.
  */
 export function unbox(value: object): string | number | boolean | bigint | symbol {
-  try {
-    return p.numberValueOf(value);
-  } catch { /* not a Number: try the next */ }
-  try {
-    return p.stringValueOf(value);
-  } catch { /* not a String */ }
-  try {
-    return p.booleanValueOf(value);
-  } catch { /* not a Boolean */ }
-  try {
-    return p.bigIntValueOf(value);
-  } catch { /* not a BigInt */ }
+  for (let i = 0; i < unboxers.length; i++) {
+    try {
+      return unboxers[i](value);
+    } catch { /* not of this kind: try the next */ }
+  }
   return p.symbolValueOf(value);
 }
 

@@ -21,7 +21,7 @@
 import { bytesOf, className, type Kind, regExpText, thrownText, unbox } from "./kinds.ts";
 import * as p from "../primordials.ts";
 import { copyOf, expect, type Members, report, type Walk } from "./result_walk.ts";
-import { isSuppressedError, read } from "./serialize_kinds.ts";
+import { isSuppressedError, mapPairs, read, setMembers } from "./serialize_kinds.ts";
 
 /**
  * Gives what is written of an object that is neither an array nor a plain object: a primitive, or a fresh array or plain
@@ -41,7 +41,8 @@ export function toPlain(walk: Walk, value: object, kind: Kind): unknown {
       return mapMembers(walk, value);
     case "set":
       report(walk, "set", "a Set; written as an array", null);
-      return setValues(walk, value);
+      expect(walk, 2 * p.setSize(value));
+      return setMembers(value);
     case "typed_array":
     case "array_buffer":
     case "data_view":
@@ -92,26 +93,16 @@ function errorMembers(walk: Walk, value: object): Members {
 function mapMembers(walk: Walk, value: object): unknown {
   expect(walk, 4 * p.mapSize(value));
   const members: Members = {};
-  const pairs: unknown[][] = [];
-  let plain = true;
-  p.mapForEach(value, (member: unknown, key: unknown) => {
-    if (typeof key === "string") p.define(members, key, member);
-    else plain = false;
-    p.append(pairs, [key, member]);
-  });
-  if (plain) {
-    report(walk, "map", "a Map; written as an object", null);
-    return members;
+  const pairs = mapPairs(value);
+  for (let i = 0; i < pairs.length; i++) {
+    const key = pairs[i][0];
+    if (typeof key !== "string") {
+      const message = "a Map with keys that are no strings; written as an array of [key, value]";
+      return report(walk, "map", message, pairs);
+    }
+    p.define(members, key, pairs[i][1]);
   }
-  report(walk, "map", "a Map with keys that are no strings; written as an array of [key, value]", null);
-  return pairs;
-}
-
-function setValues(walk: Walk, value: object): unknown[] {
-  expect(walk, 2 * p.setSize(value));
-  const values: unknown[] = [];
-  p.setForEach(value, (member: unknown) => p.append(values, member));
-  return values;
+  return report(walk, "map", "a Map; written as an object", members);
 }
 
 function binary(walk: Walk, value: object, kind: Kind): unknown {

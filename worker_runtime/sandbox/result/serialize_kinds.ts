@@ -67,15 +67,17 @@ function text(value: string): Form {
   return { is: "value", value };
 }
 
-function mapPairs(value: object, most: number): unknown[] {
-  const pairs: unknown[] = [];
+/** The `[key, value]` of a Map, no more of them than are wanted. */
+export function mapPairs(value: object, most = Infinity): [unknown, unknown][] {
+  const pairs: [unknown, unknown][] = [];
   p.mapForEach(value, (member: unknown, key: unknown) => {
     if (pairs.length <= most) p.append(pairs, [key, member]);
   });
   return pairs;
 }
 
-function setMembers(value: object, most: number): unknown[] {
+/** The members of a Set, no more of them than are wanted. */
+export function setMembers(value: object, most = Infinity): unknown[] {
   const members: unknown[] = [];
   p.setForEach(value, (member: unknown) => {
     if (members.length <= most) p.append(members, member);

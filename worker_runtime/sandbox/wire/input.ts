@@ -141,47 +141,33 @@ function flawInObject(value: object, depth: number, open: Set<object> | null): F
     };
   }
   if (open !== null) p.setAdd(open, value);
-  const flaw = kind === "array"
-    ? flawInArray(value as unknown[], depth, open)
-    : flawInMembers(value as Members, depth, open);
+  const keys = kind === "array" ? null : p.objectKeys(value);
+  const flaw = flawWithin(value as Members, keys, depth, open);
   if (open !== null) p.setDelete(open, value);
   return flaw;
 }
 
-function flawInArray(value: unknown[], depth: number, open: Set<object> | null): Flaw | undefined {
-  let at = 0;
+/** The first flaw in the members of an object by these keys, or, where there are none, in the elements of an array. */
+function flawWithin(
+  value: Members,
+  keys: string[] | null,
+  depth: number,
+  open: Set<object> | null,
+): Flaw | undefined {
+  let key: string | number = 0;
   try {
-    const { length } = value;
-    for (; at < length; at++) {
-      const element = value[at];
-      if (typeof element === "string" || typeof element === "boolean") continue;
-      const flaw = flawIn(element, depth + 1, open);
-      if (flaw !== undefined) return below(flaw, at);
-    }
-  } catch (thrown) {
-    return unreadable(thrown, at);
-  }
-  return undefined;
-}
-
-function flawInMembers(value: Members, depth: number, open: Set<object> | null): Flaw | undefined {
-  const keys = p.objectKeys(value);
-  let at = 0;
-  try {
-    for (; at < keys.length; at++) {
-      const member = value[keys[at]];
+    const length = keys === null ? value.length as number : keys.length;
+    for (let at = 0; at < length; at++) {
+      key = keys === null ? at : keys[at];
+      const member = value[key];
       if (typeof member === "string" || typeof member === "boolean") continue;
       const flaw = flawIn(member, depth + 1, open);
-      if (flaw !== undefined) return below(flaw, keys[at]);
+      if (flaw !== undefined) return below(flaw, key);
     }
   } catch (thrown) {
-    return unreadable(thrown, keys[at]);
+    return below(flawAt(`reading it threw: ${thrownText(thrown)}`, "what cannot be read", PLAIN), key);
   }
   return undefined;
-}
-
-function unreadable(thrown: unknown, key: string | number): Flaw {
-  return below(flawAt(`reading it threw: ${thrownText(thrown)}`, "what cannot be read", PLAIN), key);
 }
 
 /** The path is made on the way back up, so that looking through a value without a flaw keeps no path. */
