@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import mcp_types as types
@@ -22,15 +22,6 @@ MAX_NAMED: Final = 5
 """Names in one note."""
 
 
-@dataclass(slots=True)
-class Listing:
-    """One reading of a tool list. `notes` are sentences about the list as a whole."""
-
-    tools: list[ToolDefinition] = field(default_factory=list[ToolDefinition])
-    left_out: list[Withheld] = field(default_factory=list[Withheld])
-    notes: list[str] = field(default_factory=list[str])
-
-
 async def list_tools(
     fetch: Callable[[str | None], Awaitable[types.ListToolsResult]], settings: UpstreamSettings
 ) -> Listing:
@@ -44,7 +35,7 @@ async def list_tools(
         TimeoutError: Not even one page came within `upstream.list_timeout_ms`, as it says.
         MCPError: The server refused; what `fetch` raises goes through.
     """
-    reader = _Reader(settings)
+    listing = Listing(settings)
     cursor: str | None = None
     pages = 0
     try:
@@ -52,11 +43,11 @@ async def list_tools(
             while True:
                 page = await fetch(cursor)
                 pages += 1
-                full = reader.take(page)
+                full = listing.take(page)
                 if full or not page.next_cursor or page.next_cursor == cursor:
                     break
                 if pages >= settings.max_pages:
-                    reader.listing.notes.append(
+                    listing.notes.append(
                         f"Its tool list goes on after upstream.max_pages = {settings.max_pages} pages, "
                         "which are all that is read."
                     )
@@ -67,17 +58,28 @@ async def list_tools(
             raise TimeoutError(
                 f"no tool list within upstream.list_timeout_ms = {settings.list_timeout_ms}"
             ) from None
-        reader.listing.notes.append(
+        listing.notes.append(
             f"Its tool list was not complete within upstream.list_timeout_ms = {settings.list_timeout_ms}; "
             f"{pages} pages of it are used."
         )
-    return reader.closed()
+    listing.close()
+    return listing
 
 
-class _Reader:
+class Listing:
+    """One reading of a tool list, page by page.
+
+    Attributes:
+        tools: Those that are kept.
+        left_out: Those that are not, and why.
+        notes: Sentences about the list as a whole.
+    """
+
     def __init__(self, settings: UpstreamSettings) -> None:
         self._settings = settings
-        self.listing = Listing()
+        self.tools: list[ToolDefinition] = []
+        self.left_out: list[Withheld] = []
+        self.notes: list[str] = []
         self._names: set[str] = set()
         self._bytes = 0
         self._unnamed = 0
@@ -89,7 +91,7 @@ class _Reader:
             self._leave_out(left_out("(malformed)", why, "Report it to the server's authors."))
         for tool in page.tools:
             if len(self._names) >= self._settings.max_tools:
-                self.listing.notes.append(
+                self.notes.append(
                     f"It lists more than upstream.max_tools = {self._settings.max_tools} tools; "
                     "the rest is left out."
                 )
@@ -97,16 +99,15 @@ class _Reader:
             self._take_tool(tool)
         return False
 
-    def closed(self) -> Listing:
-        """Returns what was read."""
+    def close(self) -> None:
+        """Adds the notes on what all pages together had too much of."""
         if self._unnamed:
-            self.listing.notes.append(f"{self._unnamed} more of its tools are left out.")
+            self.notes.append(f"{self._unnamed} more of its tools are left out.")
         if self._twice:
             names = ", ".join([*self._twice][:MAX_NAMED])
-            self.listing.notes.append(
+            self.notes.append(
                 f"It lists {len(self._twice)} names more than once, and the first of each is kept: {names}."
             )
-        return self.listing
 
     def _take_tool(self, tool: types.Tool) -> None:
         name = tool.name[: self._settings.max_name_chars + 1]
@@ -128,11 +129,11 @@ class _Reader:
             )
         else:
             self._bytes += admitted.size
-            self.listing.tools.append(admitted)
+            self.tools.append(admitted)
 
     def _leave_out(self, tool: Withheld) -> None:
-        if len(self.listing.left_out) < MAX_LEFT_OUT:
-            self.listing.left_out.append(tool)
+        if len(self.left_out) < MAX_LEFT_OUT:
+            self.left_out.append(tool)
         else:
             self._unnamed += 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -219,11 +220,9 @@ class Registry:
             if session.stale and (self._paths[name] in code or _NAMES_ANY in code)
         ]
         if stale:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(bound):
                     await asyncio.gather(*stale)
-            except TimeoutError:
-                pass
         if self._reviewer is not None:
             named = [name for name, path in self._paths.items() if path in code or _NAMES_ANY in code]
             approved = [name for name in named if self._reviewer.approved_meanwhile(name)]

@@ -340,7 +340,7 @@ class UpstreamSession:
             tell(self._on_change)
 
     async def _learn(self, client: Client) -> ServerFacts:
-        listing = Listing()
+        listing = Listing(self._settings)
         if client.server_capabilities.tools is not None:
             listing = await list_tools(lambda cursor: list_page(client, self._heavy, cursor), self._settings)
         facts = facts_of(client, listing, self._settings)

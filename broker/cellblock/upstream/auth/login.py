@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -114,7 +115,9 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
             raise LoginError(f"{place.name}: {source.problem}.", hint=f"{source.hint}.")
         return f"{place.name}: a token was granted. Nothing is kept: the daemon gets its own."
     store = place.store()
-    before = await _kept_record(store)
+    before: LoginRecord | None = None
+    with contextlib.suppress(LoginStoreError):
+        before = await store.load()
     kept = _kept_client(own, before)
     wanted = [*own.scopes, *((before.wanted_scope or "").split() if before is not None else ())]
     if kept is not None and own.client_id is None and not _may_ask(kept, wanted):
@@ -219,14 +222,6 @@ async def status_of(place: Place) -> dict[str, Any]:
 
 
 # ---- inside --------------------------------------------------------------------------------------
-
-
-async def _kept_record(store: LoginStore) -> LoginRecord | None:
-    """Reads the login before, if there is one that can be read."""
-    try:
-        return await store.load()
-    except LoginStoreError:
-        return None
 
 
 def _may_ask(client: OAuthClientInformationFull, scopes: list[str]) -> bool:
