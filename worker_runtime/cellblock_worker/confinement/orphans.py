@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap
 
@@ -38,14 +40,7 @@ def end_orphans() -> list[int]:
     """
     if not lifetime.LINUX:
         return []
-    return [pid for pid in _pids() if lifetime.kill_if(pid, partial(_is_orphan, pid))]
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
-    except OSError:
-        return []
+    return [pid for pid in psutil.pids() if lifetime.kill_if(pid, partial(_is_orphan, pid))]
 
 
 def _is_orphan(pid: int) -> bool:

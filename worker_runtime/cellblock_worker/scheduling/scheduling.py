@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from cellblock_worker.base import lifetime
@@ -65,10 +66,14 @@ class Scheduling:
         self._leave_a_core(others)
 
     def _set_realtime(self, priority: int) -> None:
+        self._on_threads(lambda thread: realtime.set_priority(thread, priority))
+
+    def _on_threads(self, act: Callable[[int], None]) -> None:
+        """Acts on each thread of the worker, as far as the machine lets it."""
         with contextlib.suppress(OSError):
             for thread in realtime.threads_of(self._pid):
                 with contextlib.suppress(OSError):
-                    realtime.set_priority(thread, priority)
+                    act(thread)
 
     def _lower(self, nice: int) -> None:
         # Only root could raise it again.
@@ -95,10 +100,7 @@ class Scheduling:
             # The same for all.
             cores.discard(min(cores))
         # Each thread has its own; those to come take after the one that makes them.
-        with contextlib.suppress(OSError):
-            for thread in realtime.threads_of(self._pid):
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(thread, cores)
+        self._on_threads(lambda thread: os.sched_setaffinity(thread, cores))
 
 
 class Placed(Protocol):

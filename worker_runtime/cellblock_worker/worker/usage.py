@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -102,11 +103,8 @@ class UsageReader:
 
 def read_usage(pid: int) -> Usage:
     """Returns CPU time and peak memory of a live process, once. Raises OSError when it is gone."""
-    reader = UsageReader(pid)
-    try:
+    with contextlib.closing(UsageReader(pid)) as reader:
         return reader.read()
-    finally:
-        reader.close()
 
 
 def _field(status: bytes, name: bytes) -> int:

@@ -81,6 +81,9 @@ class Worker:
         max_old_space_mb: V8's heap ceiling in MiB.
         rehearse: Whether it goes along a run's way once before it is ready (see `rehearsal`).
 
+    Attributes:
+        detail: Why the worker ended, as far as it is known; empty until then.
+
     Raises:
         OSError: The process cannot be spawned.
     """
@@ -106,7 +109,7 @@ class Worker:
         self._watch: UseWatch | None = None
         self._scheduling: Scheduling | None = None
         self._reason: protocol.EndReason | None = None
-        self._detail = ""
+        self.detail = ""
         self._last_usage: Usage | None = None
         self._told_end = False
         self.state = State.BOOTING
@@ -145,11 +148,6 @@ class Worker:
     def cpu_told(self) -> float:
         """Returns the CPU seconds that `worker_computes` has told of its run."""
         return self._watch.told if self._watch is not None else 0.0
-
-    @property
-    def detail(self) -> str:
-        """Says why the worker ended, as far as it is known; empty until then."""
-        return self._detail
 
     def lease(
         self,
@@ -239,7 +237,7 @@ class Worker:
             return
         leased = self.state is State.RUNNING
         self.state = advance(self.state, Event.KILL)
-        self._reason, self._detail = reason, detail
+        self._reason, self.detail = reason, detail
         self._hearing.close()
         self._cancel_timers()
         self._last_usage = self._watch.now() if leased and self._watch is not None else None
@@ -281,7 +279,7 @@ class Worker:
     def on_exit(self, returncode: int, cpu_seconds: float, peak_bytes: int) -> None:
         """Tells the end of a process that is reaped (ProcessEvents)."""
         if self._reason is None:
-            self._reason, self._detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
+            self._reason, self.detail = self._why_it_died(returncode, cpu_seconds, peak_bytes)
         self._hearing.close()
         self._cancel_timers()
         if self._usage_reader is not None:
@@ -411,7 +409,7 @@ class Worker:
         group_peak = self._group.peak_bytes() if self._group is not None else 0
         ended = protocol.Ended(
             reason=self._reason,
-            detail=self._detail[: protocol.MAX_DETAIL_CHARS],
+            detail=self.detail[: protocol.MAX_DETAIL_CHARS],
             wall_ms=int((time.monotonic() - self._started) * 1000),
             cpu_ms=max(0, int(usage.cpu_seconds * 1000)),
             peak_bytes=max(usage.peak_bytes, group_peak),

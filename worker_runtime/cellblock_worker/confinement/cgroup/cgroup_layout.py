@@ -5,7 +5,7 @@ See cgroups(7) and the kernel's `Documentation/admin-guide/cgroup-v2.rst`. Nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,13 +48,8 @@ def read_memberships(text: str) -> dict[str, str]:
     """Returns a map of controller to path, from the text of a `/proc/PID/cgroup` file; the path in v2 is under the
     empty name.
     """
-    paths: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            for controller in parts[1].split(","):
-                paths[controller] = parts[2]
-    return paths
+    lines = (line.split(":", 2) for line in text.splitlines())
+    return {name: parts[2] for parts in lines if len(parts) == 3 for name in parts[1].split(",")}
 
 
 def find_homes(memberships: str, mountinfo: str) -> list[Home]:
@@ -104,7 +99,4 @@ def _words(file: Path) -> list[str]:
 
 def _unescape(field: str) -> str:
     """Undoes the octal escapes of mountinfo (proc(5))."""
-    escapes: Mapping[str, str] = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
-    for escape, character in escapes.items():
-        field = field.replace(escape, character)
-    return field
+    return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), field)
