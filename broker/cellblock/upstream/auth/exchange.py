@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import ValidationError
 
 from cellblock.base.json import is_object
@@ -134,19 +134,18 @@ async def drive(provider: OAuthClientProvider, refused: httpx2.Response, bound: 
         await flow.aclose()
 
 
-def check_endpoints(metadata: OAuthMetadata | None) -> None:
-    """Refuses endpoints that would take codes and tokens over plain HTTP to another machine (OAuth 2.1, section 1.5).
+class CheckedProvider(OAuthClientProvider):
+    """Refuses endpoints that would take codes and tokens over plain HTTP to another machine (OAuth 2.1, section
+    1.5)."""
 
-    Raises:
-        OAuthFlowError: One does.
-    """
-    if metadata is None:
-        return
-    for url in (metadata.authorization_endpoint, metadata.token_endpoint):
-        if not is_safe(str(url)):
-            raise OAuthFlowError(
-                f"The authorization server's endpoint {url} is neither https nor on this machine"
-            )
+    async def _perform_authorization(self) -> httpx2.Request:
+        metadata = self.context.oauth_metadata
+        for url in (metadata.authorization_endpoint, metadata.token_endpoint) if metadata is not None else ():
+            if not is_safe(str(url)):
+                raise OAuthFlowError(
+                    f"The authorization server's endpoint {url} is neither https nor on this machine"
+                )
+        return await super()._perform_authorization()
 
 
 def is_safe(url: str) -> bool:

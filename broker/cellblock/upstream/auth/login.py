@@ -25,8 +25,8 @@ from cellblock.config.server import ServerConfig
 from cellblock.upstream.auth.challenge import CLIENT_NAME, challenge_of
 from cellblock.upstream.auth.errors import LoginError, LoginStoreError, login_hint
 from cellblock.upstream.auth.exchange import (
+    CheckedProvider,
     MemoryStorage,
-    check_endpoints,
     drive,
     is_safe,
     known_error_in,
@@ -285,14 +285,13 @@ def _provider(
     async def callback() -> AuthorizationCodeResult:
         return await listener.answer(bound)
 
-    class Checked(OAuthClientProvider):
+    class Checked(CheckedProvider):
         def _select_authorization_server(self, advertised: list[str]) -> str:
             wanted = own.issuer
             return next((server for server in advertised if server == wanted), advertised[0])
 
         async def _perform_authorization(self) -> httpx2.Request:
             metadata = self.context.oauth_metadata
-            check_endpoints(metadata)
             if own.issuer is not None and (metadata is None or str(metadata.issuer) != own.issuer):
                 raise LoginError(
                     f"{place.name} leads to another authorization server than {own.issuer}.",

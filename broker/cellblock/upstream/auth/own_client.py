@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import httpx2
 import jwt
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.extensions.client_credentials import (
@@ -15,20 +14,14 @@ from mcp.client.auth.extensions.client_credentials import (
 
 from cellblock.config.auth import ServerAuthSettings
 from cellblock.upstream.auth.errors import LoginError
-from cellblock.upstream.auth.exchange import MemoryStorage, check_endpoints
+from cellblock.upstream.auth.exchange import CheckedProvider, MemoryStorage
 
 
-class _Checked(OAuthClientProvider):
-    async def _perform_authorization(self) -> httpx2.Request:
-        check_endpoints(self.context.oauth_metadata)
-        return await super()._perform_authorization()
-
-
-class _WithSecret(_Checked, ClientCredentialsOAuthProvider):
+class _WithSecret(CheckedProvider, ClientCredentialsOAuthProvider):
     pass
 
 
-class _WithKey(_Checked, PrivateKeyJWTOAuthProvider):
+class _WithKey(CheckedProvider, PrivateKeyJWTOAuthProvider):
     pass
 
 
