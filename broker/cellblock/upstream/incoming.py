@@ -18,8 +18,7 @@ NO_ANSWER: Final = "cellblock: the answer is no JSON-RPC response"
 """Words the error that a request is failed with whose answer cannot be read."""
 
 VALUE_KEY: Final = "cellblock/value"
-"""Names the place, in the `_meta` of a small result, of the value that belongs to it: where the value stands that
-belongs to it."""
+"""Names the place, in the `_meta` of a small result, of the value that belongs to it."""
 
 TOO_LARGE_START: Final = "cellblock: the message "
 """Begins the error that a request fails with whose answer is too large to be read, or could not be."""

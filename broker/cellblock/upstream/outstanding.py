@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.shared.dispatcher import ProgressFnT
@@ -22,8 +22,7 @@ from cellblock.config.secrets.redaction import Redactor
 from cellblock.upstream.requester import CallOrigin, Requester
 
 DOUBT_SECONDS: Final = 60.0
-"""Sets for how long after a call was given up its server may still ask something for it: so long its server may still
-ask something for it."""
+"""Sets for how long after a call was given up its server may still ask something for it."""
 
 ANSWER_BOUND_SECONDS: Final = 300.0
 """Bounds the time for a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
@@ -120,20 +119,16 @@ class Routing:
         self, context: object, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         """Passes on an elicitation, with the server's name before its message."""
-        told = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        told = self.redactor.tree(told)
-        told["message"] = f"{self.server}: {told['message']}"
-        told.pop("_meta", None)
-        safe = type(params).model_validate(told, by_name=False)
+        asked = self._redacted(params)
+        asked["message"] = f"{self.server}: {asked['message']}"
+        safe = type(params).model_validate(asked, by_name=False)
         return await self._ask(lambda by: by.elicit(safe))
 
     async def sample(
         self, context: object, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Passes on a sampling request."""
-        told = params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        told.pop("_meta", None)
-        safe = types.CreateMessageRequestParams.model_validate(self.redactor.tree(told), by_name=False)
+        safe = type(params).model_validate(self._redacted(params), by_name=False)
         return await self._ask(lambda by: by.sample(safe))
 
     async def roots(self, context: object) -> types.ListRootsResult | types.ErrorData:
@@ -145,6 +140,13 @@ class Routing:
         return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    def _redacted(
+        self, params: types.ElicitRequestParams | types.CreateMessageRequestParams
+    ) -> dict[str, Any]:
+        plain = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        plain.pop("_meta", None)
+        return self.redactor.tree(plain)
 
     def _cause(self) -> Outstanding | types.ErrorData:
         mine = _current.get()
@@ -168,15 +170,13 @@ class Routing:
             return _refusal(types.INVALID_REQUEST, BUSY)
         assert call.by is not None
         self._asking += 1
-        _stop(call)
         try:
-            with call.origin.standing_still():
+            with _clock_stopped(call), call.origin.standing_still():
                 async with asyncio.timeout(ANSWER_BOUND_SECONDS):
                     return await work(call.by)
         except TimeoutError:
             return _refusal(types.INVALID_REQUEST, LATE)
         finally:
-            _go_on(call)
             self._asking -= 1
 
 
@@ -189,19 +189,18 @@ def _refusal(code: int, message: str) -> types.ErrorData:
     return types.ErrorData(code=code, message=message)
 
 
-def _stop(call: Outstanding) -> None:
+@contextmanager
+def _clock_stopped(call: Outstanding) -> Generator[None]:
     call.asking += 1
     deadline = call.clock.when()
     if call.asking == 1 and deadline is not None and not call.clock.expired():
         call.left = max(0.0, deadline - asyncio.get_running_loop().time())
         call.clock.reschedule(None)
-
-
-def _go_on(call: Outstanding) -> None:
-    call.asking -= 1
-    # The call may be over: its clock cannot be set any more.
-    if call.asking == 0 and call.clock.when() is None:
-        try:
-            call.clock.reschedule(asyncio.get_running_loop().time() + call.left)
-        except RuntimeError:
-            return
+    try:
+        yield
+    finally:
+        call.asking -= 1
+        if call.asking == 0 and call.clock.when() is None:
+            # The call may be over: its clock cannot be set any more.
+            with suppress(RuntimeError):
+                call.clock.reschedule(asyncio.get_running_loop().time() + call.left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TextIO
 
@@ -56,11 +56,7 @@ class WatchedStream(ClosingStream):
 
     async def receive(self) -> SessionMessage | Exception:
         """Gives the next item."""
-        try:
-            return self._read(await self._inner.receive())
-        except BaseException:
-            self._ended.set()
-            raise
+        return await self._read(self._inner.receive())
 
     async def aclose(self) -> None:
         """Closes the inner stream."""
@@ -68,15 +64,16 @@ class WatchedStream(ClosingStream):
         await self._inner.aclose()
 
     async def __anext__(self) -> SessionMessage | Exception:
+        return await self._read(self._inner.__anext__())
+
+    async def _read(self, coming: Awaitable[SessionMessage | Exception]) -> SessionMessage | Exception:
         try:
-            return self._read(await self._inner.__anext__())
+            item = await coming
+            self._posts.received(item)
+            return soften(self._heavy.filled(item))
         except BaseException:
             self._ended.set()
             raise
-
-    def _read(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        self._posts.received(item)
-        return soften(self._heavy.filled(item))
 
 
 class RestoringStream(ClosingStream):

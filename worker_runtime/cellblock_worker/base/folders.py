@@ -49,8 +49,7 @@ class InTheWay(OSError):
 
 
 class Folder:
-    """A folder is open as long as this object has its descriptor, which it owns; it is a context manager, too. Owns its
-    descriptor; a context manager, too.
+    """A folder is open as long as this object has its descriptor, which it owns; it is a context manager, too.
 
     Args:
         path: Where it was, for messages.
