@@ -111,7 +111,15 @@ def shown(name: str) -> str:
     """Returns a name that a server chose, for a sentence, a log or a terminal: short, and nothing in it that is
     invisible."""
     short = name if len(name) <= SHOWN_NAME_CHARS else name[: SHOWN_NAME_CHARS - 1] + "…"
-    return "".join(char if is_visible(char) else _escaped(char) for char in short)
+    return "".join(char if is_visible(char) else f"\\u{ord(char):04x}" for char in short)
+
+
+def file_stem(name: str, distinct: str, digits: int) -> str:
+    """Returns how a file is named after a server: by what is plain in its name, and by a hash of what tells it from
+    others."""
+    safe = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in name)
+    hashed = hashlib.sha256(distinct.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{safe[:60]}-{hashed[:digits]}"
 
 
 def left_out(name: str, why: str, hint: str) -> Withheld:
@@ -156,7 +164,3 @@ def _plain(value: Any) -> Any:
     if is_object(value):
         return {key: _plain(item) for key, item in value.items()}
     return value
-
-
-def _escaped(char: str) -> str:
-    return f"\\u{ord(char):04x}"

@@ -64,11 +64,6 @@ class Order:
     group: str = ""
     preexec: Callable[[], None] | None = None
 
-    @property
-    def in_groups(self) -> bool:
-        """Says whether the child is to be in a cgroup of its own."""
-        return bool(self.entries or self.group)
-
 
 class Started(NamedTuple):
     """A started process is a child of this one. `pidfd` is the receiver's to close; -1 where there is none."""
@@ -252,7 +247,7 @@ def _received(channel: socket.socket) -> Started | OSError:
 
 def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:
     """Starts it from this process. What fails after the fork is the child's exit."""
-    if order.in_groups:
+    if order.entries or order.group:
         return OSError(errno.ENOSYS, "without a launcher no worker can be put into a cgroup of its own")
     command = list(order.command)
     if order.guarded:

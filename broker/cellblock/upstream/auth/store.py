@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from cellblock.config.auth import AuthSettings
 from cellblock.upstream.auth.errors import LoginStoreError
 from cellblock.upstream.auth.keyrings import Keyring
 from cellblock.upstream.auth.record import LoginRecord
+from cellblock.upstream.definitions import file_stem
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import (
     OpenToOthers,
@@ -59,11 +59,8 @@ class LoginStore:
     """
 
     def __init__(self, state_dir: Path, server: str, url: str, settings: AuthSettings) -> None:
-        safe = "".join(
-            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in server
-        )
-        digest = hashlib.sha256(f"{server}\0{url}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_CHARS]
-        self.file = state_dir / AUTH_DIR / f"{safe[:60]}-{digest}.json"
+        stem = file_stem(server, f"{server}\0{url}", HASH_CHARS)
+        self.file = state_dir / AUTH_DIR / f"{stem}.json"
         self.kept_in: str | None = None
         """Says where the last record read or written is: `keyring` or `file`."""
 

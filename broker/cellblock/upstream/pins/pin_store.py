@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
-from cellblock.upstream.definitions import ToolDefinition, from_json
+from cellblock.upstream.definitions import ToolDefinition, file_stem, from_json
 from cellblock.upstream.pins.pins import Pins
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import Stamp, TooLarge, read_private, stamp_of, write_private
@@ -39,11 +38,7 @@ class PinStore:
 
     def path(self, server: str) -> Path:
         """Returns the file of a server; names that look alike in a file system have different ones."""
-        safe = "".join(
-            char if char.isascii() and (char.isalnum() or char in "-_") else "_" for char in server
-        )
-        tail = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-        return self._directory / f"{safe[:60]}-{tail}.json"
+        return self._directory / f"{file_stem(server, server, 12)}.json"
 
     def stamp(self, server: str) -> Stamp | None:
         """Returns the stamp of a server's file; None without one."""

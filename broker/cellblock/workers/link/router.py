@@ -1,4 +1,4 @@
-"""What the pool needs of a wire to worker hosts, and the ZeroMQ ROUTER that is one for the host on this machine.
+"""Says what the pool needs of a wire to worker hosts, and is one for the host on this machine: a ZeroMQ ROUTER.
 
 `curve_link.CurveLink` is another one, for hosts on other machines; tests have a third, for a host in the same process.
 """
