@@ -13,7 +13,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cellblock.base.errors import CellblockError
-from cellblock.base.terminal_text import json_text
+from cellblock.base.terminal import json_text
 from cellblock.catalog.discovery import DiscoveryCache
 from cellblock.catalog.lookup import (
     NoSuchTool,
