@@ -72,7 +72,7 @@ class PythonCalls:
             return value
         except AllBusy as error:
             raise ToolCallError(
-                f"{tool.name} was not called: {error.message}",
+                f"{tool.name} was not called: {error}",
                 hint="Try again later, with fewer calls at a time.",
                 certainty=Certainty.NOT_STARTED,
             ) from None

@@ -135,7 +135,7 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
             hint="Return a list of what it yields.",
         )
     hints = Hints(function, mark.namespace)
-    output = read_output(hints, label=name, explicit=mark.output_schema)
+    result = read_output(hints, label=name, explicit=mark.output_schema)
     form = read_input(function, hints, label=name, explicit=mark.input_schema, flatten=mark.flatten)
     return PythonTool(
         name=name,
@@ -144,7 +144,7 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
         function=function,
         is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own),
         input=form,
-        result=ResultForm(output.schema, output.adapter, name),
+        result=result,
         checked=CheckedSchema(form.schema, name),
     )
 

@@ -23,6 +23,7 @@ from typing_extensions import TypedDict  # pydantic refuses typing's own before 
 from cellblock.base.errors import ConfigError
 from cellblock.python_tools.annotations import Hints, Unresolved, annotated_function, names_content
 from cellblock.python_tools.pydantic_schema import input_json_schema, output_json_schema
+from cellblock.python_tools.tool_results import ResultForm
 from cellblock.schemas.boxing import box_schema, describes_object
 
 logger = logging.getLogger("cellblock.schemas")
@@ -54,19 +55,6 @@ class InputForm:
     schema: dict[str, Any]
     adapter: TypeAdapter[Any] | None = None
     whole: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutputForm:
-    """Says how a tool's value is described and made plain.
-
-    Attributes:
-        schema: The JSON Schema that is declared, boxed where the value is no object; None for none.
-        adapter: Checks the value against the return annotation and dumps it; None where there is no annotation.
-    """
-
-    schema: dict[str, Any] | None = None
-    adapter: TypeAdapter[Any] | None = None
 
 
 def read_input(
@@ -114,7 +102,7 @@ def read_input(
     return form
 
 
-def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None = None) -> OutputForm:
+def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None = None) -> ResultForm:
     """Reads the output of a function; the arguments are those of `read_input`.
 
     Raises:
@@ -136,7 +124,7 @@ def read_output(hints: Hints, *, label: str, explicit: Mapping[str, Any] | None 
             logger.warning("%s has no output schema: %s", label, _first_line(error))
     if explicit is not None:
         schema = box_schema(_checked(explicit, label, "output_schema"))
-    return OutputForm(schema, adapter)
+    return ResultForm(schema, adapter, label)
 
 
 def _input(function: Callable[..., Any], hints: Hints) -> InputForm:

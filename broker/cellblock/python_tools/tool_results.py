@@ -39,7 +39,7 @@ class ResultForm:
 
     def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
         self.schema = schema
-        self._adapter = adapter
+        self.adapter = adapter
         self._in_slices = adapter is not None and _is_plain_list(adapter)
         self._name = name
         self._field = marked_field(schema)
@@ -80,11 +80,11 @@ class ResultForm:
         raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
 
     def _dumped(self, value: Any) -> Any:
-        adapter = self._adapter or _ANY
+        adapter = self.adapter or _ANY
         try:
             if self._in_slices and cast("Any", type(value)) is list:
                 return _dumped_in_slices(adapter, value)
-            if self._adapter is not None:
+            if self.adapter is not None:
                 value = adapter.validate_python(value)
             elif not is_small(value):
                 return _dumped_in_steps(value, 0)

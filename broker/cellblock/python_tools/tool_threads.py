@@ -7,15 +7,14 @@ import contextvars
 from collections.abc import Callable
 from typing import Any, Final
 
-from cellblock.base.errors import CellblockError
 from cellblock.base.threads import DaemonThread, call_when_done, is_done_within
 
 
-class AllBusy(CellblockError):
+class AllBusy(Exception):
     """Is raised where no thread was to be had in time; the work was not started."""
 
 
-class StillRunning(CellblockError):
+class StillRunning(Exception):
     """The work did not end in time; its thread goes on with it."""
 
 
@@ -51,15 +50,13 @@ class ToolThreads:
             async with asyncio.timeout_at(deadline):
                 await self._free.acquire()
         except TimeoutError:
-            raise AllBusy(
-                f"All {self._maximum} threads for tools are busy.", hint="Try again later."
-            ) from None
+            raise AllBusy(f"All {self._maximum} threads for tools are busy.") from None
         thread = self._idle.pop() if self._idle else DaemonThread(_NAME)
         try:
             future = thread.submit(contextvars.copy_context().run, work)
         except RuntimeError:
             self._free.release()
-            raise AllBusy("No thread can be started for a tool.", hint="Try again later.") from None
+            raise AllBusy("No thread can be started for a tool.") from None
         self.busy += 1
 
         def ended() -> None:
@@ -73,7 +70,7 @@ class ToolThreads:
         # A tool that nobody waits for may end when the loop is closed.
         call_when_done(future, ended)
         if not await is_done_within(future, max(0.0, deadline - loop.time())):
-            raise StillRunning(f"Not done within {bound:g} s.", hint="Ask for less at a time.")
+            raise StillRunning
         return future.result()
 
     def close(self) -> None:

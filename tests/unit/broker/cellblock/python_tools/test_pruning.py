@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellblock.python_tools.pruning import MAX_INLINED_SCHEMAS, inline_definitions, prune_titles
+from cellblock.python_tools.pydantic_schema import MAX_INLINED_SCHEMAS, inline_definitions, prune_titles
 
 
 def test_only_titles_of_schemas_are_pruned() -> None:

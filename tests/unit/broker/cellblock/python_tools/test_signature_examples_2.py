@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel, EmailStr, Field
 
 from cellblock import tool
-from cellblock.python_tools.pruning import prune_titles
+from cellblock.python_tools.pydantic_schema import prune_titles
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import read_tool
 from support.tool_schemas import gives, made, output

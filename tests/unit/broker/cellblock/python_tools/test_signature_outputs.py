@@ -12,10 +12,11 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, SerializeAsAny, computed_field, model_serializer
 
 from cellblock.python_tools.annotations import Hints
-from cellblock.python_tools.signatures import OutputForm, read_output
+from cellblock.python_tools.signatures import read_output
+from cellblock.python_tools.tool_results import ResultForm
 
 
-def output_of(annotation: Any) -> OutputForm:
+def output_of(annotation: Any) -> ResultForm:
     def give() -> None: ...
 
     give.__annotations__["return"] = annotation

@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field
 
 from cellblock.base.errors import ConfigError
 from cellblock.python_tools.annotations import Hints
-from cellblock.python_tools.signatures import PERMISSIVE_SCHEMA, OutputForm, read_input, read_output
+from cellblock.python_tools.signatures import PERMISSIVE_SCHEMA, read_input, read_output
+from cellblock.python_tools.tool_results import ResultForm
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -32,7 +33,7 @@ def input_of(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
     return schema
 
 
-def output_of(annotation: Any) -> OutputForm:
+def output_of(annotation: Any) -> ResultForm:
     def give() -> None: ...
 
     give.__annotations__["return"] = annotation
@@ -274,7 +275,8 @@ def test_types_that_raise_whatever_fall_back(caplog: pytest.LogCaptureFixture) -
     take.__annotations__.update({"value": Hostile, "return": Hostile})
     with caplog.at_level(logging.INFO, "cellblock"):
         assert input_of(take) == PERMISSIVE_SCHEMA
-        assert output_of(Hostile) == OutputForm(None, None)
+        form = output_of(Hostile)
+        assert form.schema is None and form.adapter is None
     assert caplog.text.count("hostile hook") == 2
 
 
