@@ -1,10 +1,12 @@
-"""HTTP as the relay needs it: one request, and its answer in pieces."""
+"""HTTP as the relay needs it: one request, and its answer in pieces, whole or message by message."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
+
+from cellblock.upstream.events import EventSplitter
 
 CONNECT_SECONDS: Final = 5.0
 """Bounds the time for the daemon to take a connection."""
@@ -60,3 +62,19 @@ async def whole(answer: Answer) -> bytes:
         if len(body) > MAX_MESSAGE_BYTES:
             raise Broken(f"an answer has over {MAX_MESSAGE_BYTES} bytes")
     return bytes(body)
+
+
+async def messages_in(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Gives the data of each event that is a message.
+
+    Raises:
+        Broken: One is too large, or the stream breaks.
+    """
+    splitter = EventSplitter()
+    async for piece in pieces:
+        for event in splitter.feed(piece):
+            kinds = {line.partition(b":")[2].strip() for line in event.lines if line.startswith(b"event:")}
+            if event.data and kinds <= {b"message"}:
+                yield event.data
+        if splitter.held > MAX_MESSAGE_BYTES:
+            raise Broken(f"a message has over {MAX_MESSAGE_BYTES} bytes")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.frontend.misread import (
@@ -17,8 +17,7 @@ from cellblock.frontend.misread import (
     Misread,
     as_id,
 )
-from cellblock.frontend.relay.channel import Answer, Broken, Channel, whole
-from cellblock.frontend.relay.events import messages_in
+from cellblock.frontend.relay.channel import Answer, Broken, Channel, messages_in, whole
 from cellblock.frontend.relay.messages import (
     VERSION_HEADER,
     Kind,
@@ -27,7 +26,7 @@ from cellblock.frontend.relay.messages import (
     message_of,
     message_of_line,
 )
-from cellblock.frontend.stdio.stdin import LineTooLong
+from cellblock.frontend.stdio.stdin import LineTooLong, StdinLines
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -61,18 +60,11 @@ class DaemonUnavailable(CellblockError):
     """The daemon is not there, does not take us, or has gone."""
 
 
-class Lines(Protocol):
-    """Gives the client's lines; the end is empty. Raises LineTooLong."""
-
-    async def line(self) -> bytes:
-        """Gives the next line."""
-        ...
-
-
 class _Pending:
     """A request of the client that is not answered yet."""
 
-    def __init__(self, message: Message, *, modern: bool) -> None:
+    def __init__(self, request_id: int | str, message: Message, *, modern: bool) -> None:
+        self.id = request_id
         self.message = message
         self.modern = modern
         self.task: asyncio.Task[None] | None = None
@@ -95,7 +87,7 @@ class Relay:
         url: str,
         gone: Callable[[str], DaemonUnavailable],
         channel: Channel,
-        lines: Lines,
+        lines: StdinLines,
         send: Callable[[bytes], Awaitable[None]],
         on_answer: Callable[[], None] = lambda: None,
     ) -> None:
@@ -175,7 +167,7 @@ class Relay:
         if (same := self._waiting.pop(request_id, None)) is not None and same.task is not None:
             # The id is this request's now.
             same.task.cancel()
-        pending = self._waiting[request_id] = _Pending(message, modern=self._version in MODERN)
+        pending = self._waiting[request_id] = _Pending(request_id, message, modern=self._version in MODERN)
         if message.method == "initialize":
             self._session = self._version = None
         pending.task = self._start(self._answer(pending))
@@ -271,12 +263,12 @@ class Relay:
         if message.kind is not Kind.ANSWER:
             await self._send(message.as_line())
             return False
-        if pending is None or (request_id := pending.message.id) is None:
+        if pending is None:
             return False
         if pending.message.method == "initialize" and "result" in message.body:
             self._version = str(message.body["result"].get("protocolVersion"))
-        if self._waiting.get(request_id, pending) is pending:
-            await self._send(message.answering(request_id))
+        if self._waiting.get(pending.id, pending) is pending:
+            await self._send(message.answering(pending.id))
         self._finish(pending)
         return True
 
@@ -305,15 +297,13 @@ class Relay:
 
     async def _refuse(self, pending: _Pending, code: int, why: str) -> None:
         """Answers a request that the daemon does not answer, unless it is."""
-        request_id = pending.message.id
-        if request_id is not None and self._waiting.get(request_id) is pending:
-            await self._tell(Misread(code, request_id, why))
+        if self._waiting.get(pending.id) is pending:
+            await self._tell(Misread(code, pending.id, why))
             self._finish(pending)
 
     def _finish(self, pending: _Pending) -> None:
-        request_id = pending.message.id
-        if request_id is not None and self._waiting.get(request_id) is pending:
-            del self._waiting[request_id]
+        if self._waiting.get(pending.id) is pending:
+            del self._waiting[pending.id]
         self._settled.set()
         if not self._answered:
             self._answered = True

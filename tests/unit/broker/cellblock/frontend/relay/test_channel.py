@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cellblock.frontend.relay import events
-from cellblock.frontend.relay.channel import Broken
-from cellblock.frontend.relay.events import messages_in
+from cellblock.frontend.relay import channel
+from cellblock.frontend.relay.channel import Broken, messages_in
 
 STREAM = (
     b": sign of life\r\n\r\nevent: message\r\nid: 1\r\ndata: {\xc3\xbc}\r\n\r\ndata:a\ndata:  b\n\n"
@@ -29,7 +28,7 @@ async def test_pieces_of_any_size_give_the_same_messages(size: int) -> None:
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 2_000, b"data: " + b"x\ndata: " * 2_000])
 async def test_a_message_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch, stream: bytes) -> None:
-    monkeypatch.setattr(events, "MAX_MESSAGE_BYTES", 1_000)
+    monkeypatch.setattr(channel, "MAX_MESSAGE_BYTES", 1_000)
     with pytest.raises(Broken, match="1000 bytes"):
         async for _ in messages_in(cut(stream, 100)):
             pass
