@@ -1,8 +1,15 @@
-"""One connection: uvicorn's, with the bounds that it lacks against clients that are slow or silent on purpose."""
+"""One connection: uvicorn's, with the bounds that it lacks against clients that are slow or silent on purpose, and
+with heads of requests that nobody can read in two ways.
+
+h11 bounds a head only while it is incomplete, so that one which comes in a single piece may have any size; and of two
+answers to where a body ends it takes one. A proxy in front of us may take the other, and what we then read as the next
+request was a part of somebody's body (RFC 9112, sections 5.2, 6.1, 6.3 and 11.2).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, Final, cast
 
 import h11
@@ -11,12 +18,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from cellblock.config.http import HttpSettings
-from cellblock.frontend.http.head import MAX_HEADER_BYTES, StrictConnection
 from cellblock.frontend.http.places import Places
 
 STRANGER_KEEP_ALIVE_SECONDS: Final = 5
 """Bounds the idle time of a connection that has shown no token: for the next request of a client that asks again at
 once."""
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""Bounds the request line and all headers; tokens of authorization servers take a few KiB."""
+
+_END = re.compile(rb"\n\r?\n")
+_FRAMING = re.compile(rb"\n(?:content-length|transfer-encoding)[ \t]*:([^\n]*)", re.IGNORECASE)
+_LINE = re.compile(rb"[^\n]*HTTP/1\.1\r\n")
 
 
 def connections_bounded_by(settings: HttpSettings, shared: Places) -> type[asyncio.Protocol]:
@@ -65,6 +78,41 @@ class _Gathering:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+class StrictConnection(h11.Connection):
+    """h11's, which reads no request whose head is too large, or can be read in two ways."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Gives the next event as h11 does. Raises h11.RemoteProtocolError also for what `fault_of` finds."""
+        if self.their_state is h11.IDLE and (fault := fault_of(self.trailing_data[0])) is not None:
+            raise h11.RemoteProtocolError(fault, error_status_hint=400)
+        return super().next_event()
+
+
+def fault_of(data: bytes) -> str | None:
+    """Says what is wrong with a head, or with as much of it as there is; None: nothing that is looked for here.
+
+    Args:
+        data: From the request line on; what follows the head does no harm.
+    """
+    end = _END.search(data)
+    if (len(data) if end is None else end.end()) > MAX_HEADER_BYTES:
+        return "the head is too large"
+    if end is None:
+        return None
+    head = data[: end.end()]
+    if b"\n " in head or b"\n\t" in head:
+        return "a header is folded"
+    if head.count(b"\n") != head.count(b"\r\n"):
+        return "a line ends without a carriage return"
+    framing = _FRAMING.findall(head)
+    if len(framing) > 1 or (framing and b"," in framing[0]):
+        return "the length is said twice"
+    # Before HTTP/1.1 nobody had to know chunks, and may take them for what comes next.
+    if b"transfer-encoding" in head.lower() and _LINE.match(head) is None:
+        return "chunks before HTTP/1.1"
+    return None
 
 
 class BoundedConnection(H11Protocol):

@@ -27,41 +27,34 @@ class SplicingManager(StreamableHTTPSessionManager):
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one HTTP request."""
-        await super().handle_request(scope, receive, _Spliced(send, self._splices).send)
+        begun: Message | None = None
 
+        async def spliced(message: Message) -> None:
+            """Sends a response with its large results put in. Each event, and each whole body, comes in one piece."""
+            nonlocal begun
+            if message["type"] == "http.response.start" and any(
+                name.lower() == b"content-length" for name, _ in message["headers"]
+            ):
+                # Its length is known with its body.
+                begun = message
+                return
+            if message["type"] != "http.response.body":
+                await send(message)
+                return
+            pieces = self._splices.spliced(message.get("body", b""))
+            if begun is not None:
+                await send(_with_length(begun, sum(map(len, pieces))) if len(pieces) > 1 else begun)
+                begun = None
+            if len(pieces) == 1:
+                await send(message)
+                return
+            for piece in pieces:
+                for start in range(0, len(piece), PIECE_BYTES):
+                    chunk = piece[start : start + PIECE_BYTES]
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({**message, "body": b""})
 
-class _Spliced:
-    """Sends one response with its large results put in. Each event, and each whole body, comes in one piece."""
-
-    def __init__(self, send: Send, splices: Splices) -> None:
-        self._send = send
-        self._splices = splices
-        self._start: Message | None = None
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and any(
-            name.lower() == b"content-length" for name, _ in message["headers"]
-        ):
-            # Its length is known with its body.
-            self._start = message
-            return
-        if message["type"] != "http.response.body":
-            await self._send(message)
-            return
-        pieces = self._splices.spliced(message.get("body", b""))
-        if self._start is not None:
-            await self._send(
-                _with_length(self._start, sum(map(len, pieces))) if len(pieces) > 1 else self._start
-            )
-            self._start = None
-        if len(pieces) == 1:
-            await self._send(message)
-            return
-        for piece in pieces:
-            for start in range(0, len(piece), PIECE_BYTES):
-                chunk = piece[start : start + PIECE_BYTES]
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await self._send({**message, "body": b""})
+        await super().handle_request(scope, receive, spliced)
 
 
 def _with_length(start: Message, length: int) -> Message:

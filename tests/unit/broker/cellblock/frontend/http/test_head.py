@@ -5,7 +5,7 @@ from __future__ import annotations
 import h11
 import pytest
 
-from cellblock.frontend.http.head import MAX_HEADER_BYTES, StrictConnection, fault_of
+from cellblock.frontend.http.connection import MAX_HEADER_BYTES, StrictConnection, fault_of
 
 
 def head_of(size: int) -> bytes:
