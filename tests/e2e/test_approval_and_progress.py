@@ -200,7 +200,7 @@ async def test_an_answer_is_good_once_and_for_the_one_who_was_asked(fronts: Fron
         assert isinstance(first, types.InputRequiredResult)
         state = first.request_state
         assert state is not None and len(state) >= 40
-        yes: dict[str, Any] = {"approval": types.ElicitResult(action="accept", content={})}
+        yes: dict[str, Any] = {"question-1": types.ElicitResult(action="accept", content={})}
         for forged in (state[:-1], "", state + "x"):
             with pytest.raises(Exception, match="no run"):
                 await asked.client.call_tool(

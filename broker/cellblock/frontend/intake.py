@@ -66,7 +66,6 @@ class NotTaken(Exception):
         later: bool = False,
     ) -> None:
         super().__init__(why)
-        self.why = why
         self.code = code
         self.request_id = request_id
         self.later = later

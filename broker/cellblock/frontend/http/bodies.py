@@ -1,8 +1,10 @@
-"""Reads the body of a request whole, within its bounds, before anybody decodes it."""
+"""Reads the body of a request whole, before anybody decodes it, and bounds what requests take of the broker's memory
+while they are read, wait and run: a bound for a client, for a principal and for all together."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,10 +15,12 @@ from cellblock.apart.pool import Apart
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.refusal import Refused, busy
 from cellblock.frontend.intake import NotTaken, take
-from cellblock.frontend.memory import Charge
 
 MEMORY_RETRY_SECONDS: Final = 1
 """Says when to ask again after memory was short: bodies are read and cut in milliseconds."""
+
+CLIENT_PART: Final = 4
+"""Allows a client one in so many of all bytes: an honest one sends kilobytes, and at times a large script."""
 
 TOO_LARGE: Final = (
     "This request takes more of the daemon's memory than one client may have. Send less in one request."
@@ -27,67 +31,129 @@ NO_MEMORY: Final = (
 )
 
 
-class Bodies:
-    """Reads bodies.
+class Memory:
+    """Counts what all requests hold.
 
     Args:
-        settings: The bounds.
-        apart: Where large ones are looked at.
+        total: Bytes for all together.
+        share: Bytes for one principal.
     """
 
-    def __init__(self, settings: HttpSettings, apart: Apart) -> None:
-        self._settings = settings
-        self._apart = apart
+    def __init__(self, total: int, share: int) -> None:
+        self.total = total
+        self.share = share
+        self.of_client = max(1, total // CLIENT_PART)
+        self.held = 0
+        self._held_by: Counter[str] = Counter()
 
-    async def body(
-        self, headers: Mapping[bytes, bytes], charge: Charge, receive: Receive, client: str
-    ) -> bytes:
-        """Returns what is to be decoded of a request.
+    def charge(self, client: str, principal: str) -> Charge:
+        """Opens an account for one request; its owner must `end` it."""
+        return Charge(self, f"client {client}", f"principal {principal}")
 
-        Args:
-            headers: Its headers.
-            charge: For what is held of it; the caller's to end.
-            receive: Gives its parts.
-            client: Whose it is.
+    def move(self, by: int, client: str, principal: str) -> bool:
+        """Takes so many bytes more, or gives some back; False: they are not there, and nothing is taken."""
+        if by > 0 and (
+            self.held + by > self.total
+            or self._held_by[client] + by > self.of_client
+            or self._held_by[principal] + by > self.share
+        ):
+            return False
+        self.held += by
+        for key in (client, principal):
+            self._held_by[key] += by
+            if not self._held_by[key]:
+                del self._held_by[key]
+        return True
 
-        Raises:
-            Refused: It is too large, too slow, cut off, or there is no memory for it.
-        """
-        raw = await self._read(headers, charge, receive)
-        try:
-            taken = await take(raw, self._apart, client)
-        except NotTaken as refused:
-            if refused.later:
-                raise busy(503, MEMORY_RETRY_SECONDS, refused.why) from None
-            raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=refused.why) from None
-        if taken.weight > charge.most:
-            raise Refused(413, why=TOO_LARGE)
-        if not charge.to(taken.weight):
-            raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
-        return taken.body
 
-    async def _read(self, headers: Mapping[bytes, bytes], charge: Charge, receive: Receive) -> bytes:
-        bound = self._settings.max_body_bytes
-        declared = headers.get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared[:20]) > bound:
-            raise Refused(413)
-        body = bytearray()
-        more = True
-        try:
-            async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
-                while more:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise Refused(400)
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > bound:
-                        raise Refused(413)
-                    if not charge.to(len(body)):
-                        raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
-        except TimeoutError:
-            raise Refused(408) from None
-        return bytes(body)
+class Charge:
+    """Counts what one request holds."""
+
+    __slots__ = ("_bytes", "_client", "_memory", "_principal")
+
+    def __init__(self, memory: Memory, client: str, principal: str) -> None:
+        self._memory = memory
+        self._client = client
+        self._principal = principal
+        self._bytes = 0
+
+    @property
+    def most(self) -> int:
+        """Returns what there is at all for one client."""
+        return self._memory.of_client
+
+    def to(self, size: int) -> bool:
+        """Makes it so many bytes; False: there are not so many for this client now, and it stays as it was."""
+        if not self._memory.move(size - self._bytes, self._client, self._principal):
+            return False
+        self._bytes = size
+        return True
+
+    def end(self) -> None:
+        """Gives everything back."""
+        self.to(0)
+
+
+async def read_body(
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    charge: Charge,
+    client: str,
+    *,
+    settings: HttpSettings,
+    apart: Apart,
+) -> bytes:
+    """Returns what is to be decoded of a request's body.
+
+    Args:
+        headers: The request's.
+        receive: Gives its parts.
+        charge: For what is held of it; the caller's to end.
+        client: Whose it is.
+        settings: The bounds.
+        apart: Where large ones are looked at.
+
+    Raises:
+        Refused: It is too large, too slow, cut off, or there is no memory for it.
+    """
+    raw = await _read(headers, receive, charge, settings)
+    try:
+        taken = await take(raw, apart, client)
+    except NotTaken as refused:
+        if refused.later:
+            raise busy(503, MEMORY_RETRY_SECONDS, str(refused)) from None
+        raise Refused(400 if refused.code == types.PARSE_ERROR else 413, why=str(refused)) from None
+    if taken.weight > charge.most:
+        raise Refused(413, why=TOO_LARGE)
+    if not charge.to(taken.weight):
+        raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
+    return taken.body
+
+
+async def _read(
+    headers: Mapping[bytes, bytes], receive: Receive, charge: Charge, settings: HttpSettings
+) -> bytes:
+    bound = settings.max_body_bytes
+    declared = headers.get(b"content-length", b"0")
+    if not declared.isdigit() or int(declared[:20]) > bound:
+        raise Refused(413)
+    body = bytearray()
+    more = True
+    try:
+        async with asyncio.timeout(settings.body_timeout_ms / 1000):
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Refused(400)
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > bound:
+                    raise Refused(413)
+                if not charge.to(len(body)):
+                    raise busy(429, MEMORY_RETRY_SECONDS, NO_MEMORY)
+    except TimeoutError:
+        raise Refused(408) from None
+    return bytes(body)
 
 
 def giving(body: bytes, receive: Receive) -> Receive:

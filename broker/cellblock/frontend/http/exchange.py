@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from starlette.requests import Request
+
+from cellblock.frontend.client import Context, Owner
 
 SCOPE_KEY: Final = "cellblock.exchange"
 """Names the exchange in the ASGI scope."""
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 
 class Exchange:
     """One HTTP request from its admission to the end of its response."""
 
-    __slots__ = ("_cancel", "_ended", "client", "principal")
+    __slots__ = ("_cancel", "_ended", "owner")
 
-    def __init__(self, client: str, principal: str) -> None:
-        self.client = client
-        self.principal = principal
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
         self._ended: str | None = None
         self._cancel: Callable[[], object] | None = None
 
@@ -53,11 +52,6 @@ class Exchange:
         raise MCPError(types.INTERNAL_ERROR, self._ended or "Cancelled.")
 
 
-def client_of(context: Context) -> str:
-    """Returns the name of the client that an MCP request came from."""
-    return Exchange.of(context).client
-
-
-def principal_of(context: Context) -> str:
-    """Says for whom an MCP request is, as its token proves."""
-    return Exchange.of(context).principal
+def owner_of(context: Context) -> Owner:
+    """Says whose an MCP request is, as its session and its token prove."""
+    return Exchange.of(context).owner

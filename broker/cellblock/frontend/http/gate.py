@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Collection, MutableMapping
 from typing import Any, Final
 
@@ -18,18 +19,20 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cellblock.apart.pool import Apart
 from cellblock.config.http import HttpSettings
 from cellblock.config.policy import PROVEN
+from cellblock.frontend.client import Owner
 from cellblock.frontend.http.address import MCP_PATH
-from cellblock.frontend.http.bodies import Bodies, giving
+from cellblock.frontend.http.bodies import Memory, giving, read_body
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
+from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_metadata
 from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
 from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.refusal import Refused, busy, refuse, respond
-from cellblock.frontend.http.sessions import NotOwner, Owner, Sessions
+from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
-from cellblock.frontend.memory import Memory
 
 LIVE_PATH: Final = "/livez"
 READY_PATH: Final = "/readyz"
@@ -93,16 +96,13 @@ class Gate:
     Args:
         app: The SDK's session manager.
         settings: The bounds.
+        apart: Where large messages are read.
         places: What connections take.
-        sessions: Those that are open.
-        bodies: Reads what is posted.
-        memory: For what requests hold.
+        share_of: Says how many of so many one principal may have.
         hosts: `Host` headers that are right.
         origins: `Origin` headers that are right; a request without one comes from no web page.
         verifier: Knows the tokens; None where none is asked for.
-        challenge: The value of `WWW-Authenticate`.
         ready: Whether scripts can run.
-        public: Answers by path that need no token, as JSON.
         pages: The dashboard and the metrics; None where there are none.
     """
 
@@ -111,29 +111,32 @@ class Gate:
         app: ASGIApp,
         settings: HttpSettings,
         *,
+        apart: Apart,
         places: Places,
-        sessions: Sessions,
-        bodies: Bodies,
-        memory: Memory,
+        share_of: Callable[[int], int],
         hosts: Collection[str],
         origins: Collection[str],
         verifier: TokenVerifier | None,
-        challenge: str = "Bearer",
         ready: Callable[[], bool],
-        public: dict[str, bytes] | None = None,
-        pages: Pages | None = None,
+        pages: Pages | None,
     ) -> None:
         self._app = app
+        self._settings = settings
+        self._apart = apart
         self._places = places
-        self._sessions = sessions
-        self._bodies = bodies
-        self._memory = memory
+        total = settings.max_sessions
+        self._sessions = Sessions(share_of(total), total, settings.session_idle_ms / 1000)
+        self._memory = Memory(settings.max_held_bytes, share_of(settings.max_held_bytes))
         self._hosts = frozenset(name.encode("latin-1") for name in hosts)
         self._origins = frozenset(name.encode("latin-1") for name in origins)
         self._verifier = verifier
-        self._challenge = challenge.encode("latin-1")
+        self._challenge = b"Bearer"
         self._ready = ready
-        self._public = public or {}
+        self._public: dict[str, bytes] = {}
+        """Maps paths that need no token to answers in JSON."""
+        if (oauth := settings.oauth) is not None:
+            self._challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'.encode("latin-1")
+            self._public[metadata_path(oauth.audience)] = json.dumps(resource_metadata(oauth)).encode()
         self._pages = pages
         self._rates = Rates(settings.requests_per_second, settings.burst)
         self._posts: set[Exchange] = set()
@@ -187,60 +190,54 @@ class Gate:
         """Answers one request."""
         if scope["type"] != "http":
             return
+        headers, path = _headers_of(scope), scope["path"]
         try:
-            headers = _headers_of(scope)
-            if headers.get(b"host") not in self._hosts:
-                raise Refused(403)
-            origin = headers.get(b"origin")
-            if origin is not None and origin not in self._origins:
-                raise Refused(403)
+            origin, site = headers.get(b"origin"), headers.get(FETCH_SITE_HEADER)
             # An image or a script of a page brings no Origin, and would learn whether a daemon is here.
-            if origin is None and headers.get(FETCH_SITE_HEADER) not in OWN_SITES:
+            is_ours = site in OWN_SITES if origin is None else origin in self._origins
+            if headers.get(b"host") not in self._hosts or not is_ours:
                 raise Refused(403)
-            path = scope["path"]
             if path in (LIVE_PATH, READY_PATH) or path in self._public:
-                await self._answer_public(scope, send)
-                return
-            if self._pages is not None and self._pages.has(path):
+                page = self._public_page(scope)
+            elif self._pages is not None and self._pages.has(path):
                 page = await self._page(self._pages, scope, headers)
-                body = b"" if scope["method"] == "HEAD" else page.body
-                await respond(send, page.status, body, *page.headers)
+            else:
+                access = await self._authenticate(headers)
+                if path != MCP_PATH:
+                    raise Refused(404)
+                if scope["method"] not in METHODS:
+                    raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
+                await self._admit(scope, headers, access, receive, send)
                 return
-            access = await self._authenticate(headers)
-            if path != MCP_PATH:
-                raise Refused(404)
-            if scope["method"] not in METHODS:
-                raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
-            await self._admit(scope, headers, access, receive, send)
+            await respond(send, page.status, page.body, *page.headers)
         except Refused as refused:
-            await refuse(refused, _headers_of(scope), receive, send)
+            await refuse(refused, headers, receive, send)
 
     # ---- inside ------------------------------------------------------------------------------------------
 
-    async def _answer_public(self, scope: Scope, send: Send) -> None:
+    def _public_page(self, scope: Scope) -> Page:
         path, method = scope["path"], scope["method"]
         self._take(f"stranger {network_of(scope.get('client'))}")
         if method not in ("GET", "HEAD"):
             raise Refused(405, (b"allow", b"GET, HEAD"))
         if path == READY_PATH and (self._draining or not (self.busy or self._ready())):
             raise busy(503, DRAIN_RETRY_SECONDS)
-        body, kind = self._public.get(path, b"ok\n"), b"text/plain"
-        if path in self._public:
-            kind = b"application/json"
-        await respond(send, 200, body, (b"content-type", kind), (b"cache-control", b"no-store"))
+        kind = b"application/json" if path in self._public else b"text/plain"
+        headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
+        return Page(200, self._public.get(path, b"ok\n"), headers)
 
     async def _page(self, pages: Pages, scope: Scope, headers: dict[bytes, bytes]) -> Page:
         path, method = scope["path"], scope["method"]
         if headers.get(FETCH_SITE_HEADER) not in OWN_SITES:
             raise Refused(403)
-        access: AccessToken | None = None
-        if not pages.is_open(path) and not pages.knows(path, headers.get(b"cookie", b"")):
-            if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
-                return sign_in_page()
-            access = await self._authenticate(headers)
         if pages.is_open(path):
             self._take(f"stranger {network_of(scope.get('client'))}")
         else:
+            access = None
+            if not pages.knows(path, headers.get(b"cookie", b"")):
+                if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
+                    return sign_in_page()
+                access = await self._authenticate(headers)
             self._prove(scope, access)
             self._take(self._client(scope, access))
         return pages.answer(method, path, scope["query_string"])
@@ -268,11 +265,22 @@ class Gate:
             # The SDK would take the first of two.
             raise Refused(400)
         self._prove(scope, access)
-        owner = Owner(_principal(access), "" if access is None else access.client_id)
-        try:
-            name = None if session is None else self._sessions.begin(session, owner)
-        except NotOwner:
-            raise Refused(404) from None
+        opener = Program(_principal(access), "" if access is None else access.client_id)
+        name = None if session is None else self._sessions.begin(session, opener)
+        now, place = asyncio.get_running_loop().time, None
+
+        async def follow(message: Message) -> None:
+            """Sends, and follows which sessions the SDK opens and forgets."""
+            if message["type"] == "http.response.start":
+                ended = scope["method"] == "DELETE" and message["status"] < 400
+                if session is not None and (ended or message["status"] == 404):
+                    self._sessions.forget(session)
+                elif place is not None and message["status"] < 400:
+                    for key, value in message.get("headers", ()):
+                        if key.lower() == SESSION_HEADER:
+                            self._sessions.opened(place, value, opener, now())
+            await send(message)
+
         try:
             client = name or self._client(scope, access)
             self._take(client)
@@ -281,67 +289,28 @@ class Gate:
                 raise busy(503, DRAIN_RETRY_SECONDS)
             if access is not None:
                 scope["user"] = AuthenticatedUser(access)
-            exchange = scope[SCOPE_KEY] = Exchange(client, owner.principal)
             if session is None and (version is None or version.decode("latin-1") in SESSION_VERSIONS):
-                await self._open(scope, headers, exchange, owner, receive, send)
-            else:
-                await self._carry(
-                    scope, headers, exchange, receive, self._noticing_the_end(scope, session, send)
-                )
+                place = self._sessions.reserve(opener, now())
+                if place is None:
+                    raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
+            await self._carry(scope, headers, Owner(opener.principal, client), receive, follow)
         finally:
-            if session is not None and name is not None:
-                self._sessions.end(session, asyncio.get_running_loop().time())
-
-    async def _open(
-        self,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        exchange: Exchange,
-        owner: Owner,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Carries a request that opens a session, if the SDK finds that it does."""
-        now = asyncio.get_running_loop().time
-        if not self._sessions.reserve(owner.principal, now()):
-            raise busy(503, SESSION_RETRY_SECONDS, TOO_MANY_SESSIONS)
-        opened = False
-
-        async def watch(message: Message) -> None:
-            nonlocal opened
-            if message["type"] == "http.response.start" and message["status"] < 400:
-                for name, value in message.get("headers", ()):
-                    if name.lower() == SESSION_HEADER and not opened:
-                        opened = True
-                        self._sessions.opened(value, owner, now())
-            await send(message)
-
-        try:
-            await self._carry(scope, headers, exchange, receive, watch)
-        finally:
-            if not opened:
-                self._sessions.release(owner.principal)
-
-    def _noticing_the_end(self, scope: Scope, session: bytes | None, send: Send) -> Send:
-        """Sends, and forgets a session that the SDK has forgotten."""
-
-        async def watch(message: Message) -> None:
-            if session is not None and message["type"] == "http.response.start":
-                ended = scope["method"] == "DELETE" and message["status"] < 400
-                if ended or message["status"] == 404:
-                    self._sessions.forget(session)
-            await send(message)
-
-        return watch
+            self._sessions.forget(place)
+            if session is not None:
+                self._sessions.end(session, now())
 
     async def _carry(
-        self, scope: Scope, headers: dict[bytes, bytes], exchange: Exchange, receive: Receive, send: Send
+        self, scope: Scope, headers: dict[bytes, bytes], owner: Owner, receive: Receive, send: Send
     ) -> None:
         is_post = scope["method"] == "POST"
-        charge = self._memory.charge(exchange.client, exchange.principal)
+        exchange = scope[SCOPE_KEY] = Exchange(owner)
+        charge = self._memory.charge(owner.client, owner.principal)
         try:
             if is_post:
-                receive = giving(await self._bodies.body(headers, charge, receive, exchange.client), receive)
+                body = await read_body(
+                    headers, receive, charge, owner.client, settings=self._settings, apart=self._apart
+                )
+                receive = giving(body, receive)
                 self._posts.add(exchange)
                 self._quiet.clear()
             await self._app(scope, receive, send)

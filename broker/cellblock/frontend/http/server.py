@@ -8,41 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import socket
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import mcp_types as types
 import uvicorn
 from mcp import MCPError
 from mcp.server.auth.provider import TokenVerifier
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
-from cellblock.apart.pool import Apart
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import ConfigError
 from cellblock.config.http import HttpSettings
+from cellblock.frontend.client import Context
 from cellblock.frontend.http.address import MCP_PATH, Address
-from cellblock.frontend.http.bodies import Bodies
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
-from cellblock.frontend.http.exchange import Exchange, client_of, principal_of
+from cellblock.frontend.http.exchange import Exchange, owner_of
 from cellblock.frontend.http.gate import Gate
-from cellblock.frontend.http.oauth import JwtVerifier, metadata_path, metadata_url, resource_metadata
+from cellblock.frontend.http.oauth import JwtVerifier
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
-from cellblock.frontend.http.sessions import Sessions
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.http.token import FileToken, ensure_token
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
-from cellblock.frontend.memory import Memory
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
 
@@ -193,9 +189,7 @@ class HttpFrontend:
             Whether all that was in flight ended by itself.
         """
         splices = Splices()
-        server = FrontServer(
-            service, version=version, client_of=client_of, principal_of=principal_of, splices=splices
-        )
+        server = FrontServer(service, version=version, owner_of=owner_of, splices=splices)
         manager = SplicingManager(
             server,
             splices=splices,
@@ -207,11 +201,20 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = self._make_gate(manager, service.apart, ready, pages)
+        gate = Gate(
+            manager.handle_request,
+            self._settings,
+            apart=service.apart,
+            places=self._places,
+            share_of=self._share_of,
+            hosts=self._hosts,
+            origins=self._origins,
+            verifier=self._verifier,
+            ready=ready,
+            pages=pages,
+        )
 
-        async def bound_to_its_request(
-            ctx: ServerRequestContext[Any, Any], call_next: CallNext
-        ) -> HandlerResult:
+        async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:
             if ctx.method not in ("tools/call", LISTEN):
                 return await call_next(ctx)
             if gate.draining:
@@ -275,37 +278,6 @@ class HttpFrontend:
     def _share_of(self, total: int) -> int:
         """Returns what one principal may have where there are several: half, so that others have the rest."""
         return total if self._settings.oauth is None else max(1, total // 2)
-
-    def _make_gate(
-        self,
-        manager: StreamableHTTPSessionManager,
-        apart: Apart,
-        ready: Callable[[], bool],
-        pages: Pages | None,
-    ) -> Gate:
-        challenge, public = "Bearer", dict[str, bytes]()
-        if (oauth := self._settings.oauth) is not None:
-            challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'
-            public = {metadata_path(oauth.audience): json.dumps(resource_metadata(oauth)).encode()}
-        return Gate(
-            manager.handle_request,
-            self._settings,
-            places=self._places,
-            sessions=Sessions(
-                self._share_of(self._settings.max_sessions),
-                self._settings.max_sessions,
-                self._settings.session_idle_ms / 1000,
-            ),
-            bodies=Bodies(self._settings, apart),
-            memory=Memory(self._settings.max_held_bytes, self._share_of(self._settings.max_held_bytes)),
-            hosts=self._hosts,
-            origins=self._origins,
-            verifier=self._verifier,
-            challenge=challenge,
-            ready=ready,
-            public=public,
-            pages=pages,
-        )
 
     def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:
         options = self._options

@@ -7,32 +7,30 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from cellblock.frontend.http.refusal import Refused
+
 MAX_REMEMBERED: Final = 4
 """Times the maximum of sessions: a bound on this memory, should it ever miss an end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class Program:
     """Names who has opened a session: a principal, with one of its programs."""
 
     principal: str
-    program: str
+    name: str
 
 
 @dataclass(slots=True)
 class _Session:
-    owner: Owner
+    opener: Program
     name: str
     in_flight: int
     quiet_since: float
 
 
-class NotOwner(Exception):
-    """The session is somebody else's."""
-
-
 class Sessions:
-    """The sessions that are open.
+    """The sessions that are open, and the places of those that are about to be.
 
     Args:
         share: How many a principal may have.
@@ -44,50 +42,43 @@ class Sessions:
         self._share = share
         self._most = total * MAX_REMEMBERED
         self._idle = idle_seconds
-        self._open: dict[bytes, _Session] = {}
-        self._opening: dict[str, int] = {}
+        self._open: dict[object, _Session] = {}
 
-    def reserve(self, principal: str, now: float) -> bool:
-        """Keeps a place for a session that a request wants to open; False: the principal has its share. Either `opened`
-        or `release` must follow."""
-        for key in [key for key, one in self._open.items() if self._is_over(one, now)]:
-            del self._open[key]
-        count = sum(one.owner.principal == principal for one in self._open.values())
-        opening = self._opening.get(principal, 0)
-        if count + opening >= self._share:
-            return False
-        self._opening[principal] = opening + 1
-        return True
+    def reserve(self, opener: Program, now: float) -> object | None:
+        """Keeps a place for a session that a request wants to open; None: the principal has its share. `forget` must
+        follow for the place, also behind `opened`."""
+        for key, one in list(self._open.items()):
+            if not one.in_flight and now - one.quiet_since > self._idle:
+                del self._open[key]
+        if sum(one.opener.principal == opener.principal for one in self._open.values()) >= self._share:
+            return None
+        place = object()
+        self._open[place] = _Session(opener, "", 1, now)
+        return place
 
-    def release(self, principal: str) -> None:
-        """Gives back a place that is not needed any more."""
-        left = self._opening.pop(principal) - 1
-        if left:
-            self._opening[principal] = left
-
-    def opened(self, key: bytes, owner: Owner, now: float) -> None:
+    def opened(self, place: object, key: bytes, opener: Program, now: float) -> None:
         """Notes a session that the SDK has opened, in a place that was reserved."""
-        self.release(owner.principal)
+        self.forget(place)
         # The id lets its holder into the session: logs and the dashboard get another name for it.
         name = f"http session {hashlib.sha256(key).hexdigest()[:16]}"
-        self._open[key] = _Session(owner, name, 0, now)
+        self._open[key] = _Session(opener, name, 0, now)
         if len(self._open) > self._most:
             del self._open[next(iter(self._open))]
 
-    def begin(self, key: bytes, owner: Owner) -> str | None:
-        """Notes that a request of a session comes in; `end` must follow when there is a name.
+    def begin(self, key: bytes, opener: Program) -> str | None:
+        """Notes that a request of a session comes in; `end` must follow.
 
         Returns:
             The name by which the client is known; None: no such session was opened here.
 
         Raises:
-            NotOwner: It is not for this one to use.
+            Refused: The session is somebody else's.
         """
         session = self._open.get(key)
         if session is None:
             return None
-        if session.owner != owner:
-            raise NotOwner
+        if session.opener != opener:
+            raise Refused(404)
         session.in_flight += 1
         return session.name
 
@@ -97,9 +88,6 @@ class Sessions:
             session.in_flight -= 1
             session.quiet_since = now
 
-    def forget(self, key: bytes) -> None:
-        """Forgets a session that is over."""
+    def forget(self, key: object) -> None:
+        """Forgets a session that is over, or a place that is not needed any more."""
         self._open.pop(key, None)
-
-    def _is_over(self, session: _Session, now: float) -> bool:
-        return not session.in_flight and now - session.quiet_since > self._idle

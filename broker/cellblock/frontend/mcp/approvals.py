@@ -1,5 +1,4 @@
-"""Asks the user whether a call may be made: asked of the user by MCP elicitation, as a request of ours while a run goes
-on, or, in the protocol of 2026-07-28, by an interim result of the call (`held_runs`)."""
+"""Asks the user by MCP elicitation whether a call may be made."""
 
 from __future__ import annotations
 
@@ -9,18 +8,13 @@ import re
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import MCPError
-from mcp.server.context import ServerRequestContext
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.apart.raw import RawJson
 from cellblock.base.visible_text import is_visible
-from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom
+from cellblock.frontend.mcp.requests_back import Ask
 from cellblock.policy.asking import Approver, Question, Verdict
 
 logger = logging.getLogger("cellblock.frontend")
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 MAX_INPUT_CHARS: Final = 1_500
 """Bounds what a question shows of a call's input; the user is told how much is not shown."""
@@ -29,9 +23,6 @@ MAX_NAME_CHARS: Final = 200
 
 _GAP: Final = re.compile(" {17,}")
 """Finds more spaces than a text has in a row by itself: what follows would stand where nobody looks."""
-
-INPUT_KEY: Final = "approval"
-"""Names an approval among other questions; a run asks for one approval at a time."""
 
 NO_FIELDS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 """Describes the form, which has no fields: whether it is accepted is the answer."""
@@ -67,44 +58,15 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def asks_forms(context: Context) -> bool:
-    """Says whether the client can show its user a form."""
-    known = context.session.client_capabilities
-    offered = known.elicitation if known is not None else None
-    # Before modes existed, an empty object was a form.
-    return offered is not None and (offered.form is not None or offered.url is None)
+def elicitor(ask: Ask) -> Approver:
+    """Asks the user through the client of a run."""
 
-
-def in_rounds(context: Context) -> bool:
-    """Says whether the client is asked by interim results, not by requests."""
-    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-def elicitor(context: Context) -> Approver | None:
-    """Asks by a request to the client; None where that is not possible."""
-    if not asks_forms(context) or not context.session.can_send_request:
-        return None
-
-    async def ask(question: Question) -> Verdict:
-        try:
-            result = await context.session.elicit_form(question_text(question), NO_FIELDS, context.request_id)
-        except MCPError as error:
-            logger.info("the client refuses to ask: %s", error.error.code)
-            return Verdict.CANNOT_ASK
-        return _VERDICTS[result.action]
-
-    return ask
-
-
-def elicitor_in_rounds(run: HeldRun) -> Approver:
-    """Asks by an interim result of the call."""
-
-    async def ask(question: Question) -> Verdict:
+    async def approve(question: Question) -> Verdict:
         form = types.ElicitRequestFormParams(message=question_text(question), requested_schema=NO_FIELDS)
-        try:
-            answer = await run.ask(INPUT_KEY, types.ElicitRequest(params=form), question.timeout)
-        except NoRoom:
+        answer = await ask(types.ElicitRequest(params=form), types.ElicitResult, question.timeout)
+        if isinstance(answer, types.ErrorData):
+            logger.info("the client does not ask its user: %s", answer.code)
             return Verdict.CANNOT_ASK
         return _VERDICTS[answer.action] if isinstance(answer, types.ElicitResult) else Verdict.CANCELLED
 
-    return ask
+    return approve

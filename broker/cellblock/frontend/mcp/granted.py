@@ -4,22 +4,20 @@ where any are named."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 
 from cellblock.catalog.model import Catalog
+from cellblock.frontend.client import Context, client_name
 from cellblock.frontend.mcp.manual import instructions, manual
 from cellblock.frontend.mcp.opening import opening
-from cellblock.frontend.mcp.tool_name import client_name
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
 from cellblock.policy.policy import claimed_name
 
 if TYPE_CHECKING:
     from cellblock.frontend.mcp.context import Declared
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 STDIO_CLIENT: Final = "stdio"
 """Names the client of a process that serves over stdio: it serves one."""

@@ -16,20 +16,18 @@ from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from cellblock.catalog.model import Catalog
+from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.context import made_beside, resource_uri, text_of
 from cellblock.frontend.mcp.granted import Granted
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.kept_resources import output_uri
 from cellblock.frontend.service import RunService
 
 logger = logging.getLogger("cellblock.frontend")
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 LISTEN: Final = "subscriptions/listen"
 
@@ -78,11 +76,7 @@ class ListChanges:
     """
 
     def __init__(
-        self,
-        service: RunService,
-        granted: Granted,
-        owner_of: Callable[[Context], Owner],
-        kept: KeptOutputs | None,
+        self, service: RunService, granted: Granted, owner_of: OwnerOf, kept: KeptOutputs | None
     ) -> None:
         self._service = service
         self._granted = granted

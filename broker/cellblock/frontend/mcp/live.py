@@ -9,19 +9,17 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cellblock.execution.events import Observer
 from cellblock.execution.response import Level, LogEntry, TraceEntry
+from cellblock.frontend.client import Context
 
 logger = logging.getLogger("cellblock.frontend")
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 MAX_SHOWN_CHARS: Final = 160
 """Bounds the last log message in a progress message: one line in a client's window."""

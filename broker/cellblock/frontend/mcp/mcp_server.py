@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
 from cellblock.apart.raw import Splices
+from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.granted import STDIO_CLIENT, Granted, stdio_principal
 from cellblock.frontend.mcp.manual import instructions
 from cellblock.frontend.mcp.tool_name import ToolNames
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from cellblock.frontend.mcp.surface import Surface
     from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 
-Context = ServerRequestContext[dict[str, Any]]
-
 _CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
-
 
 METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "tools/list": (types.PaginatedRequestParams, "list_tools"),
@@ -50,8 +47,7 @@ class FrontServer(Server[dict[str, Any]]):
     Args:
         service: The broker, which need not run yet.
         version: Of Cellblock.
-        client_of: Names the client that a request comes from, as for `Surface`.
-        principal_of: Says whom a request is for, as for `Surface`.
+        owner_of: Says whose a request is.
         splices: Has the large results for whoever writes responses; None where nobody puts them in.
     """
 
@@ -60,15 +56,14 @@ class FrontServer(Server[dict[str, Any]]):
         service: RunService,
         *,
         version: str,
-        client_of: Callable[[Context], str] = lambda _: STDIO_CLIENT,
-        principal_of: Callable[[Context], str] = stdio_principal,
+        owner_of: OwnerOf = lambda context: Owner(stdio_principal(context), STDIO_CLIENT),
         splices: Splices | None = None,
     ) -> None:
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
         self.splices: Final = splices
-        self._service, self._client_of, self._principal_of = service, client_of, principal_of
+        self._service, self._owner_of = service, owner_of
         self._uses = UseLog(service.settings.state_dir)
-        self._granted = Granted(service, principal_of, self._uses)
+        self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
         self._surface: Surface | None = None
         self._opened = asyncio.Event()
         for method, (params, name) in METHODS.items():
@@ -93,8 +88,7 @@ class FrontServer(Server[dict[str, Any]]):
             self._service,
             self._granted,
             self._uses,
-            client_of=self._client_of,
-            principal_of=self._principal_of,
+            owner_of=self._owner_of,
             splices=self.splices,
             kept=kept,
         )

@@ -8,22 +8,21 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from cellblock.frontend.client import Context
 from cellblock.frontend.mcp.held_runs import HeldRun, NoRoom
 from cellblock.frontend.mcp.live import LiveRun
 from cellblock.upstream.outstanding import ANSWER_BOUND_SECONDS
 
 logger = logging.getLogger("cellblock.frontend")
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 NO_WAY: Final = "The client cannot be asked over this connection."
 NO_ANSWER: Final = "The client has come back without an answer."
@@ -31,8 +30,9 @@ NO_ROOM: Final = "Too many clients are being asked at the moment."
 
 WRONG_ANSWER: Final = "The client's answer is not what the protocol says."
 
-Ask = Callable[[types.InputRequest, type[BaseModel]], Awaitable[BaseModel | types.ErrorData]]
-"""Asks the client: a request, and what its result is."""
+Ask = Callable[[types.InputRequest, type[BaseModel], float], Awaitable[BaseModel | types.ErrorData | None]]
+"""Asks the client: a request, what its result is, and the seconds for it, which the caller keeps. Gives None when the
+client has come back without an answer."""
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 
@@ -57,10 +57,9 @@ class ClientOfRun:
         able = self._capabilities.elicitation
         if able is None:
             return _unsupported("elicitation")
-        # Before there were two modes, an empty capability meant forms.
         if isinstance(params, types.ElicitRequestURLParams) and able.url is None:
             return _unsupported("elicitation by URL")
-        if isinstance(params, types.ElicitRequestFormParams) and able.form is None and able.url is not None:
+        if isinstance(params, types.ElicitRequestFormParams) and not _has_forms(able):
             return _unsupported("elicitation by form")
         return await self._ask(types.ElicitRequest(params=params), types.ElicitResult)
 
@@ -93,9 +92,11 @@ class ClientOfRun:
     # ---- inside --------------------------------------------------------------------------------------
 
     async def _ask(self, request: types.InputRequest, result: type[ResultT]) -> ResultT | types.ErrorData:
-        answer = await self._send(request, result)
+        answer = await self._send(request, result, ANSWER_BOUND_SECONDS)
         if isinstance(answer, result | types.ErrorData):
             return answer
+        if answer is None:
+            return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ANSWER)
         return types.ErrorData(code=types.INTERNAL_ERROR, message=WRONG_ANSWER)
 
 
@@ -103,7 +104,9 @@ def by_requests(context: Context) -> Ask:
     """Sends requests, on the stream of the client's own."""
     session = context.session
 
-    async def ask(request: types.InputRequest, result: type[BaseModel]) -> BaseModel | types.ErrorData:
+    async def ask(
+        request: types.InputRequest, result: type[BaseModel], _: float
+    ) -> BaseModel | types.ErrorData:
         if not session.can_send_request:
             return types.ErrorData(code=types.METHOD_NOT_FOUND, message=NO_WAY)
         try:
@@ -128,14 +131,20 @@ def by_rounds(run: HeldRun) -> Ask:
     """Has the client go away with the question, and come back with the answer."""
     numbers = itertools.count(1)
 
-    async def ask(request: types.InputRequest, _: type[BaseModel]) -> BaseModel | types.ErrorData:
+    async def ask(
+        request: types.InputRequest, _: type[BaseModel], bound: float
+    ) -> BaseModel | types.ErrorData | None:
         try:
-            answer = await run.ask(f"server-{next(numbers)}", request, ANSWER_BOUND_SECONDS)
+            return await run.ask(f"question-{next(numbers)}", request, bound)
         except NoRoom:
             return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ROOM)
-        return types.ErrorData(code=types.INVALID_REQUEST, message=NO_ANSWER) if answer is None else answer
 
     return ask
+
+
+def in_rounds(context: Context) -> bool:
+    """Says whether the client is asked by interim results of its call, not by requests."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def can_be_asked(context: Context) -> bool:
@@ -144,6 +153,18 @@ def can_be_asked(context: Context) -> bool:
     return able is not None and not (
         able.elicitation is None and able.sampling is None and able.roots is None
     )
+
+
+def can_show_forms(context: Context) -> bool:
+    """Says whether the client can be asked to show its user a form."""
+    able = context.session.client_capabilities
+    can_be_reached = in_rounds(context) or context.session.can_send_request
+    return can_be_reached and able is not None and _has_forms(able.elicitation)
+
+
+def _has_forms(able: types.ElicitationCapability | None) -> bool:
+    # Before there were two modes, an empty capability meant forms.
+    return able is not None and (able.form is not None or able.url is None)
 
 
 def _unsupported(what: str) -> types.ErrorData:

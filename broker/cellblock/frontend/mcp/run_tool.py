@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.mcp.approvals import asks_forms, elicitor, elicitor_in_rounds, in_rounds
+from cellblock.frontend.client import Context, OwnerOf
+from cellblock.frontend.mcp.approvals import elicitor
 from cellblock.frontend.mcp.held_runs import HeldRuns
 from cellblock.frontend.mcp.live import LiveRun, LogLevels
-from cellblock.frontend.mcp.requests_back import Ask, ClientOfRun, by_requests, by_rounds, can_be_asked
+from cellblock.frontend.mcp.requests_back import (
+    Ask,
+    ClientOfRun,
+    by_requests,
+    by_rounds,
+    can_be_asked,
+    can_show_forms,
+    in_rounds,
+)
 from cellblock.frontend.service import RunService
-from cellblock.policy.asking import Approver, Grantee
-
-Context = ServerRequestContext[dict[str, Any], Any]
+from cellblock.policy.asking import Grantee
 
 T = TypeVar("T")
 
@@ -26,26 +32,17 @@ class RunTool:
 
     Args:
         service: The broker.
-        client_of: Names the connection that a request came from.
-        principal_of: Whom it is for.
+        owner_of: Says whose a request is.
     """
 
-    def __init__(
-        self,
-        service: RunService,
-        *,
-        client_of: Callable[[Context], str],
-        principal_of: Callable[[Context], str],
-    ) -> None:
-        self._service = service
-        self._client_of = client_of
-        self._principal_of = principal_of
+    def __init__(self, service: RunService, owner_of: OwnerOf) -> None:
+        self._service, self._owner_of = service, owner_of
         self._held = HeldRuns()
         self._levels = LogLevels()
 
     async def set_level(self, context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         """Handles `logging/setLevel`."""
-        self._levels.set(self._client_of(context), params.level)
+        self._levels.set(self._owner_of(context).client, params.level)
         return types.EmptyResult()
 
     async def call(
@@ -57,30 +54,30 @@ class RunTool:
             InvalidRequest: The request is malformed.
             MCPError: The client came back for a run that is no more.
         """
-        client, principal = self._client_of(context), self._principal_of(context)
+        owner = self._owner_of(context)
         if params.request_state is not None and in_rounds(context):
-            held = self._held.take(params, principal)
+            held = self._held.take(params, owner.principal)
             return await _told(held.live, context, self._held.finish(held))
         arguments = params.arguments or {}
-        live = self._live(context, client)
+        live = self._live(context, owner.client)
+        restricted = "grants" in arguments or self._service.policy.grants_of(owner.principal) is not None
 
-        async def start(approver: Approver | None, ask: Ask) -> RunResponse:
+        async def start(ask: Ask) -> RunResponse:
+            approver = elicitor(ask) if restricted and can_show_forms(context) else None
             return await self._service.run_request(
                 arguments,
                 observer=live.observer if live else None,
-                client=client,
-                grantee=Grantee(principal, approver),
+                client=owner.client,
+                grantee=Grantee(owner.principal, approver),
                 requester=ClientOfRun(context, ask, live),
             )
 
-        restricted = "grants" in arguments or self._service.policy.grants_of(principal) is not None
         if in_rounds(context) and can_be_asked(context):
-            held = self._held.new(principal, live)
-            approver = elicitor_in_rounds(held) if restricted and asks_forms(context) else None
-            held.start(start(approver, by_rounds(held)))
+            held = self._held.new(owner.principal, live)
+            held.start(start(by_rounds(held)))
             work = self._held.finish(held)
         else:
-            work = start(elicitor(context) if restricted else None, by_requests(context))
+            work = start(by_requests(context))
         return await _told(live, context, work)
 
     def _live(self, context: Context, client: str) -> LiveRun | None:

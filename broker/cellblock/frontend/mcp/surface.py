@@ -7,26 +7,25 @@ requests on to here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
 
 from cellblock.apart.raw import Splices
 from cellblock.base.errors import InvalidRequest
 from cellblock.execution.request import MAX_CAPABILITIES, MAX_CAPABILITY_CHARS
+from cellblock.frontend.client import Context, OwnerOf, client_name
 from cellblock.frontend.mcp.context import made_beside, resource_uri, server_of_uri, text_of
 from cellblock.frontend.mcp.extended import TOOLS, ExtendedTools
 from cellblock.frontend.mcp.first_reference import SHORT_SIGHTED, FirstReferences
 from cellblock.frontend.mcp.granted import Granted
 from cellblock.frontend.mcp.list_changes import ListChanges
 from cellblock.frontend.mcp.run_tool import RunTool
-from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames, client_name
+from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.frontend.mcp.use import UseLog
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
-from cellblock.frontend.outputs.kept_resources import KeptResources
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
+from cellblock.frontend.outputs.kept_resources import TEMPLATE, is_output_uri, read_resource, resources_of
 from cellblock.frontend.outputs.run_output import has_error, tool_result
 from cellblock.frontend.service import RunService
 
@@ -76,8 +75,6 @@ CLIENT_MARKS: Final = {
 """Marks the tool for clients in its `_meta`: Claude Code shows its model a tool with the first at once, any other when
 the model searches, where it is found by the second (docs/clients.md)."""
 
-Context = ServerRequestContext[dict[str, Any]]
-
 Paged = types.PaginatedRequestParams | None
 
 
@@ -88,9 +85,7 @@ class Surface:
         service: The broker, which runs.
         granted: What each client is shown.
         uses: What clients have used.
-        client_of: Names the client that a request comes from, the same for all requests of one connection; clients
-            share the workers fairly.
-        principal_of: Says whom a request is for, as `cellblock.policy` knows clients.
+        owner_of: Says whose a request is.
         splices: Has the large results for whoever writes responses; None where nobody puts them in.
         kept: Where outputs go that are too large for a response; None: responses are whole.
     """
@@ -101,27 +96,22 @@ class Surface:
         granted: Granted,
         uses: UseLog,
         *,
-        client_of: Callable[[Context], str],
-        principal_of: Callable[[Context], str],
+        owner_of: OwnerOf,
         splices: Splices | None,
         kept: KeptOutputs | None,
     ) -> None:
         self._service = service
         self._granted, self._uses = granted, uses
-        self._client_of, self._principal_of = client_of, principal_of
+        self._owner_of = owner_of
         self._references = FirstReferences(service)
-        self._owner_of: Callable[[Context], Owner] = lambda context: Owner(
-            principal_of(context), client_of(context)
-        )
-        self._runs = RunTool(service, client_of=client_of, principal_of=principal_of)
+        self._runs = RunTool(service, owner_of)
         self._kept = kept
-        self._outputs = KeptResources(kept) if kept else None
         self._splices = splices
         shown = service.settings.cellblock.frontend
         self._names = ToolNames(shown)
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(service) if shown.profile == "extended" else None
-        self.changes: Final = ListChanges(service, granted, self._owner_of, kept)
+        self.changes: Final = ListChanges(service, granted, owner_of, kept)
         self.set_level: Final = self._runs.set_level
         self.greeted: Final = self.changes.greeted
         self.listen: Final = self.changes.listen
@@ -131,10 +121,11 @@ class Surface:
         await self._service.about_to_answer()
         catalog = self._granted.known_catalog(context)
         await made_beside(catalog)
-        declared = self._granted.description(catalog, self._principal_of(context))
+        owner = self._owner_of(context)
+        declared = self._granted.description(catalog, owner.principal)
         if client_name(context) not in SHORT_SIGHTED:
             shown = (catalog.servers[server_id] for server_id in declared.whole)
-            self._references.show(self._client_of(context), shown)
+            self._references.show(owner.client, shown)
         run = types.Tool(
             name=self._names.shown_to(client_name(context)),
             title="Run a script against MCP servers",
@@ -164,14 +155,14 @@ class Surface:
             return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
         if isinstance(response, types.InputRequiredResult):
             return response
-        self._uses.note(self._principal_of(context), response.servers)
+        owner = self._owner_of(context)
+        self._uses.note(owner.principal, response.servers)
         declarations = await self._references.of(
-            self._client_of(context),
+            owner.client,
             self._granted.catalog(context),
             response.servers,
             (params.arguments or {}).get("code"),
         )
-        owner = self._owner_of(context) if self._kept else None
         result = await tool_result(response, self._kept, owner, self._splices, declarations)
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
@@ -190,31 +181,26 @@ class Surface:
                 )
                 for server in self._granted.known_catalog(context).servers.values()
             ]
-            + (self._outputs.listed(self._owner_of(context)) if self._outputs else [])
+            + (resources_of(self._kept, self._owner_of(context)) if self._kept else [])
         )
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Handles `resources/read`."""
-        if self._outputs is not None and self._outputs.has(str(params.uri)):
-            return await self._outputs.read(self._owner_of(context), str(params.uri))
+        owner, uri = self._owner_of(context), str(params.uri)
+        if self._kept is not None and is_output_uri(uri):
+            return await read_resource(self._kept, owner, uri)
         await self._service.about_to_answer()
         known = self._granted.known_catalog(context)
         await made_beside(known)
-        server = known.servers.get(server_of_uri(str(params.uri)) or "")
+        server = known.servers.get(server_of_uri(uri) or "")
         if server is None:
-            raise MCPError(
-                types.INVALID_PARAMS, f"There is no resource {params.uri}; list the resources first."
-            )
-        self._references.show(self._client_of(context), [server])
-        contents = types.TextResourceContents(
-            uri=str(params.uri), mime_type=DECLARATION_TYPE, text=text_of(server)
-        )
+            raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}; list the resources first.")
+        self._references.show(owner.client, [server])
+        contents = types.TextResourceContents(uri=uri, mime_type=DECLARATION_TYPE, text=text_of(server))
         return types.ReadResourceResult(contents=[contents])
 
-    async def templates(self, context: Context, params: Paged) -> types.ListResourceTemplatesResult:
+    async def templates(self, _context: Context, _params: Paged) -> types.ListResourceTemplatesResult:
         """Handles `resources/templates/list`: who has resources is asked for templates, too."""
-        if self._outputs is None:
-            return types.ListResourceTemplatesResult(resource_templates=[])
-        return await self._outputs.templates(context, params)
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._kept else [])

@@ -6,14 +6,9 @@ into that form; some pass them on, or leave the tool out. docs/clients.md has th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from mcp.server.context import ServerRequestContext
-
-from cellblock.base.json import is_object
 from cellblock.config.settings import FrontendSettings
-
-Context = ServerRequestContext[dict[str, Any], Any]
 
 TOOL_NAME: Final = "codemode.run"
 PLAIN_NAME: Final = "codemode_run"
@@ -36,18 +31,6 @@ WITHOUT_DOTS: Final = frozenset(
 
 COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
 """Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""
-
-
-def client_name(context: Context) -> str:
-    """Returns what the client of a request says that it is called; nothing proves it. Empty where it has not said
-    it."""
-    if context.method == "initialize":
-        info: object = (context.params or {}).get("clientInfo")
-        name: object = info.get("name") if is_object(info) else None
-    else:
-        known = context.session.client_params
-        name = known.client_info.name if known is not None else None
-    return name if isinstance(name, str) else ""
 
 
 class ToolNames:

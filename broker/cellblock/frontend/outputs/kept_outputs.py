@@ -25,6 +25,7 @@ from cellblock.base.own_folders import OwnFolder, remove_stale
 from cellblock.base.state_dir import OUTPUT_FILES, OUTPUTS, in_the_way
 from cellblock.base.threads import DaemonThread
 from cellblock.config.sections import OutputSettings
+from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs.outputs_disk import on_disk, write_within
 from cellblock_worker.base.folders import Folder, InTheWay
 
@@ -46,14 +47,6 @@ start."""
 Part = Literal["result", "logs"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Names whose an output is: on whose behalf it was made, and over which connection."""
-
-    principal: str
-    client: str
 
 
 @dataclass(frozen=True, slots=True)

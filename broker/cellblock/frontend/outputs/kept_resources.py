@@ -8,13 +8,20 @@ from typing import Any, Final
 
 import mcp_types as types
 from mcp import MCPError
-from mcp.server.context import ServerRequestContext
 
-from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept, Owner
+from cellblock.frontend.client import Owner
+from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept
 
 PREFIX: Final = "cellblock://outputs/"
 
 _URI: Final = re.compile(r"cellblock://outputs/([A-Za-z0-9_-]{1,64})(?:\?page=([1-9][0-9]{0,8}))?", re.ASCII)
+
+TEMPLATE: Final = types.ResourceTemplate(
+    uri_template=PREFIX + "{id}{?page}",
+    name="output",
+    title="A large result, or the logs, of a script",
+    description="Pages are counted from 1; one after the other they are the whole.",
+)
 
 _NAMES: Final = {"result": "result.json", "logs": "logs.jsonl"}
 
@@ -29,79 +36,57 @@ def resource_link(kept: Kept) -> types.ResourceLink:
     return types.ResourceLink(**_described(kept))
 
 
-class KeptResources:
-    """Answers the requests of MCP clients about outputs.
+def is_output_uri(uri: str) -> bool:
+    """Says whether a URI is one of an output, of whatever client."""
+    return uri.startswith(PREFIX)
 
-    Args:
-        kept: The outputs.
+
+def resources_of(kept: KeptOutputs, owner: Owner) -> list[types.Resource]:
+    """Returns a client's own outputs as resources, newest first."""
+    return [types.Resource(**_described(one)) for one in kept.of(owner)]
+
+
+async def read_resource(kept: KeptOutputs, owner: Owner, uri: str) -> types.ReadResourceResult:
+    """Returns one page of an output.
+
+    Raises:
+        MCPError: The URI is none of the client's outputs, or the output has gone, or has no such page.
     """
-
-    def __init__(self, kept: KeptOutputs) -> None:
-        self._kept = kept
-
-    def has(self, uri: str) -> bool:
-        """Says whether a URI is one of an output, of whatever client."""
-        return uri.startswith(PREFIX)
-
-    def listed(self, owner: Owner) -> list[types.Resource]:
-        """Returns a client's own outputs, newest first."""
-        return [types.Resource(**_described(kept)) for kept in self._kept.of(owner)]
-
-    async def templates(
-        self, _context: ServerRequestContext[dict[str, Any]], _params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        """Handles `resources/templates/list`."""
-        template = types.ResourceTemplate(
-            uri_template=PREFIX + "{id}{?page}",
-            name="output",
-            title="A large result, or the logs, of a script",
-            description="Pages are counted from 1; one after the other they are the whole.",
-        )
-        return types.ListResourceTemplatesResult(resource_templates=[template])
-
-    async def read(self, owner: Owner, uri: str) -> types.ReadResourceResult:
-        """Returns one page of an output.
-
-        Raises:
-            MCPError: The URI is none of the client's outputs, or the output has gone, or has no such page.
-        """
-        matched = _URI.fullmatch(uri)
-        if matched is None:
-            raise MCPError(types.INVALID_PARAMS, f"This is no URI of an output; they are {PREFIX}ID?page=N.")
-        page = int(matched[2] or 1)
-        try:
-            kept, text = await self._kept.read(owner, matched[1], page)
-        except NotKept:
-            raise MCPError(types.INVALID_PARAMS, self._gone(uri)) from None
-        except IndexError as error:
-            pages = error.args[0]
-            raise MCPError(
-                types.INVALID_PARAMS, f"{uri}: there is no page {page}. Read ?page=1 to ?page={pages}."
-            ) from None
-        except OSError as error:
-            raise MCPError(
-                types.INTERNAL_ERROR,
-                f"{uri} cannot be read at the moment ({error.strerror or 'the disk is slow'}).",
-            ) from None
-        meta: dict[str, Any] = {"page": page, "pages": kept.pages}
-        if page < kept.pages:
-            meta["next"] = f"{output_uri(kept)}?page={page + 1}"
-        contents = types.TextResourceContents(
-            uri=uri,
-            # A piece of JSON is no JSON.
-            mime_type=kept.mime_type if kept.pages == 1 else "text/plain",
-            text=text,
-            _meta={"cellblock/page": meta},
-        )
-        return types.ReadResourceResult(contents=[contents])
-
-    def _gone(self, uri: str) -> str:
-        settings = self._kept.settings
-        return (
-            f"{uri} is not kept for this connection (any more). Outputs are kept for {settings.expire_ms / 1000:g} s, "
-            "for the connection that ran the script, and the oldest go first when there is no room. List the resources "
-            "to see which are there, or run the script again and return less."
-        )
+    matched = _URI.fullmatch(uri)
+    if matched is None:
+        raise MCPError(types.INVALID_PARAMS, f"This is no URI of an output; they are {PREFIX}ID?page=N.")
+    page = int(matched[2] or 1)
+    try:
+        one, text = await kept.read(owner, matched[1], page)
+    except NotKept:
+        raise MCPError(
+            types.INVALID_PARAMS,
+            f"{uri} is not kept for this connection (any more). Outputs are kept for "
+            f"{kept.settings.expire_ms / 1000:g} s, for the connection that ran the script, and the oldest go first "
+            "when there is no room. List the resources to see which are there, or run the script again and return "
+            "less.",
+        ) from None
+    except IndexError as error:
+        pages = error.args[0]
+        raise MCPError(
+            types.INVALID_PARAMS, f"{uri}: there is no page {page}. Read ?page=1 to ?page={pages}."
+        ) from None
+    except OSError as error:
+        raise MCPError(
+            types.INTERNAL_ERROR,
+            f"{uri} cannot be read at the moment ({error.strerror or 'the disk is slow'}).",
+        ) from None
+    meta: dict[str, Any] = {"page": page, "pages": one.pages}
+    if page < one.pages:
+        meta["next"] = f"{output_uri(one)}?page={page + 1}"
+    contents = types.TextResourceContents(
+        uri=uri,
+        # A piece of JSON is no JSON.
+        mime_type=one.mime_type if one.pages == 1 else "text/plain",
+        text=text,
+        _meta={"cellblock/page": meta},
+    )
+    return types.ReadResourceResult(contents=[contents])
 
 
 def _described(kept: Kept) -> dict[str, Any]:

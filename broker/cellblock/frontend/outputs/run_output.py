@@ -17,7 +17,8 @@ from cellblock.base.errors import CellblockError
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output, Owner
+from cellblock.frontend.client import Owner
+from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output
 from cellblock.frontend.outputs.kept_resources import output_uri, resource_link
 
 logger = logging.getLogger("cellblock.frontend")
@@ -38,39 +39,10 @@ WAITING_SECONDS: Final = 120.0
 _waiting: Final = ByteBudget(WAITING_BYTES, WAITING_BYTES, "all clients")
 
 
-class SplicedResult:
-    """One result in the two places that it has in a response."""
-
-    def __init__(self, splices: Splices) -> None:
-        self._splices = splices
-        self.in_text = self.in_data = ""
-
-    def add(self, data: bytes, text: bytes) -> None:
-        """Takes it in.
-
-        Args:
-            data: JSON.
-            text: JSON as it is within a JSON text, without quotes.
-
-        Raises:
-            OverBudget: Too much waits already.
-        """
-        _waiting.take("", len(data) + len(text))
-        self.in_data = self._splices.add(data, on_gone=partial(_waiting.give_back, "", len(data)))
-        self.in_text = self._splices.add(
-            text, quote=b'\\"', on_gone=partial(_waiting.give_back, "", len(text))
-        )
-        asyncio.get_running_loop().call_later(WAITING_SECONDS, self._forget)
-
-    def _forget(self) -> None:
-        self._splices.drop(self.in_data)
-        self._splices.drop(self.in_text)
-
-
 async def tool_result(
     response: RunResponse,
     kept: KeptOutputs | None,
-    owner: Owner | None,
+    owner: Owner,
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
 ) -> types.CallToolResult:
@@ -91,7 +63,7 @@ async def tool_result(
     text = json.dumps(data, ensure_ascii=False)
     links: list[Kept] = []
     # Without `json.dumps` for the parts where the whole is small, which is nearly always.
-    if kept is not None and owner is not None and _bytes_in(text) > (kept.settings.inline_bytes or 0):
+    if kept is not None and _bytes_in(text) > (kept.settings.inline_bytes or 0):
         links = await _keep_large(data, kept, owner)
     if links or more:
         data |= more
@@ -118,7 +90,7 @@ async def _large_result(
     response: RunResponse,
     result: LargeResult,
     kept: KeptOutputs | None,
-    owner: Owner | None,
+    owner: Owner,
     splices: Splices,
     more: Mapping[str, Any],
 ) -> types.CallToolResult:
@@ -126,19 +98,19 @@ async def _large_result(
     is written."""
     data = _error_first(response.as_json())
     links: list[Kept] = []
-    tokens = SplicedResult(splices)
+    in_text = in_data = ""
     try:
         most = None
-        if kept is not None and owner is not None:
+        if kept is not None:
             rest = _bytes_in(json.dumps({**data, "result": None}, ensure_ascii=False))
             most = max(0, (kept.settings.inline_bytes or 0) - rest)
         spelled = await result.spelled(most)
-        if spelled.document is not None and kept is not None and owner is not None:
+        if spelled.document is not None and kept is not None:
             links = await _keep_large(data, kept, owner, spelled.document)
             if data["result"] is result:
                 spelled = await result.spelled(None)
         if data["result"] is result and spelled.inline is not None:
-            tokens.add(result.raw, spelled.inline)
+            in_text, in_data = _tokens_for(splices, spelled.inline, result.raw)
     except (CellblockError, OverBudget, OSError) as error:
         said = (
             error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
@@ -149,11 +121,25 @@ async def _large_result(
         data = _error_first(data)
     data |= more
     shown = data["result"]
-    text = json.dumps({**data, "result": tokens.in_text if shown is result else shown}, ensure_ascii=False)
+    text = json.dumps({**data, "result": in_text if shown is result else shown}, ensure_ascii=False)
     if shown is result:
-        data["result"] = tokens.in_data
+        data["result"] = in_data
     content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
     return types.CallToolResult(content=content, structured_content=data)
+
+
+def _tokens_for(splices: Splices, text: bytes, data: bytes) -> tuple[str, str]:
+    """Returns tokens for a result as it is within a JSON text, without quotes, and as JSON.
+
+    Raises:
+        OverBudget: Too much waits already.
+    """
+    _waiting.take("", len(text) + len(data))
+    in_text = splices.add(text, quote=b'\\"', on_gone=partial(_waiting.give_back, "", len(text)))
+    in_data = splices.add(data, on_gone=partial(_waiting.give_back, "", len(data)))
+    for token in (in_text, in_data):
+        asyncio.get_running_loop().call_later(WAITING_SECONDS, splices.drop, token)
+    return in_text, in_data
 
 
 async def _keep_large(

@@ -146,7 +146,7 @@ class FromClient(ClosingStream):
             except LineTooLong as error:
                 found = Misread(INVALID_REQUEST, error.request_id, str(error))
             except NotTaken as refused:
-                found = Misread(refused.code, refused.request_id, refused.why)
+                found = Misread(refused.code, refused.request_id, str(refused))
             if isinstance(found, Misread):
                 await self._answers.refuse(found)
             elif found is not None:

@@ -56,7 +56,7 @@ async def test_many_values_are_refused_with_the_id_of_their_request(apart: Apart
     with pytest.raises(NotTaken) as refused:
         await take(call(arguments={"code": "1", "limits": [0] * 1_000_000}), apart, "a")
     assert (refused.value.request_id, refused.value.code) == (9, types.INVALID_REQUEST)
-    assert "over 50000 values" in refused.value.why and not refused.value.later
+    assert "over 50000 values" in str(refused.value) and not refused.value.later
 
 
 async def test_what_is_no_json_is_said_to_be_none(apart: Apart) -> None:

@@ -17,9 +17,10 @@ from cellblock.apart.share import Share, share_of_one
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult
 from cellblock.execution.response import LogEntry, RunResponse
+from cellblock.frontend.client import Owner
 from cellblock.frontend.http.spliced import SplicingManager
 from cellblock.frontend.outputs import run_output
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 from cellblock.frontend.outputs.run_output import tool_result
 from support.waits import within
 

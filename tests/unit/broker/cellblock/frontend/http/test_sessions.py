@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from cellblock.frontend.http.sessions import NotOwner, Owner, Sessions
+from cellblock.frontend.http.refusal import Refused
+from cellblock.frontend.http.sessions import Program, Sessions
 
-ADA = Owner("ada", "editor")
-EVE = Owner("eve", "editor")
+ADA = Program("ada", "editor")
+EVE = Program("eve", "editor")
 
 
-def opened(sessions: Sessions, owner: Owner, key: bytes, now: float = 0.0) -> bool:
-    if not sessions.reserve(owner.principal, now):
+def opened(sessions: Sessions, opener: Program, key: bytes, now: float = 0.0) -> bool:
+    place = sessions.reserve(opener, now)
+    if place is None:
         return False
-    sessions.opened(key, owner, now)
+    sessions.opened(place, key, opener, now)
+    sessions.forget(place)
     return True
 
 
 def test_a_principal_has_its_share_and_others_have_theirs() -> None:
     sessions = Sessions(2, 8, 60)
     assert [opened(sessions, ADA, b"%d" % number) for number in range(3)] == [True, True, False]
-    assert not opened(sessions, Owner("ada", "another"), b"x"), "another program is the same principal"
+    assert not opened(sessions, Program("ada", "another"), b"x"), "another program is the same principal"
     assert opened(sessions, EVE, b"e")
     sessions.forget(b"0")
     assert opened(sessions, ADA, b"9")
@@ -28,10 +31,12 @@ def test_a_principal_has_its_share_and_others_have_theirs() -> None:
 
 def test_requests_that_are_opening_count() -> None:
     sessions = Sessions(2, 8, 60)
-    assert sessions.reserve("ada", 0) and sessions.reserve("ada", 0)
-    assert not sessions.reserve("ada", 0)
-    sessions.release("ada")
-    assert sessions.reserve("ada", 0)
+    places = [sessions.reserve(ADA, 0), sessions.reserve(ADA, 0)]
+    assert None not in places
+    assert sessions.reserve(ADA, 0) is None
+    sessions.forget(places[0])
+    assert sessions.reserve(ADA, 1000) is not None
+    assert sessions.reserve(ADA, 1000) is None, "a place does not get too old"
 
 
 def test_a_session_is_its_owners() -> None:
@@ -39,8 +44,8 @@ def test_a_session_is_its_owners() -> None:
     opened(sessions, ADA, b"key")
     name = sessions.begin(b"key", ADA)
     assert name is not None and "key" not in name
-    for other in (EVE, Owner("ada", "another")):
-        with pytest.raises(NotOwner):
+    for other in (EVE, Program("ada", "another")):
+        with pytest.raises(Refused, match="404"):
             sessions.begin(b"key", other)
     assert sessions.begin(b"unknown", ADA) is None
 
@@ -49,8 +54,8 @@ def test_an_idle_session_ends_as_the_sdks_does() -> None:
     sessions = Sessions(1, 8, 60)
     opened(sessions, ADA, b"key", 0)
     sessions.begin(b"key", ADA)
-    assert not sessions.reserve("ada", 100), "a request is under way"
+    assert not sessions.reserve(ADA, 100), "a request is under way"
     sessions.end(b"key", 100)
-    assert not sessions.reserve("ada", 150)
-    assert sessions.reserve("ada", 161)
+    assert not sessions.reserve(ADA, 150)
+    assert sessions.reserve(ADA, 161)
     assert sessions.begin(b"key", ADA) is None

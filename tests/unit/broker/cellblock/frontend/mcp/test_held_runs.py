@@ -12,8 +12,9 @@ from mcp import MCPError
 
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp import held_runs
-from cellblock.frontend.mcp.approvals import elicitor_in_rounds
+from cellblock.frontend.mcp.approvals import elicitor
 from cellblock.frontend.mcp.held_runs import HeldRuns
+from cellblock.frontend.mcp.requests_back import by_rounds
 from cellblock.policy.asking import Approver, Question, Verdict
 
 BOUND = 20.0
@@ -41,7 +42,8 @@ class Script:
 
 
 def params(state: str | None = None, action: str | None = None) -> types.CallToolRequestParams:
-    responses: Any = {"approval": types.ElicitResult.model_validate({"action": action})} if action else None
+    answer = types.ElicitResult.model_validate({"action": action}) if action else None
+    responses: Any = {f"question-{number}": answer for number in (1, 2)} if answer else None
     return types.CallToolRequestParams(name="codemode.run", request_state=state, input_responses=responses)
 
 
@@ -51,7 +53,7 @@ async def call(
     if made.request_state is not None:
         return await runs.finish(runs.take(made, owner))
     run = runs.new(owner, None)
-    run.start(start(elicitor_in_rounds(run)))
+    run.start(start(elicitor(by_rounds(run))))
     return await runs.finish(run)
 
 

@@ -16,9 +16,10 @@ from mcp import Client, MCPError
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import Settings
+from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp import list_changes, surface
 from cellblock.frontend.mcp.mcp_server import FrontServer
-from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
+from cellblock.frontend.outputs.kept_outputs import Output, keeping
 from cellblock.policy.policy import Policy
 from support.entries import settings
 from support.waits import until, within
@@ -91,8 +92,8 @@ async def test_a_client_is_told_of_what_it_sees_and_nothing_else(tmp_path: Path)
     everyone: list[str] = []
     guest: list[str] = []
     async with (
-        following(service, everyone, principal_of=lambda _: "stdio:owner"),
-        following(service, guest, principal_of=lambda _: "stdio:guest"),
+        following(service, everyone, owner_of=lambda _: Owner("stdio:owner", "stdio")),
+        following(service, guest, owner_of=lambda _: Owner("stdio:guest", "stdio")),
     ):
         service.show(server("files", "read"), server("secret", "launch"))
         await settled(everyone, "tools", "resources")
@@ -131,8 +132,8 @@ async def test_kept_outputs_are_resources_of_their_owner(tmp_path: Path) -> None
     async with keeping(made.cellblock.outputs, tmp_path) as kept:
         assert kept is not None
         async with (
-            following(service, mine, principal_of=lambda _: "ada", kept=kept) as client,
-            following(service, other, principal_of=lambda _: "bob", kept=kept),
+            following(service, mine, owner_of=lambda _: Owner("ada", "stdio"), kept=kept) as client,
+            following(service, other, owner_of=lambda _: Owner("bob", "stdio"), kept=kept),
         ):
             await kept.keep(Owner("ada", "stdio"), [Output("result", "application/json", b"[1]")])
             await settled(mine, "resources")

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cellblock.config.sections import OutputSettings
+from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs import kept_outputs
-from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept, Output, Owner, keeping
+from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, NotKept, Output, keeping
 from support.waits import until, within
 
 MIB = 1024 * 1024
@@ -262,7 +263,8 @@ HUNG = """
 import asyncio, pathlib, sys, threading
 from cellblock.config.sections import OutputSettings
 from cellblock.frontend.outputs import kept_outputs
-from cellblock.frontend.outputs.kept_outputs import Output, Owner, keeping
+from cellblock.frontend.client import Owner
+from cellblock.frontend.outputs.kept_outputs import Output, keeping
 
 kept_outputs.CLOSE_SECONDS = 0.2
 kept_outputs.DISK_SECONDS = 0.1

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.response import Diagnostic, LogEntry, RunResponse
-from cellblock.frontend.outputs.kept_outputs import KeptOutputs, Owner, keeping
+from cellblock.frontend.client import Owner
+from cellblock.frontend.outputs.kept_outputs import KeptOutputs, keeping
 from cellblock.frontend.outputs.run_output import preview, tool_result
 
 ME = Owner("cli", "here")
@@ -87,7 +88,7 @@ async def test_many_short_entries_do_not_make_a_long_preview(kept: KeptOutputs) 
 
 async def test_without_a_place_or_need_responses_are_whole(kept: KeptOutputs) -> None:
     large = response("r" * 5_000)
-    assert (await tool_result(large, None, None)).structured_content == large.as_json()
+    assert (await tool_result(large, None, ME)).structured_content == large.as_json()
     small = response("r" * 1_500)
     assert (await tool_result(small, kept, ME)).structured_content == small.as_json()
     assert kept.of(ME) == []

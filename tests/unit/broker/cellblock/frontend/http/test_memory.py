@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cellblock.frontend.memory import Memory
+from cellblock.frontend.http.bodies import Memory
 
 
 def test_a_client_a_principal_and_all_together_have_bounds() -> None:
