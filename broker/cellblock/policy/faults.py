@@ -49,13 +49,10 @@ def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iter
             if "*" in server or server in server_ids:
                 continue
             near = nearest_names(server, server_ids)
-            hint = f"Did you mean {near[0]}?" if near else _known(server_ids)
+            known = f"Servers, as scripts import them: {', '.join(server_ids)}."
+            hint = f"Did you mean {near[0]}?" if near else known
             message = f"{pattern!r} names no server of the configuration"
             yield Fault(place, (*path, *where), message, hint, at_key)
-
-
-def _known(server_ids: Sequence[str]) -> str:
-    return f"Servers, as scripts import them: {', '.join(server_ids)}."
 
 
 def _grants(settings: PolicySettings) -> Iterator[tuple[str, tuple[str, ...], Grant]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -55,7 +55,7 @@ class Layer:
         until = time.thread_time() + PREPARE_SECONDS if of_request else math.inf
         self.grant = grant
         self._whose = "the request's own grants do" if of_request else "the policy for this client does"
-        self._hint = _OF_REQUEST if of_request else _OF_CLIENT
+        self.hint = _OF_REQUEST if of_request else _OF_CLIENT
         self._schemas: list[tuple[str, InputValidator]] = []
         for pattern, schema in grant.arguments.items():
             if time.thread_time() > until:
@@ -72,11 +72,6 @@ class Layer:
                 )
             self._schemas.append((pattern, validator))
 
-    @property
-    def hint(self) -> str:
-        """Says what can be done about a refusal."""
-        return self._hint
-
     def may_reach(self, server_id: str) -> bool:
         """Says whether any tool of a server could be granted."""
         tools = self.grant.tools
@@ -86,13 +81,13 @@ class Layer:
         """Says why a tool is not granted; None when it is."""
         grant = self.grant
         if grant.tools is not None and not any_fits(grant.tools, server_id, tool):
-            return Refusal(f"{self._whose} not grant it", self._hint)
+            return Refusal(f"{self._whose} not grant it", self.hint)
         effect = effect_of(tool)
         if grant.read_only and effect != "read":
             what = "it is not known to be one" if effect is None else f"it is known as {effect}"
-            return Refusal(f"{self._whose} grant read-only tools alone, and {what}", self._hint)
+            return Refusal(f"{self._whose} grant read-only tools alone, and {what}", self.hint)
         if grant.destructive == "deny" and effect == "destructive":
-            return Refusal(f"{self._whose} not grant tools that destroy", self._hint)
+            return Refusal(f"{self._whose} not grant tools that destroy", self.hint)
         return None
 
     def asks_about(self, server_id: str, tool: ToolEntry) -> bool:
@@ -113,9 +108,10 @@ class Layer:
         """Says what is wrong with an input; None when it is granted. All layers of a call share one `allowance`."""
         allowance = allowance or Allowance(arguments)
         for pattern, validator in self._schemas:
-            if not fits(pattern, server_id, tool):
-                continue
-            if (found := validator.check(arguments, allowance)) is not None:
+            if (
+                fits(pattern, server_id, tool)
+                and (found := validator.check(arguments, allowance)) is not None
+            ):
                 return found.said
         return None
 
@@ -230,9 +226,3 @@ def _shown(name: str) -> str:
     """Returns a tool's name as it may be shown: an upstream chose it."""
     safe = "".join(character if character.isprintable() else "\ufffd" for character in name)
     return safe if len(safe) <= MAX_SHOWN_NAME_CHARS else safe[:MAX_SHOWN_NAME_CHARS] + "…"
-
-
-def restricts(grant: Grant) -> bool:
-    """Says whether a grant takes anything away."""
-    empty: Mapping[str, Any] = Grant().model_dump()
-    return grant.model_dump() != empty

@@ -9,7 +9,7 @@ from typing import Final
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.config.policy import CLAIMED, Grant, PolicySettings
 from cellblock.policy.faults import unknown_servers
-from cellblock.policy.grants import Grants, Layer, restricts
+from cellblock.policy.grants import Grants, Layer
 
 MAX_ASKED_CHARS: Final = 128 * 1024
 """Bounds a request's own grants: its schemas are compiled while other runs wait."""
@@ -57,7 +57,7 @@ class Policy:
                 be checked.
         """
         own = self._clients.get(principal, self._default)
-        if asked is not None and not restricts(asked):
+        if asked == Grant():
             asked = None
         if own is None and asked is None:
             return None
@@ -105,6 +105,6 @@ def claimed_name(name: str) -> str:
 
 def _layer(place: str, grant: Grant) -> Layer | None:
     try:
-        return Layer(grant, of_request=False) if restricts(grant) else None
+        return Layer(grant, of_request=False) if grant != Grant() else None
     except InvalidRequest as error:
         raise ConfigError(f"cellblock.policy.{place}: {error.message}", hint=error.hint) from None

@@ -22,6 +22,30 @@ logger = logging.getLogger("cellblock.policy")
 MIN_QUESTION_SECONDS: Final = 1.0
 """Sets the least time for an answer; a run with less time left for answers does not ask any more."""
 
+_NOT_APPROVED: Final = {
+    Verdict.DECLINED: (
+        "APPROVAL_DECLINED",
+        "the user has said no",
+        "Do without this call; do not ask again for the same.",
+    ),
+    Verdict.CANCELLED: (
+        "APPROVAL_CANCELLED",
+        "the user has not chosen",
+        "Ask the user in the conversation what is wanted.",
+    ),
+    Verdict.CANNOT_ASK: (
+        "APPROVAL_UNAVAILABLE",
+        "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
+        "Do without this call, use a client with elicitation, or change cellblock.policy.",
+    ),
+    None: (
+        "APPROVAL_TIMEOUT",
+        "the user has not answered within {bound:g} s",
+        "Run the script again when the user is there.",
+    ),
+}
+"""Maps what came of a question, None for no answer in time, to code, reason and hint of the refusal."""
+
 
 class Clock(Protocol):
     """The wall clock of a run, which stands still while the user is asked."""
@@ -122,10 +146,10 @@ class RunRules:
 
     async def _ask(self, server_id: str, tool: ToolEntry, arguments: Any, clock: Clock) -> None:
         if self._approver is None:
-            raise _cannot_ask(tool)
+            raise _not_approved(tool, Verdict.CANNOT_ASK)
         async with self._asking:
             if self._nobody:
-                raise _cannot_ask(tool)
+                raise _not_approved(tool, Verdict.CANNOT_ASK)
             left = self._settings.approval_total_ms / 1000 - self._waited
             bound = min(self._settings.approval_timeout_ms / 1000, left)
             if self._questions >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
@@ -134,24 +158,10 @@ class RunRules:
             self._questions += 1
             question = Question(server_id, tool.tool_name, effect_of(tool) == "destructive", arguments, bound)
             verdict = await self._answered(self._approver, question, clock)
-        match verdict:
-            case Verdict.ACCEPTED:
-                return
-            case Verdict.DECLINED:
-                hint = "Do without this call; do not ask again for the same."
-                raise _denied("APPROVAL_DECLINED", tool, "the user has said no", hint, Fault.CALLER)
-            case Verdict.CANCELLED:
-                hint = "Ask the user in the conversation what is wanted."
-                raise _denied("APPROVAL_CANCELLED", tool, "the user has not chosen", hint, Fault.CALLER)
-            case Verdict.CANNOT_ASK:
-                self._nobody = True
-                raise _cannot_ask(tool)
-            case None:
-                # Nobody is there: another question would hold the run for as long again.
-                self._nobody = True
-                why = f"the user has not answered within {bound:g} s"
-                hint = "Run the script again when the user is there."
-                raise _denied("APPROVAL_TIMEOUT", tool, why, hint, Fault.CALLER)
+        if verdict is not Verdict.ACCEPTED:
+            # Where nobody is, another question would hold the run for as long again.
+            self._nobody = verdict in (Verdict.CANNOT_ASK, None)
+            raise _not_approved(tool, verdict, bound)
 
     async def _answered(self, ask: Approver, question: Question, clock: Clock) -> Verdict | None:
         """Returns the answer, or None when none came in time. The run's clock stands still meanwhile."""
@@ -174,7 +184,6 @@ def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Faul
     return CallDenied(f"{tool.export_name} was not called: {why}.", hint=hint, code=code, fault=fault)
 
 
-def _cannot_ask(tool: ToolEntry) -> CallDenied:
-    why = "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)"
-    hint = "Do without this call, use a client with elicitation, or change cellblock.policy."
-    return _denied("APPROVAL_UNAVAILABLE", tool, why, hint, Fault.CALLER)
+def _not_approved(tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
+    code, why, hint = _NOT_APPROVED[verdict]
+    return _denied(code, tool, why.format(bound=bound), hint, Fault.CALLER)

@@ -6,6 +6,7 @@ on something other than a plain function: a method, a `functools.partial`, an ob
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -57,10 +58,9 @@ class Hints:
         """Maps what text annotations may name, its own and those of the types that it names."""
         self._raw = _written(self._target)
         self._resolved: dict[str, Any] | None = None
-        try:
+        # Evaluating text can raise anything; each is tried by itself then.
+        with contextlib.suppress(Exception):
             self._resolved = get_type_hints(self._target, localns=self.names, include_extras=True)
-        except Exception:  # noqa: BLE001 - evaluating text can raise anything; each is tried by itself below
-            self._resolved = None
 
     def __contains__(self, name: str) -> bool:
         return name in self._raw
@@ -180,8 +180,6 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
     names: tuple[str, ...] = getattr(code, "co_freevars", ())
     found: dict[str, Any] = {}
     for name, cell in zip(names, cells, strict=False):
-        try:
+        with contextlib.suppress(ValueError):  # not bound yet
             found[name] = cell.cell_contents
-        except ValueError:
-            continue  # not bound yet
     return found

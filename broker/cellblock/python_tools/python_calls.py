@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import time
@@ -124,17 +125,13 @@ class PythonCalls:
                     seconds,
                 )
 
-        try:
+        with _named_errors(tool, asyncio.CancelledError):
             value = tool.invocation(arguments)()
             if inspect.iscoroutine(value):
                 value = await _stepwise(value, note)
             elif inspect.isawaitable(value):
                 value = await value
             return await _plain(tool, value)
-        except (ScriptError, asyncio.CancelledError):
-            raise
-        except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
-            raise _raised(tool, error) from None
 
     def _too_late(self, tool: PythonTool) -> ToolCallError:
         return ToolCallError(
@@ -160,13 +157,9 @@ def _decoded(tool: PythonTool, arguments: RawJson) -> dict[str, Any]:
 
 def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
     """Makes all of a call that may block: a type's own validators and serialisers too."""
-    try:
+    with _named_errors(tool):
         value = tool.invocation(arguments)()
         return value if inspect.isawaitable(value) else tool.result.plain(value)
-    except ScriptError:
-        raise
-    except BaseException as error:  # noqa: BLE001 - whatever a user's function raises is the script's exception
-        raise _raised(tool, error) from None
 
 
 async def _plain(tool: PythonTool, value: Any) -> Any:
@@ -176,23 +169,25 @@ async def _plain(tool: PythonTool, value: Any) -> Any:
 
 async def _awaited(tool: PythonTool, value: Any) -> Any:
     """Does the rest of a call whose function is plain, but gave something to wait for."""
-    try:
+    with _named_errors(tool, asyncio.CancelledError):
         return await _plain(tool, await value)
-    except (ScriptError, asyncio.CancelledError):
+
+
+@contextlib.contextmanager
+def _named_errors(tool: PythonTool, *passed: type[BaseException]) -> Generator[None]:
+    """Makes whatever a user's function raises the script's exception, but for `passed`."""
+    try:
+        yield
+    except (ScriptError, *passed):
         raise
-    except BaseException as error:  # noqa: BLE001 - as above
-        raise _raised(tool, error) from None
-
-
-def _raised(tool: PythonTool, error: BaseException) -> ToolCallError:
-    description = describe_exception(error)
-    logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
-    return ToolCallError(
-        f"{tool.name} raised {description}",
-        hint="Correct the input as the message says, or report it to the tool's authors.",
-        certainty=Certainty.MAY_HAVE_RUN,
-        summary="the tool raised an exception",
-    )
+    except BaseException as error:  # noqa: BLE001 - asyncio lets a tool's SystemExit out of the loop
+        description = describe_exception(error)
+        logger.warning("the Python tool %s raised\n%s", tool.name, safe_traceback(error, description))
+        raise ToolCallError(
+            f"{tool.name} raised {description}",
+            hint="Correct the input as the message says, or report it to the tool's authors.",
+            summary="the tool raised an exception",
+        ) from None
 
 
 @types.coroutine

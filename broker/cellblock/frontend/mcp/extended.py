@@ -41,22 +41,18 @@ MAX_NAME_CHARS: Final = 600
 """Bounds a tool's name."""
 
 
-class _Search(BaseModel):
+class _Input(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+
+class _Search(_Input):
     query: Annotated[str, Field(max_length=1_000)]
     server: Annotated[str, Field(max_length=MAX_NAME_CHARS)] | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_FOUND)] = DEFAULT_FOUND
 
 
-class _Inspect(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class _Inspect(_Input):
     tool_name: Annotated[str, Field(max_length=MAX_NAME_CHARS)]
-
-
-class _Servers(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 _READS: Final = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -146,13 +142,8 @@ class ExtendedTools:
 
     def _search(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         asked = _Search.model_validate(arguments)
-        hits = find_tools(
-            catalog,
-            asked.query,
-            server=asked.server,
-            limit=asked.limit,
-            discovery=self._discovery.of(catalog),
-        )
+        found = self._discovery.of(catalog)
+        hits = find_tools(catalog, asked.query, server=asked.server, limit=asked.limit, discovery=found)
         return _text(declare_found(hits, self._service.output_of))
 
     def _inspect(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
@@ -165,7 +156,7 @@ class ExtendedTools:
         return _json(found)
 
     def _servers(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
-        _Servers.model_validate(arguments)
+        _Input.model_validate(arguments)
         return _json(list_servers(catalog))
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Final
+
+from pydantic import Field, FiniteFloat, TypeAdapter
 
 from cellblock_worker.base.folders import Folder
 from cellblock_worker.base.private_files import read_private, write_private
@@ -43,8 +44,10 @@ _DAY: Final = 24 * 3600.0
 _CONTENT: Final = "usesOfServers"
 """Marks the file as ours."""
 
-Uses = dict[str, dict[str, tuple[float, int]]]
+Uses = dict[str, dict[str, tuple[FiniteFloat, Annotated[int, Field(ge=0, lt=2**31)]]]]
 """Maps principal and server to uses: how much it was used, and on which day last."""
+
+_FILE: Final = TypeAdapter(dict[str, Uses])
 
 
 class UseLog:
@@ -99,23 +102,11 @@ def read_uses(state_dir: Path) -> Uses | None:
     """Reads what is kept; None where something else has the file's name."""
     try:
         with Folder.named(state_dir) as folder:
-            data: Any = json.loads(read_private(folder, FILE_NAME, MAX_BYTES, secret=False))
-        return {
-            principal: {server_id: _use(*use) for server_id, use in own.items()}
-            for principal, own in cast("dict[str, dict[str, list[Any]]]", data[_CONTENT]).items()
-        }
+            return _FILE.validate_json(read_private(folder, FILE_NAME, MAX_BYTES, secret=False))[_CONTENT]
     except FileNotFoundError:
         return {}
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
-        logger.info("what clients have used is not known: %s", error)
+    except (OSError, ValueError, KeyError) as error:
+        logger.info("what clients have used is not known: %s", type(error).__name__)
         return None
 
 
@@ -135,14 +126,6 @@ def add_uses(state_dir: Path, new: Iterable[tuple[str, str]]) -> None:
     }
     with Folder.named(state_dir) as folder:
         write_private(folder, FILE_NAME, json.dumps({_CONTENT: kept}).encode())
-
-
-def _use(weight: Any, day: Any) -> tuple[float, int]:
-    """Returns a use as it was kept. Raises ValueError, TypeError or OverflowError where it is none."""
-    use = float(weight), int(day)
-    if not math.isfinite(_weight(use, _today())):
-        raise ValueError("a use that is no number")
-    return use
 
 
 def _weight(use: tuple[float, int], today: int) -> float:
