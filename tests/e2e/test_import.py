@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from cellblock.base.errors import ConfigError
+from cellblock.config.file.formats import normal
+from cellblock.config.file.syntax import parse
 from cellblock.config.settings import load_settings
 from support.entries import CELLBLOCK, plain_server
 
@@ -225,10 +227,19 @@ def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool
         assert (SECRETS[1] in file.read_text()) is copied
 
 
+def test_comments_of_the_file_stay_in_json_and_in_toml(home: Path) -> None:
+    texts = {"c.json": '{\n  // mine\n  "cellblock": {}\n}\n', "c.toml": "# mine\n[cellblock]\n"}
+    for name, text in texts.items():
+        file = home / name
+        file.write_text(text)
+        done = run_import(home, "--yes", "--from", "cursor", "--config", str(file))
+        assert done.returncode == 0, done.stderr
+        after = file.read_text()
+        assert "mine" in after and "${env:DB_PASSWORD}" in after
+        assert "db" in normal(parse(after, toml=name.endswith(".toml"))).entries()
+
+
 def test_files_that_are_not_to_be_written(home: Path) -> None:
-    (home / "c.toml").write_text("")
-    done = run_import(home, "--yes", "--config", str(home / "c.toml"))
-    assert done.returncode == 2 and "TOML" in done.stderr
     own = run_import(home, "--yes", "--config", str(home / ".cursor/mcp.json"))
     assert own.returncode == 2 and "client's own file" in own.stderr
     (home / "c.json").write_text("{")

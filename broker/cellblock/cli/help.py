@@ -196,6 +196,16 @@ HELP: Final = {
         "cellblock import --from cursor --from vscode --config cellblock.json  # two clients, into this file",
         "cellblock import --yes --copy-secrets  # everything, secrets too, without a question",
     ),
+    "install": Help(
+        "put Cellblock into the configuration of an editor or agent",
+        "Shows how the client's configuration file would change, asks, and writes it, with a copy of the old one "
+        "beside it. Comments and all other settings stay as they are.",
+        "cellblock install claude-code  # for you, in every project",
+        "cellblock install cursor vscode --project  # in this project's files",
+        "cellblock install --all-detected --take-over --yes  # everywhere, with the clients' own servers behind it",
+        "cellblock install codex --print  # only show the entry",
+        "cellblock install codex --uninstall  # out again",
+    ),
     "doctor": Help(
         "say what is in force on this machine, what is missing, and what does not work",
         "Starts everything once and says what is in force, missing or broken, and how to mend it.",

@@ -19,6 +19,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[re
 CLIENTS: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
 """Names the MCP clients that `import` knows."""
 
+INSTALLED: Final = (*CLIENTS, "codex", "gemini", "zed", "opencode", "goose")
+"""Names the MCP clients that `install` knows."""
+
 LIMITS: Final = {
     "timeout_ms": "wall time in milliseconds",
     "max_memory_bytes": "memory over an idle worker's, in bytes",
@@ -168,6 +171,25 @@ def _add_configuration(commands: Commands) -> None:
     check = _add(actions, "config check", "config_check:check")
     check.common()
 
+    install = _add(commands, "install", "install.install:run")
+    install.value("clients", "CLIENT", f"one or more of {', '.join(INSTALLED)}", nargs="*", type=_client)
+    install.flag("--all-detected", "every client that is found on this machine")
+    of_project = "write the client's file of this project (default folder: the current one)"
+    install.value("--project", "DIR", of_project, type=Path, nargs="?", const=Path())
+    install.add_argument(
+        "--via",
+        choices=["connect", "stdio"],
+        help="what the client starts (default: `connect`, which shares a daemon; with --config `serve --stdio`)",
+    )
+    install.flag("--take-over", "take the client's servers over as `import` does, and out of its file")
+    install.flag("--print", "print the entry, and write nothing")
+    install.flag("--uninstall", "take Cellblock out again")
+    install.flag("--yes", "do not ask")
+    install.flag("--json", "print JSON, and do not ask")
+    install.value(
+        "--config", "FILE", "a configuration of its own (default: cellblock.json in your settings folder)"
+    )
+
     take = _add(commands, "import", "import_:run")
     one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
     take.value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
@@ -178,6 +200,13 @@ def _add_configuration(commands: Commands) -> None:
     take.flag("--copy-secrets", "write secrets into the file as they are")
     take.flag("--json", "print JSON, and do not ask")
     take.value("--config", "FILE", "where to write (default: cellblock.json in your settings folder)")
+
+
+def _client(name: str) -> str:
+    """Returns the name of a client that `install` knows: argparse checks no choices where none is given."""
+    if name not in INSTALLED:
+        raise argparse.ArgumentTypeError(f"there is no client {name}; there are {', '.join(INSTALLED)}")
+    return name
 
 
 def _add_machine(commands: Commands) -> None:

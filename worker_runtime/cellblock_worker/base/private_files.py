@@ -87,7 +87,13 @@ def read_named(file: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
 
 
 def write_private(
-    folder: Folder, name: str, data: bytes, *, replace: bool = True, only: Stamp | None = None
+    folder: Folder,
+    name: str,
+    data: bytes,
+    *,
+    replace: bool = True,
+    only: Stamp | None = None,
+    mode: int = 0o600,
 ) -> bool:
     """Writes a file in one step: whoever reads it finds the old or the new one, whole, even after a power failure.
 
@@ -97,6 +103,7 @@ def write_private(
         data: All that the file is to hold.
         replace: Puts it in the place of an older file.
         only: The version that it may replace; None: any.
+        mode: Its permissions, where the file is one that others may have.
 
     Returns:
         False where nothing is written: anything has the name, and `replace` is false, or it is another version.
@@ -111,6 +118,7 @@ def write_private(
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
+            os.fchmod(descriptor, mode)
             # A rotated token that is lost with the power cannot be had again.
             os.fsync(file.fileno())
         if not replace:

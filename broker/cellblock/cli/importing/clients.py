@@ -69,6 +69,13 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
     return search
 
 
+def settings_folder() -> Path:
+    """Returns the folder in which programs with windows keep their settings."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
 # ---- inside ------------------------------------------------------------------------------------------
 
 
@@ -94,12 +101,7 @@ _FILES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 def _folder(kind: str) -> Path:
     if kind == _CLAUDE:
         return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home())
-    if kind == _HOME:
-        return Path.home()
-    # Where programs with windows keep their settings.
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return Path.home() if kind == _HOME else settings_folder()
 
 
 def _read(file: Path) -> Mapping[str, Any]:

@@ -55,8 +55,12 @@ def parse(text: str, *, toml: bool) -> Any:
 
 def without_comments(text: str) -> str:
     """Returns the text with white space for comments and last commas; every other character keeps its place."""
-    text = _IN_JSONC.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
-    return _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    return _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", blank_comments(text))
+
+
+def blank_comments(text: str) -> str:
+    """Returns the text with white space for comments; every other character keeps its place."""
+    return _IN_JSONC.sub(lambda found: found[0] if found[0][0] == '"' else _blank(found[0]), text)
 
 
 def position_at(text: str, offset: int) -> Position:

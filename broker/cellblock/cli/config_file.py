@@ -1,0 +1,132 @@
+"""Config_file changes a configuration file in place: whole or not at all, with a copy of the old one beside it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import secrets
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
+from cellblock.config.file.edit import EditFault, KeyPath, edited, format_of, read
+from cellblock.config.file.syntax import SyntaxFault
+from cellblock_worker.base.folders import Folder, InTheWay
+from cellblock_worker.base.private_files import write_private
+
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Bounds a file that is edited: that of Claude Code also keeps histories."""
+
+
+class ConfigFile:
+    """A configuration file as it was read, Cellblock's own or a client's; it need not be there.
+
+    Args:
+        path: The file. A link of someone who manages their files elsewhere stays one.
+
+    Raises:
+        ConfigError: It cannot be read, or is not in the format that its name says.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path.expanduser().resolve()
+        self._format: Final = format_of(self.path.name)
+        self._old: Final = _text_of(self.path)
+        self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
+        self.text = (self._old or "").removeprefix(self._mark)
+        """Holds what the file will say, without a byte order mark: so far what it says."""
+        self.data: Final[dict[str, Any]] = self._parsed()
+        """Holds what the file says."""
+
+    def _parsed(self) -> dict[str, Any]:
+        try:
+            data = read(self.text, self._format)
+        except SyntaxFault as error:
+            place = f"line {error.position.line}, column {error.position.column}"
+            raise ConfigError(
+                f"{self.path} cannot be read: {place}: {error.message}.", hint="Mend it, then try again."
+            ) from None
+        except EditFault as error:
+            raise ConfigError(f"{self.path} cannot be read: {error}", hint="Mend it first.") from None
+        if data is not None and not is_object(data):
+            raise ConfigError(f"{self.path} holds no object.", hint="Mend it, then try again.")
+        return data or {}
+
+    def change(self, changes: Mapping[KeyPath, Any]) -> None:
+        """Changes `text` as `edited` does; nothing is written yet.
+
+        Raises:
+            ConfigError: That is not possible without a change to something else.
+        """
+        try:
+            self.text = edited(self.text, self._format, changes)
+        except EditFault as error:
+            raise ConfigError(f"{self.path} was left as it is: {error}", hint="Edit it by hand.") from None
+
+    @property
+    def changed(self) -> bool:
+        """Says whether there is something to write."""
+        return self._mark + self.text != (self._old or "")
+
+    def difference(self, shown: str) -> list[str]:
+        """Returns the lines of a unified difference; `shown` names the file in it."""
+        old, new = (self._old or "").splitlines(), self.text.splitlines()
+        before = shown if self._old is not None else "/dev/null"
+        return list(difflib.unified_diff(old, new, before, shown, n=2, lineterm=""))
+
+    def write(self, *, private: bool = False) -> Path | None:
+        """Writes the file, with the permissions that it had; a new one is the user's alone.
+
+        Args:
+            private: Makes an old one the user's alone, too: what is new in it may be a secret.
+
+        Returns:
+            The copy of the old file, or None when there was none.
+
+        Raises:
+            ConfigError: The file has changed since it was read, or cannot be written.
+        """
+        try:
+            if _text_of(self.path) != self._old:
+                raise ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            mode = 0o600 if private or self._old is None else stat.S_IMODE(self.path.stat().st_mode)
+            copy: Path | None = None
+            with Folder.named(self.path.parent) as folder:
+                if self._old is not None:
+                    stamp = time.strftime("%Y%m%d-%H%M%S")
+                    copy = self.path.with_name(f"{self.path.name}.{stamp}-{secrets.token_hex(2)}.bak")
+                    write_private(folder, copy.name, self._old.encode())
+                write_private(folder, self.path.name, (self._mark + self.text).encode(), mode=mode)
+        except (OSError, InTheWay) as error:
+            why = error.strerror or str(error)
+            raise ConfigError(f"Cannot write {self.path}: {why}.", hint="See whose file it is.") from None
+        return copy
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        # Not to wait for a pipe that has the name.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ConfigError(f"{path} is no file.", hint="Move it away, or name another one.")
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.", hint="See whose file it is.") from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise ConfigError(f"{path} is over {MAX_FILE_BYTES} bytes.", hint="Edit it by hand.")
+    try:
+        # Line ends stay as they are.
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no UTF-8 text.", hint="Edit it by hand.") from None

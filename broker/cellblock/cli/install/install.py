@@ -1,0 +1,243 @@
+"""Install runs the command `install`: Cellblock into the clients' own configuration files, or out of them again."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_array, is_object
+from cellblock.base.terminal import Painter
+from cellblock.cli.arguments import UsageError, default_file
+from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.help import EXIT_OK
+from cellblock.cli.importing.clients import find_servers
+from cellblock.cli.importing.plan import Plan, make_plan, runs_cellblock, shown_path
+from cellblock.cli.importing.write import Target
+from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
+from cellblock.cli.install.own_command import own_command
+from cellblock.cli.parser import CLIENTS as IMPORTED
+from cellblock.cli.streams import write_json
+from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
+from cellblock.config.file.secret_values import looks_secret
+
+_SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+_PAIR: Final = re.compile(r"""(["']?([\w.-]+)["']?\s*[:=]\s*["']?)([^"',}\]\s][^"',}\]]*)""")
+"""Matches a key and its value in JSON, TOML or YAML."""
+_QUOTED: Final = re.compile(r'"([^"]{8,})"')
+
+
+@dataclass(slots=True)
+class Step:
+    """A step is what becomes of one client's file. `plan` says which of its servers are taken over."""
+
+    name: str
+    client: Client
+    file: ConfigFile
+    plan: Plan
+
+    def as_json(self, copy: Path | None, *, written: bool) -> dict[str, Any]:
+        """Returns the step for machines."""
+        return {
+            "client": self.name,
+            "file": str(self.file.path),
+            "changed": self.file.changed,
+            "written": written,
+            "backup": None if copy is None else str(copy),
+            "taken_over": list(self.plan.added),
+        }
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Shows how the clients' files would change, asks, and writes them.
+
+    Raises:
+        UsageError: No client is named, or one that has no file in projects.
+        ConfigError: A file cannot be used, or nobody is there to be asked.
+    """
+    project = None if parsed.project is None else parsed.project.expanduser().resolve()
+    launch = _launch(parsed)
+    names = _wanted(parsed, project)
+    if parsed.print:
+        for name in names:
+            sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
+        return EXIT_OK
+    target = Target(Path(parsed.config) if parsed.config else default_file())
+    steps = [_step(name, project, launch, target, parsed) for name in names]
+    changed = [step for step in steps if step.file.changed]
+    paint = Painter(sys.stdout)
+    if not parsed.json:
+        for step in steps:
+            sys.stdout.write(_as_text(step, target.path, paint))
+    if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
+        sys.stdout.write("Nothing was written.\n")
+        return EXIT_OK
+    report: list[dict[str, Any]] = []
+    for step in steps:
+        if step.plan.added and step.file.changed:
+            # First in, then out: a crash between the two leaves both.
+            Target(target.path).add(step.plan.added)
+        copy = step.file.write() if step.file.changed else None
+        report.append(step.as_json(copy, written=step.file.changed))
+        if not parsed.json:
+            sys.stdout.write(_done(step, copy, paint, uninstall=parsed.uninstall))
+    if parsed.json:
+        write_json({"clients": report})
+    return EXIT_OK
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _launch(parsed: argparse.Namespace) -> Launch:
+    """Returns what the client is to start: a daemon's stdio end, or a broker of its own for a file of its own."""
+    config = None if parsed.config is None else Path(parsed.config).expanduser().resolve()
+    command, *first = own_command()
+    via = parsed.via or ("connect" if config is None else "stdio")
+    words = ["connect"] if via == "connect" else ["serve", "--stdio"]
+    if config is not None:
+        words += ["--config", str(config)]
+    return Launch(command, (*first, *words))
+
+
+def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
+    named: list[str] = list(dict.fromkeys(parsed.clients))
+    if parsed.all_detected:
+        found = [name for name, client in CLIENTS.items() if client.detected]
+        named += [name for name in found if name not in named and CLIENTS[name].file(project) is not None]
+        if not named:
+            raise UsageError(f"No client was found on this machine; name one of {', '.join(CLIENTS)}.")
+    if not named:
+        raise UsageError(f"Name a client, one of {', '.join(CLIENTS)}; or give --all-detected.")
+    for name in named:
+        if CLIENTS[name].file(project) is None:
+            raise UsageError(f"{CLIENTS[name].title} has no file in projects; leave out --project.")
+    return named
+
+
+def _step(
+    name: str, project: Path | None, launch: Launch, target: Target, parsed: argparse.Namespace
+) -> Step:
+    client = CLIENTS[name]
+    path = client.file(project)
+    assert path is not None  # checked by _wanted
+    file, plan = ConfigFile(path), Plan()
+    if file.path == target.path:
+        raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
+    key = client.key(file.data)
+    present = _at(file.data, key)
+    changes: dict[KeyPath, Any] = {}
+    if parsed.uninstall:
+        if present is not None and not _is_ours(present):
+            raise ConfigError(
+                f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
+            )
+        changes[key] = REMOVED
+    else:
+        entry = dict(client.entry(launch))
+        if is_object(present):
+            if not _is_ours(present):
+                raise ConfigError(
+                    f"{'.'.join(key)} in {file.path} is another server.", hint="Give that one another name."
+                )
+            # What the user has set beside, such as which tools need no question, stays.
+            entry = {**present, **entry}
+        if entry != present:
+            changes[key] = entry
+        if parsed.take_over and name in IMPORTED:
+            plan = _plan(name, project, target, file)
+            changes |= {
+                _text_path(step.found.path): REMOVED
+                for step in plan.steps
+                if step.fate in ("added", "present")
+            }
+    if changes:
+        file.change(changes)
+    return Step(name, client, file, plan)
+
+
+def _plan(name: str, project: Path | None, target: Target, file: ConfigFile) -> Plan:
+    found = find_servers(project or Path.cwd(), [name]).servers
+    here = [one for one in found if one.file.resolve() == file.path]
+    return make_plan(here, target.servers, copy_secrets=False, ignored=target.ignored)
+
+
+def _text_path(path: Sequence[str | int]) -> KeyPath:
+    return tuple(str(key) for key in path)
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        data = data.get(key) if is_object(data) else None
+    return data
+
+
+def _is_ours(entry: object) -> bool:
+    """Says whether an entry of any client's format starts Cellblock."""
+    if not is_object(entry):
+        return False
+    command = entry.get("command", entry.get("cmd"))
+    if is_array(command):
+        return runs_cellblock({"args": command})
+    return runs_cellblock({**entry, "command": command, "url": entry.get("url", entry.get("uri", ""))})
+
+
+def _snippet(client: Client, file: Path | None, launch: Launch) -> str:
+    assert file is not None  # checked by _wanted
+    form = format_of(file.name)
+    comment = "//" if form == "json" else "#"
+    entry = {(*client.servers, NAME): client.entry(launch)}
+    return f"{comment} {client.title}: {shown_path(file)}\n{edited('', form, entry)}"
+
+
+def _as_text(step: Step, target: Path, paint: Painter) -> str:
+    shown = shown_path(step.file.path)
+    if not step.file.changed:
+        return f"{paint(step.client.title, 'bold')}: {shown} is as it should be.\n"
+    lines = [paint(f"{step.client.title}: {shown}", "bold")]
+    for line in step.file.difference(shown)[2:]:
+        style = _SIGNS.get(line[:1])
+        line = _masked(line)
+        lines.append(f"  {paint(line, style) if style else line}")
+    for one in step.plan.steps:
+        fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
+        lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
+    lines += [
+        f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _masked(line: str) -> str:
+    """Returns a line of a difference without what looks like a secret: other servers' entries stand beside ours."""
+    line = _PAIR.sub(lambda found: found[1] + "…" if looks_secret(found[2], found[3]) else found[0], line)
+    return _QUOTED.sub(lambda found: '"…"' if looks_secret("", found[1]) else found[0], line)
+
+
+def _agreed(files: int, *, json: bool) -> bool:
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(
+            "Nothing was written: nobody is there to be asked.",
+            hint="Add --yes, or --print to see the entry.",
+        )
+    try:
+        return input(f"Write {files} file{'' if files == 1 else 's'}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:
+    if not step.file.changed:
+        return ""
+    lines = [f"{paint('Written', 'green')}: {shown_path(step.file.path)}"]
+    if copy is not None:
+        lines.append(f"The old file is {shown_path(copy)}")
+    if not uninstall:
+        lines.append(step.client.next_step)
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,269 @@
+"""`cellblock install` on files as each client documents them: what it writes, what it leaves, and how it goes again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from cellblock.cli.install.clients import CLIENTS
+from cellblock.cli.main import main
+from cellblock.cli.parser import INSTALLED
+from cellblock.config.file.syntax import parse
+from support.entries import CELLBLOCK
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "darwin", reason="the folders of the clients are those of Linux"
+)
+
+# The client's file below the home folder, what it may say already, and the keys to Cellblock's entry in it.
+FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "claude-code": (
+        ".claude.json",
+        '{\n  "numStartups": 3,\n  "mcpServers": {\n'
+        '    "fs": {"type": "stdio", "command": "npx", "args": ["x"], "env": {}}\n  }\n}\n',
+        ("mcpServers",),
+    ),
+    "claude-desktop": (
+        ".config/Claude/claude_desktop_config.json",
+        '{\n  "mcpServers": {\n    "fs": {"command": "npx", "args": ["-y", "x"]}\n  },\n  "globalShortcut": ""\n}\n',
+        ("mcpServers",),
+    ),
+    "cursor": (".cursor/mcp.json", '{ "mcpServers": {} }', ("mcpServers",)),
+    "vscode": (
+        ".config/Code/User/mcp.json",
+        '{\n\t// asked once\n\t"inputs": [{"type": "promptString", "id": "k", "password": true}],\n'
+        '\t"servers": {\n\t\t"fs": {"command": "npx"}, // the disk\n\t},\n}\n',
+        ("servers",),
+    ),
+    "codex": (
+        ".codex/config.toml",
+        'model = "gpt-5" # mine\n\n[mcp_servers.docs]\ncommand = "docs-server"\n\n[tui]\nnotifications = true\n',
+        ("mcp_servers",),
+    ),
+    "gemini": (".gemini/settings.json", '{\n  "ui": {"theme": "Dark"}\n}\n', ("mcpServers",)),
+    "windsurf": (
+        ".codeium/windsurf/mcp_config.json",
+        '{"mcpServers": {"a": {"serverUrl": "https://a.example"}}}',
+        ("mcpServers",),
+    ),
+    "zed": (
+        ".config/zed/settings.json",
+        '// Zed settings\n//\n{\n  "theme": "One Dark",\n  "context_servers": {\n'
+        '    "a": {"command": "a", "args": [], "env": {}},\n  },\n}\n',
+        ("context_servers",),
+    ),
+    "opencode": (
+        ".config/opencode/opencode.json",
+        '{\n  "$schema": "https://opencode.ai/config.json",\n  "mcp": {\n'
+        '    "a": {"type": "remote", "url": "https://a.example"}\n  }\n}\n',
+        ("mcp",),
+    ),
+    "goose": (
+        ".config/goose/config.yaml",
+        "GOOSE_PROVIDER: openai # mine\nextensions:\n  developer:\n    bundled: true\n"
+        "    enabled: true\n    name: developer\n"
+        "    timeout: 300\n    type: builtin\n",
+        ("extensions",),
+    ),
+}  # fmt: skip
+
+
+def read(file: Path) -> dict[str, Any]:
+    text = file.read_text()
+    if file.suffix == ".yaml":
+        return YAML(typ="safe", pure=True).load(text)
+    return tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False)
+
+
+def install(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command as its program does, in this process: a start of Python for each would take half a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", environment(home))
+        patch.chdir(home)
+        patch.setattr(sys, "argv", [str(CELLBLOCK), "install", *words])
+        patch.setattr(sys, "stdin", io.StringIO())
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(["install", *words])
+            except SystemExit as error:
+                code = int(error.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+
+def with_file(home: Path, client: str) -> Path:
+    name, text, _ = FILES[client]
+    file = home / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o644)
+    return file
+
+
+def test_each_client_is_known_in_one_place() -> None:
+    assert set(FILES) == set(CLIENTS) == set(INSTALLED)
+
+
+@pytest.mark.parametrize("client", FILES)
+@pytest.mark.parametrize("there", [True, False])
+def test_in_and_out_again(client: str, there: bool, tmp_path: Path) -> None:
+    name, text, servers = FILES[client]
+    file = with_file(tmp_path, client) if there else tmp_path / name
+    before = read(file) if there else {}
+    done = install(tmp_path, client, "--yes")
+    assert done.returncode == 0, done.stderr
+    entry = read(file)
+    for key in (*servers, "cellblock"):
+        entry = entry[key]
+    command = entry.get("command", entry.get("cmd"))
+    words = command if isinstance(command, list) else [command, *entry["args"]]
+    assert words == [str(CELLBLOCK), "connect"]
+    assert file.stat().st_mode & 0o777 == (0o644 if there else 0o600)
+    # Every line of before is still there, but for a comma; what others have in the file is untouched.
+    kept = [line.rstrip(",") for line in file.read_text().splitlines()]
+    for line in text.splitlines() if there and "\n" in text else ():
+        assert line.rstrip(",") in kept or any(one.startswith(line) for one in kept), line
+    backups = list(file.parent.glob(f"{file.name}.*.bak"))
+    assert [one.read_text() for one in backups] == ([text] if there else [])
+    again = install(tmp_path, client, "--yes")
+    assert again.returncode == 0 and "as it should be" in again.stdout
+    out = install(tmp_path, client, "--uninstall", "--yes", "--json")
+    assert out.returncode == 0 and json.loads(out.stdout)["clients"][0]["written"], out.stderr
+    after = read(file) or {}
+    if servers[0] not in before:
+        assert not after.pop(servers[0], None)
+    assert after == before
+
+
+def test_what_is_detected_is_changed_and_nothing_else(tmp_path: Path) -> None:
+    for client in ("cursor", "codex"):
+        with_file(tmp_path, client)
+    env = environment(tmp_path) | {"PATH": "/usr/bin:/bin"}
+    command = [str(CELLBLOCK), "install", "--all-detected", "--yes", "--json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
+    assert {one["client"] for one in json.loads(done.stdout)["clients"]} == {"cursor", "codex"}
+    nobody = tmp_path / "nobody"
+    nobody.mkdir()
+    none = subprocess.run(
+        command, env=env | {"HOME": str(nobody)}, capture_output=True, text=True, timeout=120
+    )
+    assert none.returncode == 2 and "No client was found" in none.stderr and not list(nobody.iterdir())
+
+
+def test_a_project_has_files_of_its_own(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "cb.json").write_text("{}")
+    words = ("--project", str(project), "--config", str(project / "cb.json"))
+    done = install(tmp_path, "vscode", "codex", "--yes", *words)
+    assert done.returncode == 0, done.stderr
+    args = ["serve", "--stdio", "--config", str(project / "cb.json")]
+    assert read(project / ".vscode/mcp.json")["servers"]["cellblock"]["args"] == args
+    assert read(project / ".codex/config.toml")["mcp_servers"]["cellblock"]["args"] == args
+    refused = install(tmp_path, "goose", "--yes", "--project", str(project))
+    assert refused.returncode == 2 and "no file in projects" in refused.stderr
+
+
+def test_its_servers_are_taken_over(tmp_path: Path) -> None:
+    file = with_file(tmp_path, "vscode")
+    done = install(tmp_path, "vscode", "--take-over", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["clients"][0]["taken_over"] == ["fs"]
+    assert set(read(file)["servers"]) == {"cellblock"} and "// asked once" in file.read_text()
+    ours = json.loads((tmp_path / ".config/cellblock/cellblock.json").read_text())
+    assert ours["mcpServers"]["fs"]["command"] == "npx"
+
+
+def test_secrets_of_others_are_not_shown(tmp_path: Path) -> None:
+    secret = "sk-abcdefghijklmnopqrst123456"
+    file = tmp_path / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_text(
+        '{"mcpServers": {\n  "a": {"command": "a", "args": ["--key", "KEY"], "env": {"PASSWORD": "horse"}}\n}}'.replace(
+            "KEY", secret
+        )
+    )
+    done = install(tmp_path, "cursor", "--yes")
+    assert done.returncode == 0 and secret not in done.stdout and "horse" not in done.stdout
+    assert secret in file.read_text() and "horse" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"mcpServers": {"cellblock": {"command": "other"}}}', "another server"),
+        ('{"mcpServers": []}', "no object"),
+        ('{"mcpServers": ', "line 1"),
+        ("[1]", "no object"),
+        ('{"a": {"x": 1, "x": 2}}', "twice"),
+        ("\udcff", "UTF-8"),
+    ],
+)
+def test_what_cannot_be_changed_stays(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    done = install(tmp_path, "cursor", "--yes")
+    assert done.returncode == 2 and why in done.stderr and "Traceback" not in done.stderr
+    assert file.read_bytes() == text.encode(errors="surrogateescape")
+    assert [one.name for one in file.parent.iterdir()] == ["mcp.json"]
+
+
+def test_a_pipe_or_a_folder_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / ".cursor/mcp.json").mkdir(parents=True)
+    assert "directory" in install(tmp_path, "cursor", "--yes").stderr
+    (tmp_path / ".codex").mkdir()
+    os.mkfifo(tmp_path / ".codex/config.toml")
+    assert "is no file" in install(tmp_path, "codex", "--yes").stderr
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    real.write_text("{}")
+    (tmp_path / ".cursor").mkdir()
+    (tmp_path / ".cursor/mcp.json").symlink_to(real)
+    assert install(tmp_path, "cursor", "--yes").returncode == 0
+    assert (tmp_path / ".cursor/mcp.json").is_symlink() and "cellblock" in real.read_text()
+
+
+def test_print_writes_nothing(tmp_path: Path) -> None:
+    done = install(tmp_path, "codex", "goose", "--print")
+    assert done.returncode == 0 and "[mcp_servers.cellblock]" in done.stdout and "cmd:" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("y\n", True), ("\x04", False)])
+def test_a_person_is_asked(answer: str, written: bool, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [str(CELLBLOCK), "install", "cursor"]
+    process = subprocess.Popen(command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    assert process.wait(timeout=120) == 0
+    os.close(ours)
+    assert (tmp_path / ".cursor/mcp.json").exists() is written
+
+
+def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
+    done = install(tmp_path, "cursor")
+    assert done.returncode == 2 and "--yes" in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_wrong_words_are_told(tmp_path: Path) -> None:
+    assert "there is no client emacs" in install(tmp_path, "emacs").stderr
+    assert "Name a client" in install(tmp_path).stderr
