@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli.main import main
+from cellblock.frontend.http.refusal import NO_TOKEN
 from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
 from support.waits import until, within
 
@@ -31,12 +32,24 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 def bare(answer: Answer | None, status: int) -> None:
-    """The refusal has this status and tells nothing: no body, no product, no session, no permission to read it."""
-    assert answer is not None
-    assert (answer.status, answer.body) == (status, b"")
-    assert set(answer.headers) <= {"content-length", "connection", "www-authenticate", "allow", "retry-after"}
+    """The refusal has this status and tells nothing: no body but the one that all get, no session, no permission to
+    read it."""
+    assert answer is not None and answer.status == status
+    wanted = {"content-length", "connection", "www-authenticate", "allow", "retry-after"}
     if status == 401:
         assert answer.headers["www-authenticate"] == "Bearer"
+        assert json.loads(answer.body)["error"]["message"] == NO_TOKEN
+        wanted |= {"content-type"}
+    else:
+        assert answer.body == b""
+    assert set(answer.headers) <= wanted
+
+
+async def test_a_browser_without_the_token_gets_a_page(served: Daemon) -> None:
+    answer = await served.ask("GET", "/mcp", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert answer is not None and answer.status == 401
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"cellblock dashboard" in answer.body and b"<script" not in answer.body
 
 
 PATHS = ("/mcp", "/", "/livez", "/readyz", "/../mcp", "/.well-known/oauth-protected-resource/mcp")

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
+from cellblock.base.json import is_object
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 
 MIB = 1024 * 1024
@@ -23,8 +25,15 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _without_required(schema: JsonDict) -> None:
+    """Tells editors that `LimitSettings` fills in what a range leaves out."""
+    del schema["required"]
+
+
 class LimitRange(Section):
     """A per-run limit has what a run gets when it asks for nothing, and the most that it may ask for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_without_required)
 
     default: Annotated[int, Field(ge=0)]
     """Is what a run gets that asks for nothing."""
@@ -39,8 +48,20 @@ class LimitRange(Section):
         return self
 
 
+def _with_short_forms(schema: JsonDict) -> None:
+    """Tells editors what `LimitSettings` reads besides whole ranges."""
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    for one in properties.values():
+        assert isinstance(one, dict)
+        one["anyOf"] = [{"$ref": one.pop("$ref")}, {"type": "integer", "minimum": 0}]
+
+
 class LimitSettings(Section):
-    """Sets the per-run limits (Code Mode specification, section 3.2.4)."""
+    """Sets the per-run limits (Code Mode specification, section 3.2.4): a number is the default, and what a range
+    does not say is as it is here, or as little above or below as it must."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_with_short_forms)
 
     timeout_ms: LimitRange = LimitRange(default=60_000, maximum=600_000)
     """Wall time in milliseconds, from the moment a worker has the script."""
@@ -57,6 +78,24 @@ class LimitSettings(Section):
 
     max_tool_calls: LimitRange = LimitRange(default=200, maximum=10_000)
     """Tool calls of one run."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, data: Any) -> Any:
+        if not is_object(data):
+            return data
+        whole = dict(data)
+        for name, given in data.items():
+            field = cls.model_fields.get(name)
+            said = {"default": given} if isinstance(given, int) and not isinstance(given, bool) else given
+            if field is None or not is_object(said) or not said.keys() < {"default", "maximum"}:
+                continue
+            standard: LimitRange = field.default
+            number = next(iter(said.values()), None)
+            if isinstance(number, int):
+                highest, least = max(standard.maximum, number), min(standard.default, number)
+                whole[name] = {"default": least, "maximum": highest} | said
+        return whole
 
 
 class PoolSettings(Section):

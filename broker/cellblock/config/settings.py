@@ -20,7 +20,7 @@ from cellblock.config.auth import AuthSettings
 from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_transports
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
-from cellblock.config.file.problems import ConfigProblems, Problem, Source, of_validation
+from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Source, nearest, of_validation
 from cellblock.config.file.references import Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config.http import HttpSettings
@@ -143,23 +143,26 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
-        for name in self.cellblock.pins.servers:
-            if name not in self.servers:
-                raise ValueError(f"cellblock.pins.servers names {name!r}, which is not in mcpServers")
-        for name in self.cellblock.upstream.servers:
-            if name not in self.servers:
-                raise ValueError(f"cellblock.upstream.servers names {name!r}, which is not in mcpServers")
-        for name in self.cellblock.auth.servers:
-            if name not in self.servers or self.servers[name].url is None:
-                raise ValueError(
-                    f"cellblock.auth.servers names {name!r}, which is no server with a url in mcpServers"
-                )
-        unknown = [
-            name for name in self.cellblock.schemas.servers if name not in self.servers and name != "local"
-        ]
-        if unknown:
-            known = ", ".join([*self.servers, "local"])
-            raise ValueError(f"cellblock.schemas.servers.{unknown[0]}: no such server; there are {known}")
+        section, found = self.cellblock, list[Problem]()
+        places = {
+            "pins": section.pins.servers,
+            "upstream": section.upstream.servers,
+            "auth": section.auth.servers,
+            "schemas": section.schemas.servers,
+        }
+        for part, named in places.items():
+            known = [*self.servers, *(["local"] if part == "schemas" else [])]
+            for name in named:
+                path = (SECTION_KEY, part, "servers", name)
+                if name not in known:
+                    near = nearest(name, known)
+                    hint = f"Did you mean {near}?" if near else f"There are: {', '.join(known) or 'none'}."
+                    found.append(Problem(path, "no such server in mcpServers", hint, at_key=True))
+                elif part == "auth" and self.servers[name].url is None:
+                    hint = "Take it out: programs are given their secrets in env."
+                    found.append(Problem(path, "this server has no url to log in to", hint, at_key=True))
+        if found:
+            raise Faults(found)
         return self
 
     @property

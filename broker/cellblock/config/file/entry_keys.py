@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -83,10 +86,15 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
         if not is_object(entry):
             continue
         wrong = slips(entry, known)
+        origin = made.origins.get(name, (SERVERS_KEY, name))
+        if (words := _shell_words(entry)) is not None:
+            hint = f'Write "command": {json.dumps(words[0])}, "args": {json.dumps(words[1:])}.'
+            message = "there is no such program: arguments go into args, and no shell reads this"
+            found.append(Problem((*origin, "command"), message, hint, "warning"))
         for key in entry:
             if key in ignored:
                 continue
-            path = (*made.origins.get(name, (SERVERS_KEY, name)), key)
+            path = (*origin, key)
             if key in wrong:
                 found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
             elif key == "envFile":
@@ -102,6 +110,19 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _shell_words(entry: Mapping[str, Any]) -> list[str] | None:
+    """Returns the words of a `command` that is a whole line for a shell, and no program's name with blanks in it."""
+    command = entry.get("command")
+    if not isinstance(command, str) or " " not in command.strip() or shutil.which(command) is not None:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    args = entry.get("args")
+    return [*words, *map(str, args)] if is_array(args) else words
 
 
 def _is_other(key: str, known: Sequence[str]) -> bool:

@@ -78,6 +78,14 @@ class ConfigProblems(ConfigError):
             )
 
 
+class Faults(ValueError):
+    """Several things are wrong that a validator of a whole model has found; `problems` has each with its place."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(f"{problem.place}: {problem.message}" for problem in problems))
+        self.problems = tuple(problems)
+
+
 @dataclass(slots=True)
 class Source:
     """Tells where a configuration comes from; without a text, problems have no positions."""
@@ -118,7 +126,10 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
     for detail in error.errors(include_url=False, include_input=False):
         path = tuple(detail["loc"])
         kind, message = detail["type"], detail["msg"].removeprefix(_VALUE_ERROR)
-        if kind == "extra_forbidden":
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, Faults):
+            found += (replace(one, path=(*path, *one.path)) for one in cause.problems)
+        elif kind == "extra_forbidden":
             found.append(unknown_key(path, keys_at(model, path[:-1])))
         elif kind == "missing":
             hint = f"Add {dotted(path[-1:])} to {dotted(path[:-1]) or 'the top level'}."

@@ -30,7 +30,7 @@ from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_
 from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
 from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
-from cellblock.frontend.http.refusal import Refused, busy, refuse, respond
+from cellblock.frontend.http.refusal import NO_TOKEN, Refused, busy, refuse, respond
 from cellblock.frontend.http.sessions import Program, Sessions
 from cellblock.frontend.http.token import SUBJECT as TOKEN_HOLDER
 
@@ -52,6 +52,7 @@ else's page. The dashboard is for these alone, whatever their Origin."""
 READ: Final = frozenset(
     (
         b"host",
+        b"accept",
         b"origin",
         b"authorization",
         b"content-length",
@@ -250,7 +251,7 @@ class Gate:
             access = await self._verifier.verify_token(token.strip().decode("latin-1"))
             if access is not None:
                 return access
-        raise Refused(401, (b"www-authenticate", self._challenge))
+        raise Refused(401, (b"www-authenticate", self._challenge), why=NO_TOKEN)
 
     async def _admit(
         self,

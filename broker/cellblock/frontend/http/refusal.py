@@ -1,11 +1,12 @@
-"""Answers that the gate gives by itself. To strangers a refusal is a bare status; who has shown a token may be told
-what to do, as the JSON-RPC error that MCP clients look for in such an answer."""
+"""Answers that the gate gives by itself. To strangers a refusal is a bare status, but for the one without a token, who
+is told what to do in words that are the same for all; who has shown a token may be told more, as the JSON-RPC error
+that MCP clients look for in such an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 
 import mcp_types as types
@@ -19,6 +20,18 @@ refusal."""
 DISCARD_LARGE_BYTES: Final = 32 * 1024 * 1024
 """Bounds what is read of a body that is too large, from somebody with a token; most clients read nothing before all is
 sent."""
+
+NO_TOKEN: Final = (
+    "This is Cellblock, an MCP server. It wants a token that it knows, in the header `Authorization: Bearer TOKEN`. "
+    "Whoever runs it has one, in the file `token` of its state directory; `cellblock connect` is the stdio end that "
+    "sends it, and `cellblock dashboard` opens the page."
+)
+"""Tells everybody without a token what to do."""
+
+_NO_TOKEN_PAGE: Final = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Cellblock</title>'
+    f"<p>{NO_TOKEN.replace('. ', '.<p>')}</p></html>"
+).encode()
 
 Header = tuple[bytes, bytes]
 
@@ -44,12 +57,12 @@ def busy(status: int, seconds: int, why: str | None = None) -> Refused:
     return Refused(status, (b"retry-after", b"%d" % seconds), why=why)
 
 
-async def refuse(refused: Refused, headers: Collection[bytes], receive: Receive, send: Send) -> None:
+async def refuse(refused: Refused, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
     """Answers with a refusal; the connection is closed behind it.
 
     Args:
         refused: The refusal.
-        headers: Names of the request's headers.
+        headers: The request's.
         receive: Gives what its client still sends.
         send: To the client.
     """
@@ -66,8 +79,15 @@ async def refuse(refused: Refused, headers: Collection[bytes], receive: Receive,
                 left -= len(message.get("body", b""))
     except TimeoutError:
         pass
-    body, kind = b"", ()
-    if refused.why is not None:
+    body: bytes = b""
+    kind: tuple[Header, ...] = ()
+    if refused.why is NO_TOKEN and b"text/html" in headers.get(b"accept", b""):
+        body = _NO_TOKEN_PAGE
+        kind = (
+            (b"content-type", b"text/html; charset=utf-8"),
+            (b"content-security-policy", b"default-src 'none'"),
+        )
+    elif refused.why is not None:
         error = {"code": types.INVALID_REQUEST, "message": refused.why}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
         kind = ((b"content-type", b"application/json"),)

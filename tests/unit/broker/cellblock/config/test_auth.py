@@ -45,9 +45,9 @@ def test_what_cannot_be_used_is_told_without_the_secret(own: dict[str, Any], tol
 
 def test_servers_that_do_not_exist_or_have_no_url() -> None:
     for name in ("nowhere", "files"):
-        with pytest.raises(ConfigError, match=r"cellblock\.auth\.servers names"):
+        with pytest.raises(ConfigError, match=r"cellblock\.auth\.servers\."):
             parsed(auth={"servers": {name: {}}})
-    with pytest.raises(ConfigError, match=r"cellblock\.upstream\.servers names 'nowhere'"):
+    with pytest.raises(ConfigError, match=r"cellblock\.upstream\.servers\.nowhere"):
         parsed(upstream={"servers": {"nowhere": {}}})
 
 

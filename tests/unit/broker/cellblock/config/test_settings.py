@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from cellblock.base.errors import ConfigError
+from cellblock.config.file.problems import ConfigProblems
 from cellblock.config.sections import LimitRange
 from cellblock.config.settings import (
     CellblockSettings,
@@ -144,7 +145,7 @@ def test_a_file_that_is_not_there_and_one_of_the_wrong_kind(tmp_path: Path) -> N
             {"cellblock": {"limits": {"timeout_ms": {"default": 2, "maximum": 1}}}},
             "cellblock.limits.timeout_ms",
         ),
-        ({"cellblock": {"limits": {"timeout_ms": 5}}}, "cellblock.limits.timeout_ms"),
+        ({"cellblock": {"limits": {"timeout_ms": "5"}}}, "cellblock.limits.timeout_ms"),
         ({"cellblock": {"max_message_bytes": 1}}, "cellblock.max_message_bytes"),
     ],
     ids=str,
@@ -211,3 +212,46 @@ def test_isolation_is_a_word_or_an_object() -> None:
         isolation("perhaps")
     with pytest.raises(ConfigError, match=r"cellblock\.isolation\.seccomp"):
         isolation({"seccomp": "off"})
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "maximum"),
+    [
+        (5_000, 5_000, 600_000),
+        (900_000, 900_000, 900_000),
+        ({"default": 5_000}, 5_000, 600_000),
+        ({"default": 900_000}, 900_000, 900_000),
+        ({"maximum": 1_000}, 1_000, 1_000),
+        ({"maximum": 700_000}, 60_000, 700_000),
+        ({"default": 1, "maximum": 2}, 1, 2),
+    ],
+)
+def test_a_limit_may_be_a_number_or_half_a_range(given: Any, default: int, maximum: int) -> None:
+    limit = parse_settings({"cellblock": {"limits": {"timeout_ms": given}}}).cellblock.limits.timeout_ms
+    assert (limit.default, limit.maximum) == (default, maximum)
+
+
+@pytest.mark.parametrize(
+    "given", ["5s", True, -1, {}, {"defalt": 1}, {"default": 2, "maximum": 1}, {"default": "x"}, None, [1]]
+)
+def test_a_limit_that_is_neither_is_refused_with_its_place(given: Any) -> None:
+    with pytest.raises(ConfigProblems, match=r"cellblock\.limits\.timeout_ms"):
+        parse_settings({"cellblock": {"limits": {"timeout_ms": given}}})
+
+
+def test_all_exceptions_for_servers_that_are_none_are_told_at_once() -> None:
+    section = {
+        "pins": {"servers": {"trackr": "warn"}},
+        "auth": {"servers": {"tracker": {}, "wiki": {}}},
+        "upstream": {"servers": {"nope": {}}},
+        "schemas": {"servers": {"loca": {}}},
+    }
+    with pytest.raises(ConfigProblems) as raised:
+        parse_settings({"mcpServers": {"tracker": {"command": "x"}}, "cellblock": section})
+    assert {(problem.place, problem.hint) for problem in raised.value.problems} == {
+        ("cellblock.pins.servers.trackr", "Did you mean tracker?"),
+        ("cellblock.auth.servers.tracker", "Take it out: programs are given their secrets in env."),
+        ("cellblock.auth.servers.wiki", "There are: tracker."),
+        ("cellblock.upstream.servers.nope", "There are: tracker."),
+        ("cellblock.schemas.servers.loca", "Did you mean local?"),
+    }

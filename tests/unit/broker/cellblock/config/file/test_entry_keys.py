@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,26 @@ def test_the_place_is_that_of_the_file_and_entries_that_are_none_are_left_to_the
 def test_a_disabled_servers_slip_is_an_error_too() -> None:
     with pytest.raises(ConfigProblems, match="argss"):
         parse_settings({"mcpServers": {"a": {"command": "x", "disabled": True, "argss": []}}})
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "hint"),
+    [
+        ("npx -y foo", [], 'Write "command": "npx", "args": ["-y", "foo"].'),
+        ("uvx 'a b'", ["--x"], 'Write "command": "uvx", "args": ["a b", "--x"].'),
+        ("python3", [], None),
+        ("/opt/it's here", [], None),
+    ],
+)
+def test_a_command_that_is_a_line_for_a_shell_is_told(
+    command: str, args: list[str], hint: str | None
+) -> None:
+    told = [("warning", "mcpServers.a.command", hint)] if hint else []
+    assert problems_of(command=command, args=args) == told
+
+
+def test_a_program_may_have_a_blank_in_its_name(tmp_path: Path) -> None:
+    program = tmp_path / "my server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert problems_of(command=str(program)) == []
