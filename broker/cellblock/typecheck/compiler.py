@@ -20,8 +20,10 @@ from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
 from cellblock_worker.launch.launching import Order
 
-FOLDER: Final = Path(__file__).parent / "_typescript"
-"""Filled by the build (`scripts/fetch_typescript.py`)."""
+try:
+    from cellblock_typescript import FOLDER
+except ImportError:  # taken out, or never there: scripts are not type-checked then
+    FOLDER = Path(__file__).parent / "no_compiler"
 
 WORKSPACE: Final = Path(__file__).parent / "workspace"
 """One project for JavaScript and one for TypeScript; the script and the declarations never are on disk."""
@@ -37,9 +39,7 @@ SOFT_MEMORY_BYTES: Final = 384 * 1024 * 1024
 CPU_BOUND_SECONDS: Final = 600
 """RLIMIT_CPU of one process, which is replaced long before (`checker.MAX_CHECKS`): a backstop behind the timer."""
 
-FIX: Final = (
-    "Install Cellblock again where npm can be reached, or run scripts/fetch_typescript in a checkout."
-)
+FIX: Final = "Install cellblock-typescript again, in the version that cellblock needs."
 
 _INSIDE: Final = "/typescript"
 _WORKSPACE_INSIDE: Final = "/workspace"
@@ -54,7 +54,7 @@ class Launch(NamedTuple):
 
 
 def version(folder: Path = FOLDER) -> str | None:
-    """Gives the version of the compiler that the build has put into `folder`, or None when it has not."""
+    """Gives the version of the compiler that `folder` holds, or None when there is none."""
     try:
         info: object = json.loads((folder / "BUILD.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -66,7 +66,7 @@ def why_absent(folder: Path = FOLDER) -> str | None:
     """Says why there is no compiler, or None when there is one."""
     if version(folder) is not None:
         return None
-    return f"the build has brought no TypeScript compiler for {sys.platform} on {platform.machine()}"
+    return f"there is no TypeScript compiler for {sys.platform} on {platform.machine()}"
 
 
 def can_wrap() -> bool:
