@@ -130,7 +130,8 @@ print("\n".join(tomllib.loads(pathlib.Path(sys.argv[1]).read_text())["build-syst
   # The build's own tools go into the same venv: pinned by the same file, and Deno is not installed twice.
   pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" -r "$VENV/build-requires.txt" || exit 1
   # The compiler's package is built here, too, and before: so no index is asked for it.
-  PATH="$VENV/bin:$PATH" pip_into "$VENV" --no-build-isolation "$ROOT/scripts/typescript" || exit 1
+  PATH="$VENV/bin:$PATH" \
+    pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" --no-build-isolation "$ROOT/scripts/typescript" || exit 1
   PATH="$VENV/bin:$PATH" \
     pip_into "$VENV" -c "$ROOT/scripts/constraints.txt" --no-build-isolation -e "${ROOT}[dev]" || exit 1
   stamp_of "$VENV/bin/python" "$VENV" "${VENV_INPUTS[@]}" >"$VENV/stamp"

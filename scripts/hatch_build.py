@@ -1,18 +1,20 @@
-"""Hatchling build hook: puts the workers' JavaScript bundle into source archives, wheels and editable installs.
+"""Hatchling hooks: the workers' JavaScript bundle comes into all that is built, README into the metadata.
 
-Configured by ``[tool.hatch.build.hooks.custom]`` in pyproject.toml. The work itself is in ``scripts/build_js.py``,
-loaded by path because a build has no ``scripts`` on ``sys.path``.
+Configured in pyproject.toml. The work itself is in ``scripts/build_js.py`` and ``scripts/links.py``, loaded by path
+because a build has no ``scripts`` on ``sys.path``.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class BundleHook(BuildHookInterface[Any]):
@@ -28,6 +30,21 @@ class BundleHook(BuildHookInterface[Any]):
         build_js = _load(root, "build_js")
         if version == "editable" or not build_js.is_current(root, root / build_js.OUT):
             build_js.build(root, root / build_js.OUT)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Makes README the long description: links and pictures are those of the version's tag in the repository."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set ``readme``, with the name in the MCP registry, which looks for it there to know whose package it is."""
+        root = Path(self.root)
+        text = _load(root, "links").absolute(
+            (root / "README.md").read_text(encoding="utf-8"),
+            *(root, Path(), metadata["urls"]["Repository"], f"v{metadata['version']}"),
+        )
+        name = json.loads((root / "scripts/server.json").read_text(encoding="utf-8"))["name"]
+        text += f"\n<!-- mcp-name: {name} -->\n"
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 def _load(root: Path, name: str) -> ModuleType:

@@ -8,7 +8,7 @@ language itself (no DOM), and ``BUILD.json``. Each file is checked against the d
 version, whatever a registry sends. The compiler's licence and notices are in ``licences``, which a new version renews.
 
 ``cellblock`` needs this package everywhere, and it comes as a source archive, too. So where no wheel fits, an
-installer builds it, and is told in one sentence why Cellblock does not run there.
+installer builds it, and the build says in one sentence why Cellblock does not run there.
 """
 
 from __future__ import annotations
