@@ -1,6 +1,6 @@
 """The examples of README.md and docs/: run where they can be, read by the part of Cellblock that reads them otherwise.
 
-- js: run by a real broker with the servers that they import; they end without an error.
+- js: run by a real broker with the servers that they import; they end without an error, with the `Result:` below them.
 - python: run; `app.py` of docs/howto-fastapi.md is served, and sent a script over HTTP.
 - json: taken by the parser of settings or of requests.
 - bash: run, line by line, by `test_documented_commands.py`.
@@ -28,6 +28,7 @@ import httpx2
 import pytest
 
 from cellblock import Broker
+from cellblock.cli.demo.team import capacity, finish_date
 from cellblock.cli.parser import make_parser
 from cellblock.config.settings import CellblockSettings, parse_settings
 from cellblock.execution.request import read_request
@@ -43,7 +44,7 @@ NOT_RUN = {
     "ts": "what Cellblock prints: it is read by Deno's parser",
     "text": "what Cellblock prints",
     "mermaid": "a picture",
-    "yaml": "Prometheus' configuration; test_dashboard.py asks for the metrics with the token",
+    "yaml": "Prometheus' and Kubernetes' configuration; test_dashboard.py asks for the metrics with the token",
 }
 """By language: why its blocks are not run."""
 
@@ -86,13 +87,16 @@ async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
         written.append((path, content))
 
     code = example.text.replace("@codemode/servers/files", "@codemode/servers/local")
-    async with Broker(settings(tmp_path, {"tracker": TRACKER}), tools=[write_file]) as broker:
+    async with Broker(settings(tmp_path, {"tracker": TRACKER}), tools=[write_file, capacity, finish_date]) as broker:
         response = await within(broker.run(code), 60)
     kind, _, expected = example.mark.partition(": ")
     if kind == "fails":
         assert [found.code for found in response.diagnostics] == [expected], response.as_json()
         return
     assert succeeded(response), "it gives a result"
+    _, _, below = example.page.read_text(encoding="utf-8").partition(f"{example.text}\n```\n\n")
+    if told := re.match(r"Result: `(.+)`\n", below):
+        assert response.result == json.loads(told[1])
     assert bool(written) == ("write_file" in code)
 
 
