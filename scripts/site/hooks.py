@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from links import absolute  # of scripts, which scripts/docs puts on the path
 
-from links import absolute
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:

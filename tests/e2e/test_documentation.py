@@ -87,7 +87,9 @@ async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
         written.append((path, content))
 
     code = example.text.replace("@codemode/servers/files", "@codemode/servers/local")
-    async with Broker(settings(tmp_path, {"tracker": TRACKER}), tools=[write_file, capacity, finish_date]) as broker:
+    async with Broker(
+        settings(tmp_path, {"tracker": TRACKER}), tools=[write_file, capacity, finish_date]
+    ) as broker:
         response = await within(broker.run(code), 60)
     kind, _, expected = example.mark.partition(": ")
     if kind == "fails":

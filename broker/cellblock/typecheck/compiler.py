@@ -20,10 +20,18 @@ from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement, syscall_lists
 from cellblock_worker.launch.launching import Order
 
-try:
-    from cellblock_typescript import FOLDER
-except ImportError:  # taken out, or never there: scripts are not type-checked then
-    FOLDER = Path(__file__).parent / "no_compiler"
+
+def _folder() -> Path:
+    """Finds where the package `cellblock-typescript` keeps the compiler; a folder that is not there without it."""
+    try:
+        import cellblock_typescript
+    except ImportError:
+        return Path(__file__).parent / "no_compiler"
+    return cellblock_typescript.FOLDER
+
+
+FOLDER: Final = _folder()
+"""Holds the compiler, the declarations of the language, and `BUILD.json`."""
 
 WORKSPACE: Final = Path(__file__).parent / "workspace"
 """One project for JavaScript and one for TypeScript; the script and the declarations never are on disk."""

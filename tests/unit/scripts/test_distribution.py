@@ -32,7 +32,12 @@ REPOSITORY = PROJECT["urls"]["Repository"]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that is built from the source archive where no npm can be reached and Deno has nothing."""
     work = tmp_path_factory.mktemp("distribution")
-    env = {**os.environ, "NPM_CONFIG_REGISTRY": "http://127.0.0.1:9/", "DENO_DIR": str(work), "HOME": str(work)}
+    env = {
+        **os.environ,
+        "NPM_CONFIG_REGISTRY": "http://127.0.0.1:9/",
+        "DENO_DIR": str(work),
+        "HOME": str(work),
+    }
 
     def build(folder: Path, target: str) -> Path:
         command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(work)]

@@ -45,7 +45,11 @@ def registry(fetcher: ModuleType, tmp_path: Path) -> tuple[Path, dict[str, str]]
 
 @pytest.mark.parametrize(
     ("system", "machine", "name"),
-    [("linux", "x86_64", "linux-x64"), ("linux", "aarch64", "linux-arm64"), ("darwin", "arm64", "darwin-arm64")],
+    [
+        ("linux", "x86_64", "linux-x64"),
+        ("linux", "aarch64", "linux-arm64"),
+        ("darwin", "arm64", "darwin-arm64"),
+    ],
 )
 def test_the_package_is_the_platforms(fetcher: ModuleType, system: str, machine: str, name: str) -> None:
     assert fetcher.platform_name(system, machine, [GLIBC]) == name
@@ -102,7 +106,7 @@ def test_other_bytes_than_the_pinned_ones_are_refused(
 ) -> None:
     with next(tmp_path.glob(f"cache/npm/**/{name}")).open("ab") as file:
         file.write(b"\n")
-    with pytest.raises(fetcher.Unavailable, match="not the (pinned )?one"):
+    with pytest.raises(fetcher.Unavailable, match=r"not the (pinned )?one"):
         fetcher.fetch(*registry, tmp_path / "out", LICENCES, fetcher.platform_name())
     assert not (tmp_path / "out").exists()
 
