@@ -193,7 +193,7 @@ class CompilerHook(BuildHookInterface[Any]):
     """Runs before a wheel is put together; the source archive carries no compiler."""
 
     def dependencies(self) -> list[str]:
-        """Name Deno, if there is something to fetch. Ends the build, with one sentence, where Cellblock does not run."""
+        """Name Deno, if there is something to fetch. Ends the build, in one sentence, where Cellblock cannot run."""
         if self.target_name != "wheel" or is_current(Path(self.root) / OUT, _wanted()):
             return []
         return ["deno>=2.9.8,<3"]
