@@ -1,7 +1,7 @@
 """The examples of README.md and docs/: run where they can be, read by the part of Cellblock that reads them otherwise.
 
 - js: run by a real broker with the servers that they import; they end without an error, with the `Result:` below them.
-- python: run; `app.py` of docs/howto-fastapi.md is served, and sent a script over HTTP.
+- python: run, a whole program as it is pasted; `app.py` of docs/howto-fastapi.md is served, and sent a script.
 - json: taken by the parser of settings or of requests.
 - bash: run, line by line, by `test_documented_commands.py`.
 - What nobody runs (declarations, pictures, what programs print) is of a language in `NOT_RUN`, with the reason.
@@ -78,6 +78,17 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_the_readme_is_short_and_opens_with_what_does_all_the_set_up() -> None:
+    page = PAGES[0].read_text(encoding="utf-8")
+    assert len(page.splitlines()) < 150
+    first, second = [one.text for one in ALL if one.page == PAGES[0]][:2]
+    assert [line.partition("  #")[0].strip() for line in first.splitlines()] == [
+        "bash scripts/demo",
+        "bash scripts/test",
+    ]
+    assert second.splitlines() == ["uvx cellblock demo", "pipx run cellblock demo"]
+
+
 @of("js")
 async def test_a_script_runs(example: Example, tmp_path: Path) -> None:
     written: list[Any] = []
@@ -112,6 +123,15 @@ async def test_python_runs(example: Example, tmp_path: Path, monkeypatch: pytest
     if example.text.startswith("# app.py"):
         (tmp_path / "app.py").write_text(example.text, encoding="utf-8")
         await serve_and_ask(example)
+        return
+    if "asyncio.run(" in example.text:
+        (tmp_path / "example.py").write_text(example.text, encoding="utf-8")
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "example.py"], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        for line in re.findall(r"print\(.*\)  # (.*)$", example.text, re.MULTILINE):
+            assert line in done.stdout
         return
     code = compile(example.text, str(example), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     names: dict[str, Any] = {"__name__": "example"}

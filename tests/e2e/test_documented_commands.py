@@ -35,6 +35,7 @@ BOUND_SECONDS = 120.0
 NOT_RUN: dict[str, str] = {
     r"bash scripts/demo\b": "it has made the environment that runs this test",
     r"^cellblock demo\b": "test_cli.py runs it and reads what it says",
+    r"^(uvx|pipx run) cellblock": "installs a release from the package index",
     r"bash scripts/test\b": "it runs this test",
     r"scripts/(loadtest|bench )": "measures for minutes, and means something on a quiet machine only",
     r"python3 -m venv|ln -s .*/cellblock": "installs from the network",
@@ -171,7 +172,9 @@ class World:
             self.serve("cellblock serve --http --config cellblock.json")
         if re.match(r"cellblock (connect|serve)", command):
             self.asks_its_name(command)
-        elif re.match(r"cellblock import", command) and not re.search("--(dry-run|yes)", command):
+        elif re.match(r"cellblock (import|install)", command) and not re.search(
+            "--(dry-run|print|yes)", command
+        ):
             self.answers(command)
         else:
             done = self.started(command, stdin=subprocess.DEVNULL)
