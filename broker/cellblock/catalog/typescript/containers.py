@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
+from cellblock.catalog.typescript.docs import Docs
 from cellblock.catalog.typescript.document import Location
 from cellblock.catalog.typescript.keywords import ArrayRules, ObjectRules
 from cellblock.catalog.typescript.limits import MAX_KEY_CHARS, MAX_PADDING, MAX_TUPLE, Budget
@@ -25,8 +27,27 @@ from cellblock.catalog.typescript.shapes import (
     union,
 )
 
-if TYPE_CHECKING:
-    from cellblock.catalog.typescript.compiler import Compiler
+
+class Compiler(Protocol):
+    """A compiler makes shapes of what stands within an object or an array."""
+
+    @property
+    def budget(self) -> Budget:
+        """Bounds what is made, and collects warnings."""
+        ...
+
+    @property
+    def docs(self) -> Docs:
+        """Makes the comments of properties."""
+        ...
+
+    def compile(self, locations: Sequence[Location]) -> Shape:
+        """Gives the shape of the values that all `locations` allow."""
+        ...
+
+    def resolved(self, shape: Shape) -> Shape:
+        """Gives what a `Ref` to a finished definition stands for; else the argument."""
+        ...
 
 
 def object_shape(groups: list[ObjectRules], compiler: Compiler) -> Shape:
