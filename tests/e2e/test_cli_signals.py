@@ -1,4 +1,4 @@
-"""Signals while a command waits for a pipe, and while a daemon starts or has no file to read again."""
+"""Signals while a command waits for a pipe, and while a daemon starts or has no file yet."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cellblock.cli.arguments import default_file
 from support.entries import CELLBLOCK, write_config
 from support.waits import within
 
@@ -138,10 +139,18 @@ async def hears(process: asyncio.subprocess.Process, said: list[str], wanted: st
         said.append(line)
 
 
-async def test_a_reload_of_a_daemon_without_a_file_says_so_and_ends_nothing(tmp_path: Path) -> None:
+async def test_a_daemon_without_a_file_takes_the_users_own_once_that_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     async with serving(tmp_path) as (process, said):
         process.send_signal(signal.SIGHUP)
-        await hears(process, said, "nothing to read again: it was started without a file")
+        await hears(process, said, "nothing has changed")
+        file = default_file()
+        file.parent.mkdir(parents=True)
+        write_config(file.parent, {"late": {"command": "true"}})
+        await hears(process, said, "server late is added")
 
 
 async def test_a_reload_that_comes_while_a_daemon_starts_is_done_then(tmp_path: Path) -> None:

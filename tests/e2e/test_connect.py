@@ -30,7 +30,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 def arguments(running: Daemon) -> list[str]:
-    return ["connect", "--url", running.url, "--state-dir", str(running.folder / "s")]
+    return ["connect", "--url", running.url, "--state-dir", str(running.folder / "s"), "--no-start"]
 
 
 @asynccontextmanager
@@ -174,7 +174,7 @@ async def test_without_the_right_token_it_says_so(served: Daemon, tmp_path: Path
 
 async def test_without_a_daemon_it_says_how_to_start_one(tmp_path: Path) -> None:
     async with at_its_pipes(
-        "connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(tmp_path)
+        "connect", "--url", "http://127.0.0.1:1/mcp", "--state-dir", str(tmp_path), "--no-start"
     ) as process:
         output, error = await within(process.communicate(), 60)
         assert process.returncode == 3
@@ -192,7 +192,7 @@ async def test_a_relay_needs_no_secret_of_the_daemons_configuration(served: Daem
     section = {"state_dir": str(served.folder / "s"), "pool": {"warm": -1}}
     config.write_text(json.dumps({"mcpServers": {"wiki": entry}, "cellblock": section}))
     errors = tmp_path / "errors"
-    words = ["connect", "--url", served.url, "--config", str(config)]
+    words = ["connect", "--url", served.url, "--config", str(config), "--no-start"]
     with errors.open("w") as log:
         parameters = StdioServerParameters(command=str(CELLBLOCK), args=words)
         async with Client(stdio_client(parameters, errlog=log)) as client:

@@ -44,6 +44,9 @@ LOGS: Final = "logs"
 
 HOST_LOG: Final = "host.log"
 
+DAEMON_LOG: Final = "daemon.log"
+"""Names what a daemon says that `connect` has started."""
+
 DATABASE: Final = "schemas.sqlite3"
 
 DATABASE_ENDINGS: Final = ("-wal", "-shm", "-journal")

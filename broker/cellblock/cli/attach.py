@@ -9,20 +9,21 @@ import json
 import shutil
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin
 
 from cellblock.base.errors import ConfigError
-from cellblock.cli.arguments import DEFAULT_ADDRESS
+from cellblock.cli.arguments import DEFAULT_ADDRESS, default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import reading, warn
 from cellblock.cli.streams import write_json
 from cellblock.config.file.plain_state_dir import default_state_dir, plain_state_dir
+from cellblock.frontend.http.address import config_mark
 from cellblock.frontend.http.token import FILE_NAME
 from cellblock.frontend.relay.channel import Broken, whole
-from cellblock.frontend.stdio.connect import Daemon, DaemonUnavailable, relay_stdio
+from cellblock.frontend.stdio.connect import Daemon, DaemonUnavailable, relay_stdio, startable_address
 
 if TYPE_CHECKING:
     from cellblock.config.settings import Settings
@@ -35,32 +36,52 @@ class Found(NamedTuple):
     warn: Callable[[], None]
 
 
-def found_daemon(parsed: argparse.Namespace) -> Found:
+def url_of(parsed: argparse.Namespace) -> str:
+    """Returns where the daemon is that the options name."""
+    return parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
+
+
+def found_daemon(
+    parsed: argparse.Namespace, config: str | None = None, *, makes_token: bool = False
+) -> Found:
     """Returns the daemon that the options name; its token is read.
+
+    Args:
+        parsed: The options.
+        config: As for `Daemon`.
+        makes_token: Whether the daemon makes a token file that is not there yet.
 
     Raises:
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
     given: Path | None = parsed.token_file
-
-    def needed() -> tuple[Settings, list[str]]:
-        from cellblock.cli.config_needed import load_needed
-
-        return load_needed(parsed.config, state_dir=parsed.state_dir, has_token_file=given is not None)
+    file = _state_dir(parsed) / FILE_NAME if given is None else given
 
     def warn_all() -> None:
         if parsed.config is not None:
-            warn(*needed()[1])
+            warn(*_needed(parsed)[1])
 
-    file = given
-    if file is None:
-        folder: Path | None = parsed.state_dir
-        if folder is None:
-            folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
-        file = (needed()[0].state_dir if folder is None else folder.absolute()) / FILE_NAME
-    url = parsed.url or f"http://{DEFAULT_ADDRESS}/mcp"
     # A daemon with --no-auth has none; one that wants a token will say so.
-    return Found(Daemon(url, token_file=file, token_optional=given is None, tls_ca=parsed.tls_ca), warn_all)
+    optional = given is None or makes_token
+    daemon = Daemon(
+        url_of(parsed), token_file=file, token_optional=optional, tls_ca=parsed.tls_ca, config=config
+    )
+    return Found(daemon, warn_all)
+
+
+def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
+    from cellblock.cli.config_needed import load_needed
+
+    return load_needed(
+        parsed.config, state_dir=parsed.state_dir, has_token_file=parsed.token_file is not None
+    )
+
+
+def _state_dir(parsed: argparse.Namespace) -> Path:
+    folder: Path | None = parsed.state_dir
+    if folder is None:
+        folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
+    return _needed(parsed)[0].state_dir if folder is None else folder.absolute()
 
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
@@ -70,24 +91,55 @@ def daemon_of(parsed: argparse.Namespace) -> Daemon:
     return found.daemon
 
 
-@reading(found_daemon)
-async def connect(_: argparse.Namespace, found: Found) -> int:
-    """Relays until the client closes standard input.
+def connect(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    """Reads the token. Returns what relays until the client closes standard input."""
+    given = parsed.config is not None and Path(parsed.config) != default_file()
+    config = config_mark(parsed.config) if given and not parsed.no_start else None
 
-    What is wrong with the configuration is looked for when the client has its first answer, or when all is over.
+    def find() -> Found:
+        return found_daemon(parsed, config, makes_token=not parsed.no_start)
+
+    try:
+        return _connect(parsed, find, find())
+    except ConfigError as error:
+        # The client is told, too.
+        return _connect(parsed, find, error)
+
+
+async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first: Found | ConfigError) -> int:
+    """Relays. What is wrong with the configuration is looked for when the client has its first answer, or when all is
+    over.
     """
     looking: list[asyncio.Future[None]] = []
 
     def look() -> None:
-        if not looking:
-            looking.append(asyncio.get_running_loop().run_in_executor(None, found.warn))
+        if not looking and isinstance(first, Found):
+            looking.append(asyncio.get_running_loop().run_in_executor(None, first.warn))
 
+    def found() -> Daemon:
+        if isinstance(first, ConfigError):
+            raise first
+        return first.daemon
+
+    async def start() -> Daemon:
+        from cellblock.cli.start_daemon import DaemonStart
+
+        assert address is not None  # looked at below
+        return await DaemonStart(address, _state_dir(parsed), _options(parsed), lambda: find().daemon)()
+
+    address = None if parsed.no_start else startable_address(url_of(parsed))
     try:
-        await relay_stdio(found.daemon, on_answer=look)
+        await relay_stdio(found, on_answer=look, start=None if address is None else start)
     finally:
         look()
-        await looking[0]
+        await asyncio.gather(*looking)
     return EXIT_OK
+
+
+def _options(parsed: argparse.Namespace) -> list[str]:
+    """Returns the options that `serve` has, too; it runs in another folder."""
+    files = (("--config", parsed.config), ("--token-file", parsed.token_file))
+    return [word for name, file in files if file for word in (name, str(Path(file).expanduser().absolute()))]
 
 
 @reading(daemon_of)

@@ -84,12 +84,17 @@ def _add_brokers(commands: Commands) -> None:
     )
     over = f"over streamable HTTP, at the path /mcp (default {DEFAULT_ADDRESS}; port 0: any free one)"
     serve.value("--http", "HOST:PORT", over, nargs="?", const=DEFAULT_ADDRESS)
+    idle = (
+        "end after cellblock.http.idle_stop_ms without a client, as a daemon does that `connect` has started"
+    )
+    serve.flag("--until-idle", idle)
     serve.flag("--no-auth", "ask for no token; on the loopback only")
     serve.token_file()
     serve.certificate("PEM certificate chain")
 
     connect = _add(commands, "connect", "attach:connect")
     connect.daemon()
+    connect.flag("--no-start", "start no daemon, and use one of any configuration that runs there")
     connect.common(json=False)
 
     service = _add(commands, "service", "service:service")

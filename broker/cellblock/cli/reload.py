@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.cli.arguments import default_file
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
 from cellblock.config.settings import Settings
@@ -36,11 +37,11 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 async def following(
     broker: Broker, parsed: argparse.Namespace, load: Callable[[], Settings], hangups: Hangups
 ) -> AsyncGenerator[None]:
-    """Takes over changes of the file while the block runs. Without a file there is nothing to follow."""
-    file = None if parsed.config is None else Path(parsed.config)
+    """Takes over changes of the file while the block runs. Without one, it is the user's own once that is made."""
+    file = default_file() if parsed.config is None else Path(parsed.config)
     # A pipe has said what it had to say.
-    if file is None or not file.is_file():
-        why = "it was started without a file" if file is None else f"{file} is no regular file"
+    if parsed.config is not None and not file.is_file():
+        why = f"{file} is no regular file"
         hangups.obey(lambda: say(f"configuration: there is nothing to read again: {why}"))
         yield
         return

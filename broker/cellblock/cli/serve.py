@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cellblock import __version__
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import check_state_dir
+from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import settings_of, warn
 from cellblock.cli.reload import following
@@ -32,6 +33,9 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     _check(parsed)
 
     def load() -> Settings:
+        if parsed.config is None and default_file().is_file():
+            # `cellblock add` has made it since.
+            parsed.config = str(default_file())
         settings = settings_of(parsed).with_profile(parsed.profile)
         return settings if parsed.http is None else settings.for_service()
 
@@ -52,7 +56,7 @@ def _check(parsed: argparse.Namespace) -> None:
         if parsed.stdio:
             raise ConfigError("--stdio and --http exclude each other.", hint="Start one daemon for each.")
         return
-    for name in ("no_auth", "token_file", "tls_cert", "tls_key"):
+    for name in ("no_auth", "token_file", "until_idle", "tls_cert", "tls_key"):
         if getattr(parsed, name):
             option = "--" + name.replace("_", "-")
             raise ConfigError(f"{option} is of use only with --http.", hint="Add --http HOST:PORT.")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import os
 import signal
-from collections.abc import Callable
+import stat
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Final
 
 from cellblock import __version__
 from cellblock.cli.reload import following
@@ -23,6 +27,11 @@ from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import View
 
+LOOK_SECONDS: Final = 10.0
+"""Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
+
+LOG_BYTES: Final = 1024 * 1024
+
 
 def front_of(parsed: argparse.Namespace, section: HttpSettings, state_dir: Path) -> HttpFrontend:
     """Makes the front-end that the options of `serve` name; its token is read, and its address taken.
@@ -36,6 +45,7 @@ def front_of(parsed: argparse.Namespace, section: HttpSettings, state_dir: Path)
         no_auth=parsed.no_auth,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
+        config=parsed.config,
     )
     return HttpFrontend(section, options)
 
@@ -56,7 +66,7 @@ async def serve_http(
                 return bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
 
             _drain_on_signals(front, hangups)
-            async with following(broker, parsed, load, hangups):
+            async with following(broker, parsed, load, hangups), _ending_when_idle(front, broker, parsed):
                 await front.serve(
                     broker,
                     version=__version__,
@@ -69,6 +79,36 @@ async def serve_http(
                     raise asyncio.CancelledError
     finally:
         front.close()
+
+
+@contextlib.asynccontextmanager
+async def _ending_when_idle(
+    front: HttpFrontend, broker: Broker, parsed: argparse.Namespace
+) -> AsyncGenerator[None]:
+    """Ends a daemon that nobody has started by hand, when nobody is there; and keeps its log, its stderr, bounded."""
+
+    async def watch() -> None:
+        bound = broker.settings.cellblock.http.idle_stop_ms / 1000
+        while (left := bound - (0.0 if broker.running else front.idle_seconds)) > 0:
+            await asyncio.sleep(min(left, LOOK_SECONDS))
+            bound_log()
+        say(f"stopping: no client was here for {bound:g} s")
+        front.stop()
+
+    watching = asyncio.create_task(watch(), name="idle watch") if parsed.until_idle else None
+    try:
+        yield
+    finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+def bound_log() -> None:
+    """Starts a log file anew that stderr is, once it is over `LOG_BYTES`."""
+    seen = os.fstat(2)
+    if stat.S_ISREG(seen.st_mode) and seen.st_size > LOG_BYTES:
+        os.ftruncate(2, 0)
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:

@@ -67,6 +67,10 @@ class HttpSettings(Section):
     drain_ms: Annotated[int, Field(ge=0)] = 30_000
     """Bounds how long the runs in flight may still go on after SIGTERM, in milliseconds; then they are killed."""
 
+    idle_stop_ms: Positive = 30 * 60 * 1000
+    """A daemon that `connect` has started ends after so long without a client, in milliseconds. Each `connect` is one,
+    and gives a sign of life every 20 s."""
+
     allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
     """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
     clients or a proxy know this machine."""

@@ -282,6 +282,11 @@ class Broker:
         return self._workers.pool.hosts if self._workers else []
 
     @property
+    def running(self) -> int:
+        """Returns scripts that run, or wait for their turn."""
+        return self._workers.pool.running + self._workers.pool.queued if self._workers else 0
+
+    @property
     def warm_workers(self) -> int:
         """Returns workers that are booted and wait."""
         return self._workers.pool.warm if self._workers else 0

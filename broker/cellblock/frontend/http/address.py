@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import ConfigError
 
 MCP_PATH: Final = "/mcp"
 
+CONFIG_HEADER: Final = "x-cellblock-config"
+"""Names the header by which a daemon says to whoever has its token which configuration it serves, as a mark."""
+
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+def config_mark(config: str | None) -> str:
+    """Returns what stands for a configuration file, or for none."""
+    path = "" if config is None else str(Path(config).expanduser().resolve())
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from cellblock.apart.pool import Apart
 from cellblock.config.http import HttpSettings
 from cellblock.config.policy import PROVEN
 from cellblock.frontend.client import Owner
-from cellblock.frontend.http.address import MCP_PATH
+from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.bodies import Memory, giving, read_body
 from cellblock.frontend.http.exchange import SCOPE_KEY, Exchange
 from cellblock.frontend.http.oauth import metadata_path, metadata_url, resource_metadata
-from cellblock.frontend.http.pages import DASHBOARD_PATH, Page, Pages, sign_in_page
+from cellblock.frontend.http.pages import DASHBOARD_PATH, METRICS_PATH, Page, Pages, sign_in_page
 from cellblock.frontend.http.places import Client, Places, network_of
 from cellblock.frontend.http.rates import Rates
 from cellblock.frontend.http.refusal import NO_TOKEN, Refused, busy, refuse, respond
@@ -105,6 +105,7 @@ class Gate:
         verifier: Knows the tokens; None where none is asked for.
         ready: Whether scripts can run.
         pages: The dashboard and the metrics; None where there are none.
+        config: Stands for the configuration, for relays that have one of their own.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Gate:
         verifier: TokenVerifier | None,
         ready: Callable[[], bool],
         pages: Pages | None,
+        config: str = "",
     ) -> None:
         self._app = app
         self._settings = settings
@@ -139,6 +141,9 @@ class Gate:
             self._challenge = f'Bearer resource_metadata="{metadata_url(oauth.audience)}"'.encode("latin-1")
             self._public[metadata_path(oauth.audience)] = json.dumps(resource_metadata(oauth)).encode()
         self._pages = pages
+        self._config = config.encode()
+        self._carried = 0
+        self._seen_at = asyncio.get_running_loop().time()
         self._rates = Rates(settings.requests_per_second, settings.burst)
         self._posts: set[Exchange] = set()
         self._quiet = asyncio.Event()
@@ -154,6 +159,11 @@ class Gate:
     def busy(self) -> bool:
         """Says whether an MCP message is being answered."""
         return bool(self._posts)
+
+    @property
+    def idle_seconds(self) -> float:
+        """Says for how long nobody with a token has asked for anything, or has a stream open."""
+        return 0.0 if self._carried else asyncio.get_running_loop().time() - self._seen_at
 
     def no_longer_awaits(self, exchange: Exchange) -> None:
         """Leaves out of draining and readiness an exchange that is over, or lasts for as long as its client likes:
@@ -206,8 +216,12 @@ class Gate:
                 access = await self._authenticate(headers)
                 if path != MCP_PATH:
                     raise Refused(404)
+                self._seen_at = asyncio.get_running_loop().time()
                 if scope["method"] not in METHODS:
-                    raise Refused(405, (b"allow", b", ".join(name.encode() for name in METHODS)))
+                    if self._draining:
+                        raise busy(503, DRAIN_RETRY_SECONDS)
+                    allow = (b"allow", b", ".join(name.encode() for name in METHODS))
+                    raise Refused(405, allow, (CONFIG_HEADER.encode(), self._config))
                 await self._admit(scope, headers, access, receive, send)
                 return
             await respond(send, page.status, page.body, *page.headers)
@@ -241,6 +255,8 @@ class Gate:
                 access = await self._authenticate(headers)
             self._prove(scope, access)
             self._take(self._client(scope, access))
+            if path != METRICS_PATH:
+                self._seen_at = asyncio.get_running_loop().time()
         return pages.answer(method, path, scope["query_string"])
 
     async def _authenticate(self, headers: dict[bytes, bytes]) -> AccessToken | None:
@@ -306,6 +322,7 @@ class Gate:
         is_post = scope["method"] == "POST"
         exchange = scope[SCOPE_KEY] = Exchange(owner)
         charge = self._memory.charge(owner.client, owner.principal)
+        self._carried += 1
         try:
             if is_post:
                 body = await read_body(
@@ -318,6 +335,8 @@ class Gate:
         finally:
             exchange.end("The client has hung up.")
             charge.end()
+            self._carried -= 1
+            self._seen_at = asyncio.get_running_loop().time()
             if is_post:
                 self.no_longer_awaits(exchange)
 

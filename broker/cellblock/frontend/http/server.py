@@ -27,7 +27,7 @@ from cellblock.apart.raw import Splices
 from cellblock.base.errors import ConfigError
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.client import Context
-from cellblock.frontend.http.address import MCP_PATH, Address
+from cellblock.frontend.http.address import MCP_PATH, Address, config_mark
 from cellblock.frontend.http.certificate import check_certificate
 from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.exchange import Exchange, owner_of
@@ -66,6 +66,7 @@ class HttpOptions:
     no_auth: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    config: str | None = None
 
 
 class _Server(uvicorn.Server):
@@ -116,6 +117,7 @@ class HttpFrontend:
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
         self._drained = False
+        self._gate: Gate | None = None
         self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
@@ -163,6 +165,11 @@ class HttpFrontend:
         """Says whether draining was cut short."""
         return self._hurried.is_set()
 
+    @property
+    def idle_seconds(self) -> float:
+        """Says for how long no client has been here."""
+        return 0.0 if self._gate is None else self._gate.idle_seconds
+
     def close(self) -> None:
         """Gives the address back; for a front-end that does not get to serve."""
         self._socket.close()
@@ -201,7 +208,7 @@ class HttpFrontend:
             max_request_body_size=self._settings.max_body_bytes,
             max_sessions=self._settings.max_sessions,
         )
-        gate = Gate(
+        gate = self._gate = Gate(
             manager.handle_request,
             self._settings,
             apart=service.apart,
@@ -212,6 +219,7 @@ class HttpFrontend:
             verifier=self._verifier,
             ready=ready,
             pages=pages,
+            config=config_mark(self._options.config),
         )
 
         async def bound_to_its_request(ctx: Context, call_next: CallNext) -> HandlerResult:

@@ -22,6 +22,10 @@ class Broken(Exception):
     """The daemon cannot be reached, or has hung up, or is silent for too long. The message says which."""
 
 
+class Unreached(Broken):
+    """No connection comes about: nothing was sent."""
+
+
 class Answer(Protocol):
     """Holds what the daemon answers."""
 

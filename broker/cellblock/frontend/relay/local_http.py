@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, Broken
+from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, Broken, Unreached
 
 PIECE_BYTES: Final = 256 * 1024
 
@@ -85,7 +85,7 @@ class LocalHttp:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await asyncio.open_connection(host, port, limit=PIECE_BYTES)
         except (OSError, ValueError) as error:
-            raise _broken(error) from None
+            raise Unreached(*_broken(error).args) from None
 
 
 class LocalAnswer:

@@ -17,7 +17,7 @@ from cellblock.frontend.misread import (
     Misread,
     as_id,
 )
-from cellblock.frontend.relay.channel import Answer, Broken, Channel, messages_in, whole
+from cellblock.frontend.relay.channel import Answer, Broken, Channel, Unreached, messages_in, whole
 from cellblock.frontend.relay.messages import (
     VERSION_HEADER,
     Kind,
@@ -42,11 +42,27 @@ RETRY_SECONDS: Final = 1.0
 MAX_RETRIES: Final = 2
 """Bounds the retries in succession."""
 
+SIGN_SECONDS: Final = 20.0
+"""Passes between two signs of life to a daemon that ends when nobody is there: an idle editor holds no connection."""
+
 STREAMS: Final = "subscriptions/listen"
 """Has no answer for as long as it lasts."""
 
 MODERN: Final = ("2026-07-28",)
 """Lists the protocol versions without sessions: there, a request is cancelled by hanging up."""
+
+REPEATABLE: Final = frozenset(
+    (
+        "initialize",
+        "server/discover",
+        "ping",
+        "tools/list",
+        "resources/list",
+        "resources/read",
+        "prompts/list",
+    )
+)
+"""Lists requests that may be sent twice."""
 
 SESSION_HEADER: Final = "mcp-session-id"
 
@@ -58,6 +74,10 @@ _HEADERS: Final = {"accept": "application/json, text/event-stream", "content-typ
 
 class DaemonUnavailable(CellblockError):
     """The daemon is not there, does not take us, or has gone."""
+
+
+class _Forgotten(Exception):
+    """The daemon knows nothing of our session; it has done nothing."""
 
 
 class _Pending:
@@ -80,6 +100,8 @@ class Relay:
         lines: Of the client.
         send: Takes lines for the client.
         on_answer: Called once, when the client has its first answer.
+        revive: Gives a way to a daemon that runs again, or raises a CellblockError; None: a daemon that goes ends this.
+        sign_seconds: Passes between two signs of life, which are given where there is `revive`.
     """
 
     def __init__(
@@ -90,25 +112,34 @@ class Relay:
         lines: StdinLines,
         send: Callable[[bytes], Awaitable[None]],
         on_answer: Callable[[], None] = lambda: None,
+        revive: Callable[[], Awaitable[Channel]] | None = None,
+        sign_seconds: float = SIGN_SECONDS,
     ) -> None:
         self._url, self._gone, self._channel = url, gone, channel
+        self._revive, self._sign_seconds = revive, sign_seconds
+        self._reviving = asyncio.Lock()
+        self._lives = 0
+        self._greeting: list[Message] = []
+        self._listener: asyncio.Task[None] | None = None
         self._lines, self._send, self._on_answer = lines, send, on_answer
         # 1 and "1" are different ids, and equal to nothing else.
         self._waiting: dict[int | str, _Pending] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
-        self._answered = self._listening = False
+        self._answered = False
         self._session: str | None = None
         self._version: str | None = None
-        self._lost: asyncio.Future[DaemonUnavailable] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[CellblockError] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> DaemonUnavailable | None:
+    async def run(self) -> CellblockError | None:
         """Relays until the client is done, or the daemon has gone.
 
         Returns:
             What to say when the daemon has gone; every request that waits has got it as its error.
         """
         up = self._start(self._up())
+        if self._revive is not None:
+            self._start(self._give_signs())
         try:
             await asyncio.wait([up, self._lost], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -153,9 +184,9 @@ class Relay:
         if message.kind is Kind.REQUEST:
             await self._ask(message)
         elif message.method != "notifications/cancelled" or await self._cancels(message):
-            if message.method == "notifications/initialized" and not self._listening:
-                self._listening = True
-                self._start(self._listen())
+            if message.method == "notifications/initialized":
+                self._greeting[1:] = [message]
+                self._keep_listening()
             with self._losing():
                 async with self._post(message) as answer:
                     if answer.status >= 400:
@@ -170,6 +201,7 @@ class Relay:
         pending = self._waiting[request_id] = _Pending(request_id, message, modern=self._version in MODERN)
         if message.method == "initialize":
             self._session = self._version = None
+            self._greeting = [message]
         pending.task = self._start(self._answer(pending))
         # What follows may be about it, and is not to overtake it.
         await asyncio.sleep(0)
@@ -190,22 +222,99 @@ class Relay:
     # ---- from the daemon -----------------------------------------------------------------------------------
 
     async def _answer(self, pending: _Pending) -> None:
-        with self._losing():
-            async with self._post(pending.message) as answer:
-                kind = answer.headers.get("content-type", "").lower()
-                if answer.status != 200:
-                    await self._not_answered(pending, answer, kind)
+        lives = self._lives
+        try:
+            try:
+                await self._ask_daemon(pending)
+            except (Broken, _Forgotten) as error:
+                # A daemon that runs again may have what this one has not seen, or not done, or what does nothing.
+                again = isinstance(error, Unreached | _Forgotten) or pending.message.method in REPEATABLE
+                if self._revive is None or not again:
+                    raise
+                if not await self._is_revived(lives, error):
                     return
-                if pending.message.method == "initialize":
-                    self._session = _shown(answer.headers.get(SESSION_HEADER))
-                if kind.startswith("text/event-stream"):
-                    await self._stream(pending, answer)
-                elif kind.startswith("application/json"):
-                    await self._pass_on(await whole(answer), pending)
+                await self._ask_daemon(pending)
+        except _Forgotten:
+            # The client cannot know that it would have to initialize again; that it may restart us, it does.
+            self._lose(
+                DaemonUnavailable(
+                    f"The daemon at {self._url} has forgotten this session: it was restarted, or the "
+                    "session was idle for too long.",
+                    hint="Start the MCP server again in the editor.",
+                )
+            )
+        except Broken as error:
+            if self._revive is None or isinstance(error, Unreached):
+                self._lose(self._gone(str(error)))
+            else:
+                why = f"The daemon went while it was asked: {error}. What was asked may have been done."
+                await self._refuse(pending, CONNECTION_CLOSED, why)
         if not self._lost.done():
             await self._refuse(
                 pending, CONNECTION_CLOSED, "The daemon has ended its answer without a message."
             )
+
+    async def _ask_daemon(self, pending: _Pending) -> None:
+        """Asks once, and passes the answer on. Raises _Forgotten, Broken."""
+        async with self._post(pending.message) as answer:
+            kind = answer.headers.get("content-type", "").lower()
+            if answer.status != 200:
+                await self._not_answered(pending, answer, kind)
+                return
+            if pending.message.method == "initialize":
+                self._session = _shown(answer.headers.get(SESSION_HEADER))
+            if kind.startswith("text/event-stream"):
+                await self._stream(pending, answer)
+            elif kind.startswith("application/json"):
+                await self._pass_on(await whole(answer), pending)
+
+    async def _is_revived(self, lives: int, why: Exception) -> bool:
+        """Has a daemon run again, in which the client is known; once for all requests that found the old one gone."""
+        assert self._revive is not None
+        async with self._reviving:
+            if self._lives != lives:
+                return True
+            logger.info("the daemon is sought anew: %s", why or "it has forgotten the session")
+            try:
+                self._channel = await self._revive()
+                await self._greet()
+            except CellblockError as error:
+                self._lose(error)
+            except Broken as error:
+                self._lose(self._gone(str(error)))
+            else:
+                self._lives += 1
+            return not self._lost.done()
+
+    async def _greet(self) -> None:
+        """Begins a session as the client has begun the old one. Raises Broken."""
+        if self._session is None:
+            return
+        self._session = self._version = None
+        for message in self._greeting:
+            async with self._post(message) as answer:
+                if answer.status >= 400:
+                    raise Broken(f"it answers {message.method} with HTTP status {answer.status}")
+                if message.method == "initialize":
+                    self._session = _shown(answer.headers.get(SESSION_HEADER))
+                    kind = answer.headers.get("content-type", "")
+                    raws = (
+                        [raw async for raw in messages_in(answer.pieces())]
+                        if kind.startswith("text/event-stream")
+                        else [await whole(answer)]
+                    )
+                    for found in map(message_of, raws):
+                        if found is not None and "result" in found.body:
+                            self._version = str(found.body["result"].get("protocolVersion"))
+        if len(self._greeting) > 1:
+            self._keep_listening()
+
+    async def _give_signs(self) -> None:
+        while True:
+            await asyncio.sleep(self._sign_seconds)
+            with contextlib.suppress(Broken):
+                async with self._channel.ask("HEAD", self._url):
+                    pass
 
     async def _stream(self, pending: _Pending, answer: Answer) -> None:
         try:
@@ -221,21 +330,18 @@ class Relay:
         error: Any = None if found is None else found.body.get("error")
         forgotten = answer.status == 404 if error is None else error.get("message") in FORGOTTEN
         if forgotten and self._session is not None:
-            # The client cannot know that it would have to initialize again; that it may restart us, it does.
-            self._lose(
-                DaemonUnavailable(
-                    f"The daemon at {self._url} has forgotten this session: it was restarted, or the "
-                    "session was idle for too long.",
-                    hint="Start the MCP server again in the editor.",
-                )
-            )
-        elif found is not None and error is not None:
+            raise _Forgotten
+        if found is not None and error is not None:
             await self._pass_on(found.raw, pending)
         elif answer.status == 404:
             await self._refuse(pending, METHOD_NOT_FOUND, "Not Found")
         else:
             code = INVALID_REQUEST if answer.status < 400 else INTERNAL_ERROR
             await self._refuse(pending, code, f"The daemon answers with HTTP status {answer.status}.")
+
+    def _keep_listening(self) -> None:
+        if self._listener is None or self._listener.done():
+            self._listener = self._start(self._listen())
 
     async def _listen(self) -> None:
         """Passes on what the daemon says by itself, in sessions."""
@@ -309,7 +415,7 @@ class Relay:
             self._answered = True
             self._on_answer()
 
-    def _lose(self, why: DaemonUnavailable) -> None:
+    def _lose(self, why: CellblockError) -> None:
         if not self._lost.done():
             self._lost.set_result(why)
 
@@ -318,7 +424,8 @@ class Relay:
         try:
             yield
         except Broken as error:
-            self._lose(self._gone(str(error)))
+            if self._revive is None:
+                self._lose(self._gone(str(error)))
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -1,0 +1,212 @@
+"""`cellblock connect` where no daemon runs: it starts one for all, which outlives it and ends when nobody is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cellblock.frontend.relay.local_http import LocalHttp
+from cellblock.frontend.relay.relay import DaemonUnavailable, Relay
+from support.entries import CELLBLOCK
+from support.http_daemon import INITIALIZE
+from support.processes import alive, command_line, gone
+from support.waits import until, within
+
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LIGHT: dict[str, Any] = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+"""Keeps a daemon from starting what no test here needs: no script runs."""
+
+
+class Place:
+    """A state directory, a configuration and a free port of a daemon to be started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "s"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.lock = self.state / f"daemon-127.0.0.1-{self.port}.lock"
+        self.log = self.state / "logs" / "daemon.log"
+
+    def config(self, name: str = "c.json", servers: object = None, **section: Any) -> Path:
+        file = self.folder / name
+        file.write_text(json.dumps({"mcpServers": servers or {}, "cellblock": {**LIGHT, **section}}))
+        return file
+
+    def words(self, *more: object) -> list[str]:
+        url = f"http://127.0.0.1:{self.port}/mcp"
+        return ["connect", "--url", url, "--state-dir", str(self.state), *map(str, more)]
+
+    def daemons(self) -> list[psutil.Process]:
+        return [
+            one
+            for one in psutil.process_iter()
+            if f"127.0.0.1:{self.port}" in (words := command_line(one))
+            and "cellblock.cli" in words
+            and alive(one)
+        ]
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    left = made.daemons()
+    for one in left:
+        one.kill()
+    await gone(left)
+
+
+@contextlib.asynccontextmanager
+async def relay(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        str(CELLBLOCK), *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def ask(process: asyncio.subprocess.Process, *messages: dict[str, Any]) -> dict[str, Any]:
+    """The answer to the first of the messages."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+    while (found := json.loads(await within(process.stdout.readline()))).get("id") != messages[0]["id"]:
+        pass
+    return found
+
+
+async def refused(*words: str) -> tuple[int, str, str]:
+    """The exit code, the error of the first request, and what is on stderr."""
+    async with relay(*words) as process:
+        found = await ask(process, INITIALIZE)
+        _, said = await within(process.communicate())
+        assert process.returncode is not None
+        return process.returncode, found["error"]["message"], said.decode()
+
+
+def listing(request_id: int) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": "tools/list"}
+
+
+async def test_editors_share_one_daemon_that_outlives_them_and_comes_again(place: Place) -> None:
+    config = place.config()
+    words = place.words("--config", config)
+    place.state.mkdir(mode=0o700)
+    # Whoever was to start it first is not done, and is killed: its lock is free then.
+    starter = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(starter, fcntl.LOCK_EX)
+    async with contextlib.AsyncExitStack() as stack:
+        editors = [await stack.enter_async_context(relay(*words)) for _ in range(3)]
+        first = [asyncio.create_task(ask(one, INITIALIZE, INITIALIZED)) for one in editors]
+        await until(place.log.parent.exists, "one has looked for the daemon")
+        assert not place.daemons()
+        os.close(starter)
+        for found in await asyncio.gather(*first):
+            assert found.get("result", found)["serverInfo"]["name"] == "cellblock", found
+        (one,) = place.daemons()
+        # Neither what is killed with an editor's process group nor with its children reaches it.
+        assert os.getsid(one.pid) not in {os.getsid(editor.pid) for editor in editors}
+        assert one.ppid() not in {editor.pid for editor in editors}
+        assert place.log.stat().st_mode & 0o777 == 0o600
+        os.killpg(editors[0].pid, signal.SIGKILL)
+        assert "tools" in (await ask(editors[1], listing(2)))["result"]
+
+        # It is killed under its editors: what they ask next is answered by one that is started again.
+        one.kill()
+        for found in await asyncio.gather(*(ask(editor, listing(3)) for editor in editors[1:])):
+            assert "tools" in found.get("result", ()), found
+        (second,) = place.daemons()
+        assert second.pid != one.pid
+
+        # Another configuration is not served by it, nor is who has another token.
+        code, told, said = await refused(*place.words("--config", place.config("other.json")))
+        assert code == 2 and "serves another configuration" in told and told in said
+        async with relay(*place.words("--config", place.config("other.json"), "--no-start")) as process:
+            assert "result" in await ask(process, INITIALIZE)
+        stranger = [*words, "--state-dir", str(place.folder / "other")]
+        code, told, _ = await refused(*stranger)
+        assert code == 3 and "refuses the token" in told and "another user's" in told
+        assert place.daemons() == [second]
+
+
+async def test_a_daemon_that_was_started_so_ends_when_nobody_is_there(place: Place) -> None:
+    config = place.config(http={"idle_stop_ms": 700})
+    async with relay(*place.words("--config", config)) as editor:
+        assert "result" in await ask(editor, INITIALIZE, INITIALIZED)
+        (one,) = place.daemons()
+    await until(lambda: not alive(one), "the daemon ends")
+    assert "no client was here" in place.log.read_text()
+
+
+async def test_the_daemons_message_reaches_the_client_when_it_cannot_start(place: Place) -> None:
+    config = place.config(servers={"plain": {"comand": "x"}})
+    code, told, said = await refused(*place.words("--config", config))
+    assert code == 3
+    assert f"{config}:1:27: mcpServers.plain.comand: unknown key" in told and "Did you mean command" in told
+    assert str(place.log) in told and told in said
+    assert not place.daemons()
+
+
+async def test_a_state_directory_that_cannot_be_used_is_told(place: Place) -> None:
+    place.state.write_text("a file")
+    code, told, said = await refused(*place.words("--config", place.config()))
+    assert code == 2 and str(place.state) in told and told in said
+    assert place.state.read_text() == "a file"
+
+
+async def test_another_programs_port_is_left_to_it(place: Place) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", place.port):
+        code, told, _ = await refused(*place.words("--config", place.config()))
+    assert code == 3 and "is no Cellblock daemon" in told
+    assert not place.lock.exists() and not place.log.exists()
+
+
+async def test_a_relay_gives_signs_of_life() -> None:
+    """An editor of MCP 2026-07-28 that asks for nothing holds no connection."""
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            asked.append((await reader.readuntil(b"\r\n\r\n")).partition(b" ")[0])
+        writer.write(b"HTTP/1.1 405 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    class Silent:
+        async def line(self) -> bytes:
+            await until(lambda: len(asked) > 1, "two signs of life")
+            return b""
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+
+        async def none(*_: object) -> Any:
+            raise AssertionError
+
+        def gone_away(why: str) -> DaemonUnavailable:
+            return DaemonUnavailable(why, hint="")
+
+        with contextlib.closing(LocalHttp({})) as channel:
+            relaying = Relay(url, gone_away, channel, Silent(), none, revive=none, sign_seconds=0.01)
+            assert await within(relaying.run()) is None
+    assert set(asked) == {b"HEAD"}
