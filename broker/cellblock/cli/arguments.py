@@ -28,6 +28,24 @@ def default_file() -> Path:
 class Parser(argparse.ArgumentParser):
     """A parser has options by their kind, prints help where a command is missing, and knows what was probably meant."""
 
+    behind_dashes: str | None = None
+    """Names what takes all words behind the first `--`, as they are: argparse would take further ones out."""
+
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads say nothing more
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
+        """Parses as argparse does, but for what is behind `--` where that is a command."""
+        if self.behind_dashes is None:
+            return super().parse_known_args(args, namespace)
+        words: list[str] = list(args)
+        at = words.index("--") if "--" in words else len(words)
+        found, rest = super().parse_known_args(words[:at], namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}; a command is given behind --")
+        if at < len(words):
+            setattr(found, self.behind_dashes, words[at + 1 :])
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         """Says what is wrong on standard error, and ends the program with exit code 2."""
         if re.search(r"are required: (COMMAND|ACTION)$", message):

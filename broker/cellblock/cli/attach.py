@@ -55,7 +55,7 @@ def found_daemon(
         ConfigError: The token, or the URL, or the `state_dir` of the configuration cannot be used.
     """
     given: Path | None = parsed.token_file
-    file = _state_dir(parsed) / FILE_NAME if given is None else given
+    file = state_dir_of(parsed) / FILE_NAME if given is None else given
 
     def warn_all() -> None:
         if parsed.config is not None:
@@ -77,7 +77,7 @@ def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
     )
 
 
-def _state_dir(parsed: argparse.Namespace) -> Path:
+def state_dir_of(parsed: argparse.Namespace) -> Path:
     folder: Path | None = parsed.state_dir
     if folder is None:
         folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
@@ -125,7 +125,7 @@ async def _connect(parsed: argparse.Namespace, find: Callable[[], Found], first:
         from cellblock.cli.start_daemon import DaemonStart
 
         assert address is not None  # looked at below
-        return await DaemonStart(address, _state_dir(parsed), _options(parsed), lambda: find().daemon)()
+        return await DaemonStart(address, state_dir_of(parsed), _options(parsed), lambda: find().daemon)()
 
     address = None if parsed.no_start else startable_address(url_of(parsed))
     try:
@@ -145,7 +145,7 @@ def _options(parsed: argparse.Namespace) -> list[str]:
 @reading(daemon_of)
 async def dashboard(parsed: argparse.Namespace, daemon: Daemon) -> int:
     """Prints the URL of the dashboard, and opens it unless told otherwise."""
-    answer: Any = await _ask(daemon, "POST", "/dashboard/code")
+    answer: Any = await ask_daemon(daemon, "POST", "/dashboard/code")
     url = urljoin(daemon.url, answer["path"])
     sys.stdout.write(f"{url}\n")
     sys.stdout.flush()
@@ -166,10 +166,10 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
         raise ConfigError("--json is of use only with --once.", hint="Add --once.")
 
     async def ask() -> Any:
-        return await _ask(daemon, "GET", "/dashboard/state")
+        return await ask_daemon(daemon, "GET", "/dashboard/state")
 
     async def ask_run(run_id: str) -> Any:
-        return await _ask(daemon, "GET", f"/dashboard/runs/{quote(run_id, safe='')}", absent=True)
+        return await ask_daemon(daemon, "GET", f"/dashboard/runs/{quote(run_id, safe='')}", absent=True)
 
     if parsed.json:
         write_json(await ask())
@@ -182,8 +182,8 @@ async def top(parsed: argparse.Namespace, daemon: Daemon) -> int:
     return EXIT_OK
 
 
-async def _ask(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:
-    """Returns what the daemon answers; with `absent`, None for what it does not remember."""
+async def ask_daemon(daemon: Daemon, method: str, path: str, *, absent: bool = False) -> Any:
+    """Returns what the daemon answers; with `absent`, None for what it does not know."""
     async with daemon.channel() as channel:
         try:
             async with channel.ask(method, urljoin(daemon.url, path)) as answer:

@@ -117,7 +117,11 @@ def check_config(path: str | os.PathLike[str]) -> Checked:
     Raises:
         ConfigError: The file cannot be read at all.
     """
-    source = read_source(path)
+    return check_source(read_source(path))
+
+
+def check_source(source: Source) -> Checked:
+    """Returns what is wrong with the text of a configuration file, written or not."""
     checked = Checked(source.name)
     try:
         raw = parse_source(source)

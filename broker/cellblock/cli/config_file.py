@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import secrets
 import stat
 import time
@@ -14,12 +15,17 @@ from typing import Any, Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.config.file.edit import EditFault, KeyPath, edited, format_of, read
+from cellblock.config.file.secret_values import looks_secret
 from cellblock.config.file.syntax import SyntaxFault
 from cellblock_worker.base.folders import Folder, InTheWay
 from cellblock_worker.base.private_files import write_private
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Bounds a file that is edited: that of Claude Code also keeps histories."""
+
+_PAIR: Final = re.compile(r"""(["']?([\w.-]+)["']?\s*[:=]\s*["']?)([^"',}\]\s][^"',}\]]*)""")
+"""Matches a key and its value in JSON, TOML or YAML."""
+_QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
 class ConfigFile:
@@ -73,10 +79,10 @@ class ConfigFile:
         return self._mark + self.text != (self._old or "")
 
     def difference(self, shown: str) -> list[str]:
-        """Returns the lines of a unified difference; `shown` names the file in it."""
+        """Returns the lines of a unified difference, without what looks like a secret; `shown` names the file in it."""
         old, new = (self._old or "").splitlines(), self.text.splitlines()
         before = shown if self._old is not None else "/dev/null"
-        return list(difflib.unified_diff(old, new, before, shown, n=2, lineterm=""))
+        return [_masked(line) for line in difflib.unified_diff(old, new, before, shown, n=2, lineterm="")]
 
     def write(self, *, private: bool = False) -> Path | None:
         """Writes the file, with the permissions that it had; a new one is the user's alone.
@@ -109,6 +115,12 @@ class ConfigFile:
 
 
 # ---- inside ------------------------------------------------------------------------------------------
+
+
+def _masked(line: str) -> str:
+    """Returns a line without what looks like a secret: other servers' entries stand beside the one that changes."""
+    line = _PAIR.sub(lambda found: found[1] + "…" if looks_secret(found[2], found[3]) else found[0], line)
+    return _QUOTED.sub(lambda found: '"…"' if looks_secret("", found[1]) else found[0], line)
 
 
 def _text_of(path: Path) -> str | None:

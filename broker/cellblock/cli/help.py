@@ -206,6 +206,44 @@ HELP: Final = {
         "cellblock install codex --print  # only show the entry",
         "cellblock install codex --uninstall  # out again",
     ),
+    "add": Help(
+        "add a server to the configuration",
+        "Adds a server to the configuration file, in which comments and all else stay, checks the result, and leaves a "
+        "copy of the old file. A running daemon takes it over within seconds.",
+        "cellblock add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes  # a command",
+        "cellblock add wiki https://wiki.example/mcp --header 'Authorization: Bearer ${env:WIKI_TOKEN}'  # over HTTP,"
+        " with a token of the environment",
+        "cellblock add files --replace --env LEVEL=debug -- files-server --root /srv  # another one of this name",
+    ),
+    "remove": Help(
+        "take a server out of the configuration",
+        "Takes a server out of the configuration file, and leaves a copy of the old one.",
+        "cellblock remove files  # out of your own configuration",
+    ),
+    "enable": Help(
+        "use a server again that was disabled",
+        "Takes `disabled` out of a server's entry.",
+        "cellblock enable files  # as before",
+    ),
+    "disable": Help(
+        "leave a server out, and keep its entry",
+        "Writes `disabled` into a server's entry.",
+        "cellblock disable files  # until it is enabled",
+    ),
+    "restart": Help(
+        "start a server of a running daemon anew",
+        "Ends a server of a running `cellblock serve --http`, whatever it does, and starts it again. Calls that it has "
+        "not answered fail.",
+        "cellblock restart files  # also one that hangs",
+    ),
+    "logs": Help(
+        "show what a server, or the daemon, has written to its stderr",
+        "Shows the end of what a server that a daemon has started wrote to its stderr, without the configuration's "
+        "secrets; or what a daemon wrote that `connect` has started.",
+        "cellblock logs files  # the last lines",
+        "cellblock logs files -f  # and those that come, until Ctrl-C",
+        "cellblock logs  # of the daemon itself",
+    ),
     "doctor": Help(
         "say what is in force on this machine, what is missing, and what does not work",
         "Starts everything once and says what is in force, missing or broken, and how to mend it.",

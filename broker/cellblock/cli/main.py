@@ -22,7 +22,7 @@ from cellblock.cli.parser import make_parser
 from cellblock.cli.signals import ended_by_signals
 from cellblock.cli.streams import say, with_streams
 
-OWN_CONFIG: Final = ("import", "install", "config", "demo")
+OWN_CONFIG: Final = ("import", "install", "config", "demo", "add", "remove", "enable", "disable")
 """Names the commands that say for themselves what no --config means; for others it is the user's own file."""
 
 COMPLETING: Final = "_ARGCOMPLETE"

@@ -31,6 +31,9 @@ LIMITS: Final = {
 }
 """Names the limits that `run` sets, as its options do."""
 
+LOG_LINES: Final = 100
+"""Sets how much of a log `logs` shows."""
+
 LOGIN_SECONDS: Final = 300
 """Bounds the time that a person has to log in."""
 
@@ -43,6 +46,7 @@ def make_parser() -> Parser:
     _add_brokers(commands)
     _add_tools(commands)
     _add_configuration(commands)
+    _add_servers(commands)
     _add_machine(commands)
     return parser
 
@@ -205,6 +209,35 @@ def _add_configuration(commands: Commands) -> None:
     take.flag("--copy-secrets", "write secrets into the file as they are")
     take.flag("--json", "print JSON, and do not ask")
     take.value("--config", "FILE", "where to write (default: cellblock.json in your settings folder)")
+
+
+def _add_servers(commands: Commands) -> None:
+    where = "which file (default: cellblock.json in your settings folder, made when it is not there)"
+    add = _add(commands, "add", "edit_servers:add")
+    add.value("server", "SERVER", "what it is to be called")
+    add.value("url", "URL", "where it is reached over HTTP; or -- and the command that starts it", nargs="?")
+    add.set_defaults(program=None)
+    add.behind_dashes = "program"
+    header = "an HTTP header, as NAME: VALUE (repeatable)"
+    add.value("--header", "HEADER", header, action="append", default=[])
+    env = "an environment variable of the command, as NAME=VALUE (repeatable)"
+    add.value("--env", "VARIABLE", env, action="append", default=[])
+    add.flag("--replace", "in the place of another server of this name")
+    add.value("--config", "FILE", where)
+    for name in ("remove", "enable", "disable"):
+        one = _add(commands, name, f"edit_servers:{name}")
+        one.server()
+        one.value("--config", "FILE", where)
+
+    restart = _add(commands, "restart", "control:restart")
+    logs = _add(commands, "logs", "control:logs")
+    restart.server()
+    logs.value("server", "SERVER", "its name in mcpServers; the daemon itself when none is named", nargs="?")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on with what is written from now on")
+    logs.value("--lines", "N", f"the last N lines (default {LOG_LINES}; 0: all)", type=int, default=LOG_LINES)
+    for parser in (restart, logs):
+        parser.daemon()
+        parser.common(json=False)
 
 
 def _client(name: str) -> str:

@@ -10,7 +10,7 @@ import signal
 import stat
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cellblock import __version__
 from cellblock.cli.reload import following
@@ -25,7 +25,7 @@ from cellblock.frontend.http.token import FILE_NAME
 from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
-from cellblock.telemetry.view import View
+from cellblock.telemetry.view import BrokerFacts, View
 
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
@@ -114,8 +114,10 @@ def bound_log() -> None:
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:
     """Makes the dashboard and the metrics, and what they count from; None where both are off."""
     dashboard = section.dashboard
-    is_shown = section.http.oauth is None if dashboard.enabled is None else dashboard.enabled
-    if not is_shown and not section.metrics.enabled:
+    # Members of a team do not end each other's servers.
+    is_own = section.http.oauth is None
+    is_shown = is_own if dashboard.enabled is None else dashboard.enabled
+    if not is_shown and not section.metrics.enabled and not is_own:
         return None
     facts, tally = broker.facts(), Tally(section.metrics.max_tools)
     broker.events.add(tally)
@@ -125,7 +127,19 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
         broker.events.add(board)
         view = View(facts, tally, board, __version__)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None
-    return Pages(view, metrics, open_metrics=not section.metrics.token, secure=encrypted)
+    servers = _Servers(broker, facts) if is_own else None
+    return Pages(view, metrics, open_metrics=not section.metrics.token, secure=encrypted, servers=servers)
+
+
+class _Servers:
+    """The upstream servers of a broker, for `cellblock restart`."""
+
+    def __init__(self, broker: Broker, facts: BrokerFacts) -> None:
+        self._facts = facts
+        self.restart = broker.restart_server
+
+    def row(self, name: str) -> dict[str, Any] | None:
+        return next((row for row in self._facts.upstreams() if row["name"] == name), None)
 
 
 def _drain_on_signals(front: HttpFrontend, hangups: Hangups) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -261,10 +261,21 @@ class Broker:
         generation = self._executor.use(settings.cellblock, policy)
         self._changed.tell()
         if change.retired:
-            release = asyncio.create_task(self._registry.release(change.retired, generation.ended))
-            self._releases.add(release)
-            release.add_done_callback(self._releases.discard)
+            self._do_beside(self._registry.release(change.retired, generation.ended))
         return described(change, live, waiting)
+
+    def restart_server(self, name: str) -> bool:
+        """Begins to end an upstream server and to start it again, whatever it does; calls that wait for it fail.
+
+        Returns:
+            Whether there is a server of this name in the configuration, which is not disabled.
+        """
+        self._check_loop()
+        work = self._registry.restart(name) if self._registry else None
+        if work is None:
+            return False
+        self._do_beside(work)
+        return True
 
     @property
     def catalog(self) -> Catalog:
@@ -389,6 +400,11 @@ class Broker:
         stack.push_async_callback(self._stop_executor, executor)
         # The registry closes what they would have closed.
         stack.callback(self._stop_releases)
+
+    def _do_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        release = asyncio.create_task(work)
+        self._releases.add(release)
+        release.add_done_callback(self._releases.discard)
 
     def _stop_releases(self) -> None:
         for release in self._releases:

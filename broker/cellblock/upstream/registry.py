@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -178,6 +178,28 @@ class Registry:
         self._changed()
         return change
 
+    def restart(self, name: str) -> Coroutine[Any, Any, None] | None:
+        """Ends a server's session at once, whatever it does, and begins another in its place; runs in flight go on with
+        that one.
+
+        Returns:
+            What does it, to be awaited; None: no such server is connected to.
+        """
+        old = self.sessions.get(name)
+        if old is None:
+            return None
+        number = self._numbers[name]
+        session = self._new_session(name, self._servers[name])
+        # The new number is the old session's, which is of no run any more.
+        key = (name, self._numbers[name])
+        del self._since[key]
+        self._numbers[name] = number
+        self.sessions[name], self._retired[key] = session, old
+        if old.facts is not None:
+            self._last_known[name] = old.facts
+        self._changed()
+        return self._begin_again(name, session, key)
+
     async def release(self, retired: Sequence[Retired], unused: Callable[[int], Awaitable[None]]) -> None:
         """Closes sessions as soon as no run uses them any more.
 
@@ -260,6 +282,14 @@ class Registry:
         return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound, origin=origin)
 
     # ---- inside --------------------------------------------------------------------------------------
+
+    async def _begin_again(self, name: str, session: UpstreamSession, key: Retired) -> None:
+        # Two of some servers cannot be: they have a port, or a lock.
+        await self._retired[key].close()
+        del self._retired[key]
+        # Another change may have come meanwhile.
+        if self.sessions.get(name) is session:
+            session.start()
 
     async def _release(self, key: Retired, unused: Callable[[int], Awaitable[None]]) -> None:
         await unused(self._since.pop(key))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,13 +23,8 @@ from cellblock.cli.install.own_command import own_command
 from cellblock.cli.parser import CLIENTS as IMPORTED
 from cellblock.cli.streams import write_json
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
-from cellblock.config.file.secret_values import looks_secret
 
 _SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
-
-_PAIR: Final = re.compile(r"""(["']?([\w.-]+)["']?\s*[:=]\s*["']?)([^"',}\]\s][^"',}\]]*)""")
-"""Matches a key and its value in JSON, TOML or YAML."""
-_QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
 @dataclass(slots=True)
@@ -203,7 +197,6 @@ def _as_text(step: Step, target: Path, paint: Painter) -> str:
     lines = [paint(f"{step.client.title}: {shown}", "bold")]
     for line in step.file.difference(shown)[2:]:
         style = _SIGNS.get(line[:1])
-        line = _masked(line)
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
@@ -212,12 +205,6 @@ def _as_text(step: Step, target: Path, paint: Painter) -> str:
         f"  {paint(name, 'cyan')} is to be set in the environment of Cellblock" for name in step.plan.needed
     ]
     return "\n".join(lines) + "\n"
-
-
-def _masked(line: str) -> str:
-    """Returns a line of a difference without what looks like a secret: other servers' entries stand beside ours."""
-    line = _PAIR.sub(lambda found: found[1] + "…" if looks_secret(found[2], found[3]) else found[0], line)
-    return _QUOTED.sub(lambda found: '"…"' if looks_secret("", found[1]) else found[0], line)
 
 
 def _agreed(files: int, *, json: bool) -> bool:

@@ -1,8 +1,9 @@
-"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics. Everything is read-only.
+"""Answers what a browser, `cellblock top` and Prometheus read: the dashboard and the metrics. All that is read-only.
 
 A browser cannot show a bearer token. So whoever has the token asks for a code (`POST /dashboard/code`), which is good
 for one login within a minute; the login sets a cookie that is of use for the dashboard's own GET requests and for
-nothing else. Nothing can be changed here, so there is nothing that a forged request could do.
+nothing else. With it nothing can be changed, so there is nothing that a forged request could do. The one thing that can
+be done here, to start an upstream server again, takes the token itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qs
 
 from cellblock.telemetry.metrics import CONTENT_TYPE, Metrics
@@ -27,6 +28,7 @@ RUNS_PREFIX: Final = "/dashboard/runs/"
 CODE_PATH: Final = "/dashboard/code"
 LOGIN_PATH: Final = "/dashboard/login"
 METRICS_PATH: Final = "/metrics"
+SERVERS_PREFIX: Final = "/servers/"
 
 ASSETS: Final = {
     DASHBOARD_PATH: ("index.html", "text/html; charset=utf-8"),
@@ -74,6 +76,18 @@ class Page:
     headers: tuple[Header, ...] = ()
 
 
+class Servers(Protocol):
+    """Knows the upstream servers, and starts one again."""
+
+    def row(self, name: str) -> dict[str, Any] | None:
+        """Returns a server's state; None when there is no such server."""
+        ...
+
+    def restart(self, name: str) -> bool:
+        """Begins to start a server again; False when there is no such server."""
+        ...
+
+
 class Pages:
     """Answers by path; who may ask is the gate's to decide, with `is_open` and `knows`.
 
@@ -82,6 +96,7 @@ class Pages:
         metrics: None where there are none.
         open_metrics: Whether the metrics ask for no token.
         secure: Whether browsers reach us over TLS.
+        servers: For `cellblock restart`; None where nobody may.
         clock: Seconds on a clock that never goes back.
     """
 
@@ -92,8 +107,10 @@ class Pages:
         *,
         open_metrics: bool = False,
         secure: bool = False,
+        servers: Servers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._servers = servers
         self._view = view
         self._metrics = metrics
         self._open_metrics = open_metrics
@@ -107,6 +124,8 @@ class Pages:
         """Says whether a path is one of these pages."""
         if path == METRICS_PATH:
             return self._metrics is not None
+        if path.startswith(SERVERS_PREFIX):
+            return self._servers is not None
         return self._view is not None and (path == DASHBOARD_PATH or path.startswith(DASHBOARD_PATH + "/"))
 
     def is_open(self, path: str) -> bool:
@@ -115,7 +134,7 @@ class Pages:
 
     def knows(self, path: str, cookies: bytes) -> bool:
         """Says whether a `Cookie` header lets a browser read this path."""
-        if path in (METRICS_PATH, CODE_PATH):
+        if path in (METRICS_PATH, CODE_PATH) or path.startswith(SERVERS_PREFIX):
             return False
         for part in cookies.split(b";"):
             name, _, value = part.strip().partition(b"=")
@@ -125,6 +144,8 @@ class Pages:
 
     def answer(self, method: str, path: str, query: bytes) -> Page:
         """Answers whoever may ask."""
+        if path.startswith(SERVERS_PREFIX) and self._servers is not None:
+            return _server_page(self._servers, method, path.removeprefix(SERVERS_PREFIX))
         wanted = "POST" if path == CODE_PATH else "GET"
         if method != wanted and not (method == "HEAD" and wanted == "GET"):
             return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", wanted.encode()),))
@@ -184,6 +205,15 @@ class Pages:
     def _is_good(self, value: str) -> bool:
         until = self._cookies.get(value)
         return until is not None and until >= self._clock()
+
+
+def _server_page(servers: Servers, method: str, name: str) -> Page:
+    if method not in ("GET", "POST"):
+        return Page(HTTPStatus.METHOD_NOT_ALLOWED, headers=((b"allow", b"GET, POST"),))
+    if method == "POST" and not servers.restart(name):
+        return Page(HTTPStatus.NOT_FOUND)
+    row = servers.row(name)
+    return Page(HTTPStatus.NOT_FOUND) if row is None else _json(row)
 
 
 def sign_in_page() -> Page:

@@ -1,0 +1,192 @@
+"""Edit_servers runs `add`, `remove`, `enable` and `disable`: one server in the configuration file, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.base.errors import ConfigError
+from cellblock.catalog.suggest import nearest_names
+from cellblock.cli.arguments import UsageError, default_file
+from cellblock.cli.config_check import check_source
+from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.help import EXIT_OK
+from cellblock.cli.importing.plan import shown_path
+from cellblock.cli.loading import warn
+from cellblock.config.file.edit import REMOVED, KeyPath
+from cellblock.config.file.formats import SERVERS_KEY, normal
+from cellblock.config.file.problems import ConfigProblems, Problem, Source
+from cellblock.config.file.secret_values import looks_secret
+
+SCHEMES: Final = ("http://", "https://")
+
+
+def add(parsed: argparse.Namespace) -> int:
+    """Writes a new server, or with --replace another one in its place.
+
+    Raises:
+        UsageError: The options make no server.
+        ConfigError: There is another server of this name, or the file would be wrong.
+    """
+    entry = _entry(parsed)
+    file = _File(parsed)
+    name: str = parsed.server
+    present = file.servers.get(name)
+    if present == entry:
+        sys.stdout.write(f"{name} is in {shown_path(file.path)} already, as you have it.\n")
+        return EXIT_OK
+    file.change({file.place(name): entry})
+    if present is not None and not parsed.replace:
+        lines = "".join(f"  {line}\n" for line in file.difference(shown_path(file.path))[2:])
+        raise ConfigError(
+            f"There is another server {name} in {shown_path(file.path)}:\n{lines}",
+            hint="Add --replace to have this one in its place, or give it another name.",
+        )
+    secret = _has_secret(entry)
+    file.save(f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
+    if secret:
+        warn(
+            f"a secret is in {shown_path(file.path)} now. A reference keeps it out of the file and of your shell's "
+            "history: write '${env:NAME}' in its place, and set NAME in the environment of Cellblock."
+        )
+    command = entry.get("command")
+    if command is not None and shutil.which(command) is None:
+        warn(f"there is no program {command} on the PATH of this shell.")
+    return EXIT_OK
+
+
+def remove(parsed: argparse.Namespace) -> int:
+    """Takes a server out. Raises ConfigError, as the others do."""
+    file = _File(parsed)
+    file.change({file.known(parsed.server): REMOVED})
+    file.save(f"Removed: {parsed.server}")
+    return EXIT_OK
+
+
+def enable(parsed: argparse.Namespace) -> int:
+    """Has a server that was disabled be used again."""
+    return _switch(parsed, disabled=False)
+
+
+def disable(parsed: argparse.Namespace) -> int:
+    """Leaves a server out, and its entry where it is."""
+    return _switch(parsed, disabled=True)
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+class _File(ConfigFile):
+    """The configuration file that the options name, or the user's own. Raises ConfigError."""
+
+    def __init__(self, parsed: argparse.Namespace) -> None:
+        super().__init__(Path(parsed.config) if parsed.config else default_file())
+        known = normal(self.data)
+        self.servers = known.entries()
+        self._origins = known.origins
+        self._errors = set(map(_key, self._problems()))
+
+    def place(self, name: str) -> KeyPath:
+        """Returns the keys to a server, there or not: beside the others, where a client keeps them elsewhere."""
+        other = next(iter(self._origins.values()), (SERVERS_KEY, ""))
+        return tuple(map(str, self._origins.get(name, (*other[:-1], name))))
+
+    def known(self, name: str) -> KeyPath:
+        """Returns the keys to a server that is there.
+
+        Raises:
+            ConfigError: There is none of this name.
+        """
+        if name not in self.servers:
+            near = nearest_names(name, self.servers, 1)
+            there = f"There are: {', '.join(self.servers)}." if self.servers else "There are none."
+            hint = f"Did you mean {near[0]}?" if near else there
+            raise ConfigError(f"There is no server {name} in {shown_path(self.path)}.", hint=hint)
+        return self.place(name)
+
+    def save(self, done: str, *, private: bool = False) -> None:
+        """Writes the file, unless the change makes something in it wrong.
+
+        Raises:
+            ConfigError: It does, or the file cannot be written.
+        """
+        problems = self._problems()
+        if new := [problem for problem in problems if _key(problem) not in self._errors]:
+            error = ConfigProblems(str(self.path), new)
+            raise ConfigError(f"Nothing was written: {error.message}", hint=new[0].hint)
+        copy = self.write(private=private)
+        sys.stdout.write(f"{done} ({shown_path(self.path)})\n")
+        if copy is not None:
+            sys.stdout.write(f"The old file is {shown_path(copy)}\n")
+        sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
+        sys.stdout.flush()
+        warn(*(f"{problem.text(str(self.path))} {problem.hint}" for problem in problems))
+
+    def _problems(self) -> list[Problem]:
+        """Returns the errors in what the file will say; a file that is not there yet has none."""
+        if not self.text.strip():
+            return []
+        source = Source(str(self.path), self.text, toml=self.path.suffix.lower() == ".toml")
+        return [problem for problem in check_source(source).problems if problem.severity == "error"]
+
+
+def _key(problem: Problem) -> tuple[object, str]:
+    return problem.path, problem.message
+
+
+def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
+    file = _File(parsed)
+    path = file.known(parsed.server)
+    word = "disabled" if disabled else "enabled"
+    if bool(file.servers[parsed.server].get("disabled", False)) is disabled:
+        sys.stdout.write(f"{parsed.server} is {word} already.\n")
+        return EXIT_OK
+    file.change({(*path, "disabled"): True if disabled else REMOVED})
+    file.save(f"{word.capitalize()}: {parsed.server}")
+    return EXIT_OK
+
+
+def _entry(parsed: argparse.Namespace) -> dict[str, Any]:
+    words: list[str] = parsed.program or []
+    if bool(words) is (parsed.url is not None):
+        raise UsageError("Give either a URL, or a command behind --.")
+    if parsed.url is not None:
+        if not parsed.url.startswith(SCHEMES):
+            raise UsageError(f"{parsed.url} is no http or https URL; a command is given behind --.")
+        if parsed.env:
+            raise UsageError("--env is of use only with a command.")
+        headers = _pairs(parsed.header, ":", "--header 'NAME: VALUE'")
+        return {"url": parsed.url, **({"headers": headers} if headers else {})}
+    if parsed.header:
+        raise UsageError("--header is of use only with a URL.")
+    env = _pairs(parsed.env, "=", "--env NAME=VALUE")
+    args = {"args": list(words[1:])} if len(words) > 1 else {}
+    return {"command": _program(words[0]), **args, **({"env": env} if env else {})}
+
+
+def _program(word: str) -> str:
+    """Returns a program by its absolute path where it is named by a path from here: the daemon runs elsewhere."""
+    return os.path.abspath(word) if os.sep in word and Path(word).exists() else word  # noqa: PTH100
+
+
+def _pairs(given: Sequence[str], sign: str, wanted: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, found, value = text.partition(sign)
+        if not found or not name.strip():
+            # What is given may be a secret, and is not quoted.
+            raise UsageError(f"Each is to be given as {wanted}.")
+        pairs[name.strip()] = value.strip() if sign == ":" else value
+    return pairs
+
+
+def _has_secret(entry: Mapping[str, Any]) -> bool:
+    both: list[Mapping[str, str]] = [entry.get("env", {}), entry.get("headers", {})]
+    pairs = [pair for named in both for pair in named.items()]
+    words = [entry.get("url", ""), *entry.get("args", ())]
+    return any(looks_secret(*pair) for pair in pairs) or any(looks_secret("", word) for word in words)

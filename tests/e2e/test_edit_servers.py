@@ -1,0 +1,198 @@
+"""`cellblock add`, `remove`, `enable` and `disable` on files that people write, with their comments."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.cli.arguments import default_file
+from cellblock.cli.main import main
+from cellblock.config.file.syntax import parse
+
+COMMENTED = """{
+  // what I work with
+  "mcpServers": {
+    "files": {"command": "true", "args": ["/srv"]}, // mine
+    "wiki": {
+      "url": "https://wiki.example/mcp", /* the team's */
+    },
+  },
+  "cellblock": {"pool": {"warm": 1}},
+}
+"""
+
+TOML = """# what I work with
+[mcpServers.files]
+command = "true"  # mine
+
+[cellblock.pool]
+warm = 1
+"""
+
+TOKEN = "sk-1234567890abcdefghij1234"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def cellblock(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in this process: a start of Python for each would take long."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(words)
+        except SystemExit as error:
+            code = int(error.code or 0)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def servers(file: Path) -> dict[str, Any]:
+    text = file.read_text()
+    return (tomllib.loads(text) if file.suffix == ".toml" else parse(text, toml=False))["mcpServers"]
+
+
+def copies(file: Path) -> list[str]:
+    return [one.read_text() for one in file.parent.glob(f"{file.name}.*.bak")]
+
+
+@pytest.mark.parametrize(("name", "text"), [("cellblock.json", COMMENTED), ("cellblock.toml", TOML)])
+def test_one_entry_changes_and_nothing_else(home: Path, name: str, text: str) -> None:
+    file = home / name
+    file.write_text(text)
+    file.chmod(0o640)
+    config = ["--config", str(file)]
+    done = cellblock("add", "new", *config, "--env", "A=b=c", "--", "true", "-y", "--", "x y")
+    assert done.returncode == 0, done.stderr
+    assert servers(file)["new"] == {"command": "true", "args": ["-y", "--", "x y"], "env": {"A": "b=c"}}
+    assert set(text.splitlines()) <= set(file.read_text().splitlines())
+    assert copies(file) == [text]
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert cellblock("disable", "files", *config).returncode == 0
+    assert servers(file)["files"]["disabled"] is True
+    assert "already" in cellblock("disable", "files", *config).stdout
+    assert cellblock("enable", "files", *config).returncode == 0
+    assert cellblock("remove", "new", *config).returncode == 0
+    # Only the comma behind the last entry has gone.
+    assert file.read_text().replace(",", "") == text.replace(",", "")
+
+
+def test_the_default_file_is_made(home: Path) -> None:
+    done = cellblock("add", "wiki", "https://wiki.example/mcp", "--header", "X-Team: a b")
+    assert done.returncode == 0, done.stderr
+    assert servers(default_file()) == {
+        "wiki": {"url": "https://wiki.example/mcp", "headers": {"X-Team": "a b"}}
+    }
+    assert default_file().stat().st_mode & 0o777 == 0o600
+    assert "secret" not in done.stderr
+
+
+def test_a_server_that_is_there_is_replaced_only_when_told(home: Path) -> None:
+    file = home / "c.json"
+    file.write_text(COMMENTED)
+    words = ["add", "wiki", "https://other.example/mcp", "--config", str(file)]
+    done = cellblock(*words)
+    assert done.returncode == 2
+    assert '-      "url": "https://wiki.example/mcp"' in done.stderr
+    assert '+      "url": "https://other.example/mcp"' in done.stderr
+    assert "--replace" in done.stderr
+    assert file.read_text() == COMMENTED and not copies(file)
+    assert cellblock(*words, "--replace").returncode == 0
+    assert servers(file)["wiki"] == {"url": "https://other.example/mcp"}
+    assert "already" in cellblock(*words).stdout
+
+
+def test_a_secret_is_written_as_told_and_said_once_without_being_shown(home: Path) -> None:
+    file = home / "c.json"
+    file.write_text(COMMENTED)
+    file.chmod(0o644)
+    words = ["add", "api", "https://api.example/mcp", "--header", f"Authorization: Bearer {TOKEN}"]
+    done = cellblock(*words, "--header", f"X-Api-Key: {TOKEN}", "--config", str(file))
+    assert done.returncode == 0
+    assert servers(file)["api"]["headers"]["Authorization"] == f"Bearer {TOKEN}"
+    assert done.stderr.count("${env:NAME}") == 1
+    assert TOKEN not in done.stderr + done.stdout
+    # What others could read is the user's alone now.
+    assert file.stat().st_mode & 0o777 == 0o600
+    other = cellblock(
+        "add", "api", "https://b.example/mcp", "--header", f"X-Api-Key: b{TOKEN}", "--config", str(file)
+    )
+    assert other.returncode == 2 and TOKEN not in other.stderr
+
+
+def test_what_config_check_finds_is_not_written(home: Path) -> None:
+    file = home / "c.json"
+    file.write_text(COMMENTED)
+    done = cellblock("add", "new", "https://", "--config", str(file))
+    assert done.returncode == 2
+    assert f"{file}:9:" in done.stderr and "mcpServers.new.url" in done.stderr
+    assert file.read_text() == COMMENTED and not copies(file)
+    # What was wrong before is told, and keeps nobody from taking out one thing after the other.
+    file.write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"comand": "y"}}}')
+    done = cellblock("remove", "a", "--config", str(file))
+    assert done.returncode == 0 and "mcpServers.b.comand" in done.stderr
+    assert servers(file) == {"b": {"comand": "y"}}
+    file.write_text("{")
+    assert cellblock("remove", "b", "--config", str(file)).returncode == 2
+    assert file.read_text() == "{"
+
+
+def test_a_clients_file_is_edited_where_it_has_its_servers(home: Path) -> None:
+    file = home / "mcp.json"
+    file.write_text('{\n\t"inputs": [],\n\t"servers": {\n\t\t"a": {"command": "true"}\n\t}\n}\n')
+    assert cellblock("add", "b", "--config", str(file), "--", "true").returncode == 0
+    assert parse(file.read_text(), toml=False)["servers"] == {
+        "a": {"command": "true"},
+        "b": {"command": "true"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["add", "x"], "either a URL, or a command behind --"),
+        (["add", "x", "npx", "-y", "foo"], "unrecognized arguments: -y foo; a command is given behind --"),
+        (["add", "x", "npx"], "npx is no http or https URL; a command is given behind --"),
+        (["add", "x", "https://a.example", "--", "npx"], "either a URL"),
+        (["add", "x", "https://a.example", "--env", "A=b"], "only with a command"),
+        (["add", "x", "--header", "A: b", "--", "npx"], "only with a URL"),
+        (["add", "x", "--env", TOKEN, "--", "npx"], "--env NAME=VALUE"),
+        (["remove", "fils"], "Did you mean files?"),
+        (["restart"], "the following arguments are required: SERVER"),
+        (["restart", "files", "--url", "http://127.0.0.1:1/mcp"], "No daemon answers"),
+        (["logs", "files"], "No program of a server files has written a log"),
+    ],
+)
+def test_wrong_words_are_told(words: list[str], said: str) -> None:
+    default_file().parent.mkdir(parents=True)
+    default_file().write_text('{"mcpServers": {"files": {"command": "true"}}}')
+    before = default_file().read_text()
+    done = cellblock(*words)
+    assert done.returncode in (2, 3)
+    assert said in done.stderr and TOKEN not in done.stderr
+    assert default_file().read_text() == before
+
+
+def test_a_program_that_is_not_there_is_told(home: Path) -> None:
+    done = cellblock("add", "x", "--", "no-such-program")
+    assert done.returncode == 0 and "no program no-such-program" in done.stderr
+    program = home / "server.sh"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    done = cellblock("add", "y", "--", f".{os.sep}server.sh")
+    # The daemon has another folder.
+    assert servers(default_file())["y"] == {"command": str(program)}
+    assert not done.stderr, sys.stderr

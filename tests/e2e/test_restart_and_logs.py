@@ -1,0 +1,94 @@
+"""`cellblock restart` and `cellblock logs` against a real daemon, with a server that hangs and does not want to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import httpx2
+import psutil
+
+from cellblock.upstream.stderr_log import CAP_BYTES
+from support.entries import CELLBLOCK, SERVERS
+from support.http_daemon import daemon
+from support.processes import alive, gone
+from support.waits import until, within
+
+HANGS = """
+import os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+began = folder / "began"
+if began.exists():
+    print("here I am again", file=sys.stderr, flush=True)
+    os.execv(sys.executable, [sys.executable, "-I", sys.argv[2]])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("I hang \\x1b[31m", file=sys.stderr, flush=True)
+(folder / "new").write_text(str(os.getpid()))
+os.replace(folder / "new", began)
+while True:
+    time.sleep(1000)
+"""
+
+
+async def cellblock(*words: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(str(CELLBLOCK), *words, stdout=PIPE, stderr=PIPE)
+    out, err = await within(process.communicate())
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_path: Path) -> None:
+    program = tmp_path / "hangs.py"
+    program.write_text(HANGS)
+    server = {
+        "command": sys.executable,
+        "args": [str(program), str(tmp_path), str(SERVERS / "plain_server.py")],
+    }
+    began = tmp_path / "began"
+    light = {"pool": {"warm": 0, "max_warm": 0, "idle_warm": 0}, "typecheck": "off"}
+    off = {"servers": {"hangs": server}, "dashboard": {"enabled": False}, "metrics": {"enabled": False}}
+    async with daemon(tmp_path, **off, **light) as running, contextlib.AsyncExitStack() as stack:
+        await until(began.exists, "the server hangs")
+        hanging = psutil.Process(int(began.read_text()))
+        options = ["--state-dir", str(tmp_path / "s"), "--url", running.url]
+
+        follower = await asyncio.create_subprocess_exec(
+            str(CELLBLOCK), "logs", "hangs", "-f", *options, stdout=PIPE, stderr=PIPE
+        )
+        stack.callback(follower.kill)
+        assert follower.stdout is not None
+        # What a terminal would obey is not passed on.
+        assert b"I hang" in (line := await within(follower.stdout.readline())) and b"\x1b" not in line
+
+        code, shown, said = await cellblock("restart", "hangs", *options)
+        assert code == 0 and shown.startswith("hangs runs again, with ") and not said
+        await gone([hanging])
+        assert b"here I am again" in await within(follower.stdout.readline())
+        log = tmp_path / "s" / "logs" / "upstream-hangs.log"
+        log.write_bytes(b"a new file\n")
+        assert b"a new file" in await within(follower.stdout.readline())
+        log.write_bytes(b"x\n" * (CAP_BYTES // 4) + b"the end\n")
+        _, shown, said = await cellblock("logs", "hangs", "--lines", "2", *options)
+        assert shown == "x\nthe end\n" and not said
+
+        code, _, said = await cellblock("restart", "hung", *options)
+        assert code == 2 and "has no server hung" in said
+
+        # Who has no token, or a browser's cookie, or another page, starts nothing.
+        url = f"http://127.0.0.1:{running.port}/servers/hangs"
+        async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+            assert (await http.post(url)).status_code == 401
+            page = {**running.auth, "Origin": "https://evil.example"}
+            assert (await http.post(url, headers=page)).status_code == 403
+            assert (await http.put(url, headers=running.auth)).status_code == 405
+            assert (await http.get(url, headers=running.auth)).json()["state"] == "ready"
+
+        (plain,) = [one for one in running.family() if str(tmp_path / "ledger.jsonl") in one.cmdline()]
+        assert (await cellblock("restart", "plain", *options))[0] == 0
+        assert not alive(plain)
+    code, _, said = await cellblock("restart", "hangs", *options)
+    assert code == 3 and "No daemon answers" in said
+    code, shown, said = await cellblock("logs", "hangs", "--lines", "1", *options)
+    assert (code, shown) == (0, "the end\n") and "No daemon answers" in said
