@@ -47,6 +47,8 @@ NOT_RUN: dict[str, str] = {
     r"launchctl": "needs macOS; the plist is read by test_service_files.py",
     r"cellblock auth login": "needs a browser; test_auth_login.py logs in to a real authorization server",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
+    r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect_starts.py starts some",
+    r"cellblock logs( files -f)?  #": "it goes on, or shows what such a daemon says; test_restart_and_logs.py reads both",
     r"uvicorn|^curl .*/scripts": "test_documentation.py serves app.py and sends the same request",
 }
 """By a pattern of the line: why it is not run. A pattern that fits no line fails the test."""
@@ -168,7 +170,7 @@ class World:
         if re.match(r"cellblock serve --http", command):
             self.serve(command)
             return
-        if re.match(r"cellblock (connect|top|dashboard)", command) and self.serving is None:
+        if re.match(r"cellblock (connect|top|dashboard|restart|logs)\b", command) and self.serving is None:
             self.serve("cellblock serve --http --config cellblock.json")
         if re.match(r"cellblock (connect|serve)", command):
             self.asks_its_name(command)

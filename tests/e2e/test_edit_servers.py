@@ -140,6 +140,18 @@ def test_what_config_check_finds_is_not_written(home: Path) -> None:
     assert done.returncode == 2
     assert f"{file}:9:" in done.stderr and "mcpServers.new.url" in done.stderr
     assert file.read_text() == COMMENTED and not copies(file)
+    # The daemon's environment is not this one.
+    words = [
+        "add",
+        "new",
+        "https://a.example",
+        "--header",
+        "X-Key: ${env:NOT_SET_HERE}",
+        "--config",
+        str(file),
+    ]
+    done = cellblock(*words)
+    assert done.returncode == 0 and "NOT_SET_HERE is not set" in done.stderr
     # What was wrong before is told, and keeps nobody from taking out one thing after the other.
     file.write_text('{"mcpServers": {"a": {"comand": "x"}, "b": {"comand": "y"}}}')
     done = cellblock("remove", "a", "--config", str(file))

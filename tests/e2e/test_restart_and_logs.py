@@ -57,6 +57,7 @@ async def test_a_server_that_hangs_is_started_again_and_its_log_is_shown(tmp_pat
         follower = await asyncio.create_subprocess_exec(
             str(CELLBLOCK), "logs", "hangs", "-f", *options, stdout=PIPE, stderr=PIPE
         )
+        stack.push_async_callback(follower.communicate)
         stack.callback(follower.kill)
         assert follower.stdout is not None
         # What a terminal would obey is not passed on.

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from cellblock.base.errors import CellblockError, ConfigError
 from cellblock.base.state_dir import DAEMON_LOG, LOGS
-from cellblock.base.terminal_text import harmless
+from cellblock.base.terminal import harmless
 from cellblock.cli.attach import ask_daemon, daemon_of, state_dir_of
 from cellblock.cli.help import EXIT_OK, EXIT_UNAVAILABLE
 from cellblock.cli.loading import reading

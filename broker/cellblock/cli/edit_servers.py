@@ -116,7 +116,8 @@ class _File(ConfigFile):
             ConfigError: It does, or the file cannot be written.
         """
         problems = self._problems()
-        if new := [problem for problem in problems if _key(problem) not in self._errors]:
+        new = [one for one in problems if _key(one) not in self._errors and not _is_of_this_shell(one)]
+        if new:
             error = ConfigProblems(str(self.path), new)
             raise ConfigError(f"Nothing was written: {error.message}", hint=new[0].hint)
         copy = self.write(private=private)
@@ -133,6 +134,11 @@ class _File(ConfigFile):
             return []
         source = Source(str(self.path), self.text, toml=self.path.suffix.lower() == ".toml")
         return [problem for problem in check_source(source).problems if problem.severity == "error"]
+
+
+def _is_of_this_shell(problem: Problem) -> bool:
+    """Says whether a problem is that a variable is not set: the daemon's environment need not be this one."""
+    return problem.message.endswith("is not set")
 
 
 def _key(problem: Problem) -> tuple[object, str]:

@@ -69,10 +69,13 @@ HELP: Final = {
         "cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem  # for other machines",
     ),
     "connect": Help(
-        "be the stdio end of a daemon that runs already",
-        "Relays MCP between standard input and output and a running `cellblock serve --http`, so that several editors"
-        " share its workers and its upstream servers.",
+        "be the stdio end of a daemon, which is started where none runs",
+        "Relays MCP between standard input and output and a daemon, so that several editors share its workers and its"
+        " upstream servers. Where none runs on this machine it starts one, which ends when nobody has used it for"
+        " cellblock.http.idle_stop_ms.",
         "claude mcp add cellblock -- cellblock connect  # in an editor",
+        "cellblock connect --url http://127.0.0.1:7434/mcp --config work.json  # a second daemon, of another"
+        " configuration",
         "cellblock connect --url https://cellblock.example.com/mcp --token-file token  # to another machine",
     ),
     "service": Help(
@@ -210,25 +213,25 @@ HELP: Final = {
         "add a server to the configuration",
         "Adds a server to the configuration file, in which comments and all else stay, checks the result, and leaves a "
         "copy of the old file. A running daemon takes it over within seconds.",
-        "cellblock add files -- npx -y @modelcontextprotocol/server-filesystem ~/notes  # a command",
-        "cellblock add wiki https://wiki.example/mcp --header 'Authorization: Bearer ${env:WIKI_TOKEN}'  # over HTTP,"
+        "cellblock add notes -- npx -y @modelcontextprotocol/server-filesystem ~/notes  # a command",
+        "cellblock add tickets https://tickets.example/mcp --header 'Authorization: Bearer ${env:TICKETS}'  # over HTTP,"
         " with a token of the environment",
-        "cellblock add files --replace --env LEVEL=debug -- files-server --root /srv  # another one of this name",
+        "cellblock add notes --replace --env LEVEL=debug -- notes-server --root /srv  # another one of this name",
     ),
     "remove": Help(
         "take a server out of the configuration",
         "Takes a server out of the configuration file, and leaves a copy of the old one.",
-        "cellblock remove files  # out of your own configuration",
+        "cellblock remove tickets  # out of your own configuration",
     ),
     "enable": Help(
         "use a server again that was disabled",
         "Takes `disabled` out of a server's entry.",
-        "cellblock enable files  # as before",
+        "cellblock enable notes  # as before",
     ),
     "disable": Help(
         "leave a server out, and keep its entry",
         "Writes `disabled` into a server's entry.",
-        "cellblock disable files  # until it is enabled",
+        "cellblock disable notes  # until it is enabled",
     ),
     "restart": Help(
         "start a server of a running daemon anew",
