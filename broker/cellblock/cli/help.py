@@ -214,8 +214,8 @@ HELP: Final = {
         "Adds a server to the configuration file, in which comments and all else stay, checks the result, and leaves a "
         "copy of the old file. A running daemon takes it over within seconds.",
         "cellblock add notes -- npx -y @modelcontextprotocol/server-filesystem ~/notes  # a command",
-        "cellblock add tickets https://tickets.example/mcp --header 'Authorization: Bearer ${env:TICKETS}'  # over HTTP,"
-        " with a token of the environment",
+        "cellblock add tickets https://tickets.example/mcp --header 'Authorization: Bearer ${env:TICKETS}'  # over"
+        " HTTP, with a token of the environment",
         "cellblock add notes --replace --env LEVEL=debug -- notes-server --root /srv  # another one of this name",
     ),
     "remove": Help(

@@ -23,7 +23,7 @@ class Broken(Exception):
 
 
 class Unreached(Broken):
-    """No connection comes about: nothing was sent."""
+    """The daemon takes no connection: nothing was sent."""
 
 
 class Answer(Protocol):
