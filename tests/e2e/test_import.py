@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cellblock.base.errors import ConfigError
 from cellblock.config.file.formats import normal
 from cellblock.config.file.syntax import parse
 from cellblock.config.settings import load_settings
@@ -161,9 +160,8 @@ def test_secrets_are_left_behind_and_named(home: Path, monkeypatch: pytest.Monke
     ]  # fmt: skip
     assert servers["remote"]["url"] == "https://r.example/mcp?api_key=${env:REMOTE_API_KEY}&v=1"
     assert servers["asks"]["args"] == [f"{project}/x"] and servers["asks"]["env"] == {"K": "${env:API_KEY}"}
-    # The variables are named, unset ones refuse the file, and with them it says what the clients' files said.
-    with pytest.raises(ConfigError, match="GITHUB_TOKEN is not set"):
-        load_settings(file)
+    # The variables are named, and with them the file says what the clients' files said.
+    assert len(load_settings(file).warnings) == 6
     names = ("GITHUB_TOKEN", "WIKI_AUTHORIZATION", "DB_PASSWORD", "REMOTE_API_KEY", "DB_API_KEY", "API_KEY")
     for name, value in zip(names, (*SECRETS, "asked"), strict=True):
         assert name in done.stdout

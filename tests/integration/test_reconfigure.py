@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cellblock import Broker, ConfigError, tool
+from cellblock import Broker, ConfigError, Settings, tool
 from support.entries import plain_server, settings
 from support.processes import alive, command_line, descendants, gone
 from support.responses import error_of, succeeded
@@ -173,3 +173,33 @@ async def test_a_run_keeps_its_session_through_two_changes(tmp_path: Path) -> No
         opened.set()
         first, second = succeeded(await within(running))
         assert first == second
+
+
+async def test_a_server_that_lacks_something_is_told_and_one_that_runs_goes_on(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+
+    def configured() -> Settings:
+        servers = {
+            "lacks.it": {"command": "${env:NOT_SET_ANYWHERE}"},
+            "plain": plain_server(env={"A": f"${{file:{secret}}}"}),
+        }
+        return settings(tmp_path / "s", servers, pool={"warm": 1}, typecheck="off")
+
+    secret.write_text("one")
+    async with Broker(configured()) as broker:
+        await within(broker.settled())
+        reason = "the environment variable NOT_SET_ANYWHERE is not set"
+        assert broker.catalog.unavailable == {"lacks-it": reason}
+        assert broker.catalog.id_of("lacks.it") == "lacks-it"
+        (found,) = (await within(broker.run(PID.replace("plain", "lacks-it")))).diagnostics
+        assert reason in found.message and "start Cellblock anew" in found.hint
+        assert succeeded(await within(broker.run(PID)))
+        # A secret that is away for a moment ends nothing; a server that is new without one is not started.
+        secret.unlink()
+        (said,) = broker.reconfigure(configured())
+        assert said.startswith("server plain goes on as it was: ") and "secret cannot be read" in said
+        assert succeeded(await within(broker.run(PID)))
+        secret.write_text("two")
+        assert "server plain has changed" in broker.reconfigure(configured())[0]
+        await within(broker.settled())
+        assert succeeded(await within(broker.run(PID)))

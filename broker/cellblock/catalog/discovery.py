@@ -129,7 +129,7 @@ class Discovery:
         if reason is not None:
             raise ServerNotFound(
                 f"Server {server_id} is not connected: {reason}.",
-                hint="Try again later; Cellblock reconnects by itself.",
+                hint=f"Do without it, or {self._catalog.may_come(server_id)}",
                 serverId=server_id,
             )
         if server_id in self._catalog.denied:

@@ -229,7 +229,9 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         return server
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
-        raise ConfigError(f"Server {name} is not connected: {reason}.", hint="Start it by hand to see why.")
+        lacks = server_id in catalog.lacking
+        hint = "Set it where Cellblock is started." if lacks else "Start it by hand to see why."
+        raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])
     near = nearest_names(name, catalog.servers)

@@ -113,7 +113,8 @@ class Catalog:
     one-line reason that is safe to show to an agent. `denied` maps the `server_id` of a server that this run or client
     is granted no tool of to what can be done about it. `ids` maps the names in the configuration, those of servers
     that are not connected or not granted too, to the `server_id`. `starting` are the ids of servers whose first attempt
-    to connect is not over: what `servers` has of one is as it was last known, which may be nothing.
+    to connect is not over: what `servers` has of one is as it was last known, which may be nothing. `lacking` are the
+    ids of unavailable servers that are not started at all: something that their configuration refers to is not there.
     """
 
     version: int = 0
@@ -122,6 +123,13 @@ class Catalog:
     denied: Mapping[str, str] = field(default_factory=dict[str, str])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     starting: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
+
+    def may_come(self, server_id: str) -> str:
+        """Says whether an unavailable server may be there later, for a hint."""
+        if server_id in self.lacking:
+            return "tell the user, who has to set it and start Cellblock anew."
+        return "try again later; Cellblock reconnects by itself."
 
     def as_starting(self, ids: frozenset[str]) -> Catalog:
         """Gives the same catalog with servers as they would be shown while they start, if these were their

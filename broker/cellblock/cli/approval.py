@@ -102,6 +102,8 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
             f"There is no server {server} in the configuration.",
             hint=f"Did you mean {near[0]}?" if near else f"Servers: {known}.",
         )
+    if config.missing is not None:
+        raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
     if section.pins.of(server) == "off":
         raise ConfigError(

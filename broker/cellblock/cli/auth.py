@@ -44,7 +44,10 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     if parsed.server is not None:
         names = [parsed.server]
     else:
-        names = [name for name, config in settings.servers.items() if can_log_in(config)]
+        # Of one that lacks something the URL may not be known; the warning says what.
+        names = [
+            name for name, config in settings.servers.items() if can_log_in(config) and config.missing is None
+        ]
     found = [await status_of(_place(settings, name)) for name in names]
     if parsed.json:
         write_json(found)

@@ -78,6 +78,8 @@ def missing_command(config: ServerConfig) -> str | None:
 def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
     """Returns what to do about a server that is not connected; its stderr goes to `log`."""
     if config is not None:
+        if config.missing is not None:
+            return "Set it where Cellblock is started; the warning above has its place."
         if config.cwd is not None and not config.cwd.is_dir():
             return f"Its cwd {config.cwd} is no folder. Correct cwd in its entry."
         missing = missing_command(config)

@@ -130,7 +130,7 @@ def check_source(source: Source) -> Checked:
         return checked
     settings, problems, normal = read_settings(raw, source)
     if settings is not None:
-        problems = [
+        problems += [
             replace(problem, path=normal.path_in_file(problem.path))
             for problem in _misfits(settings.cellblock, [*settings.servers])
         ]
@@ -168,6 +168,8 @@ def _warnings(source: Source, normal: Normal) -> Iterator[Problem]:
 def _kind(config: ServerConfig) -> str:
     if config.disabled:
         return "disabled"
+    if config.missing is not None:
+        return "not started"
     if config.command is not None:
         return "stdio"
     return "sse" if config.type == "sse" else "http"

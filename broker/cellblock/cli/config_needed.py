@@ -88,8 +88,8 @@ def _values(
             continue
         resolver = Resolver(Path(source.name))
         value = resolver.resolve(value, (SECTION_KEY, *keys))
-        problems += resolver.problems
-        if resolver.problems:
+        problems += resolver.faults
+        if resolver.faults:
             continue
         one: Any = value
         for key in reversed(keys):

@@ -110,7 +110,7 @@ def _what_next(plan: Plan, target: Path, copy: Path | None, paint: Painter) -> s
         lines.append(f"The old file is {copy}")
     if plan.needed:
         lines.append(
-            "Until the variables above are set, the file is refused; `cellblock config check` says which."
+            "Until the variables above are set, their servers are not started; `cellblock config check` says which."
         )
     lines.append(f"Next: cellblock doctor --config {target}")
     return "\n".join(lines) + "\n"

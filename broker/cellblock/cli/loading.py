@@ -26,7 +26,7 @@ def reading(
 
 
 def settings_of(parsed: argparse.Namespace) -> Settings:
-    """Returns the settings that `--config` and `--state-dir` name.
+    """Returns the settings that `--config` and `--state-dir` name, and tells what is let pass in them.
 
     Raises:
         ConfigError: They cannot be used.
@@ -34,7 +34,9 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
     # Not at the top: `connect` is to start at once, and the models cost 0.1 s.
     from cellblock.config.settings import load_settings
 
-    return load_settings(parsed.config).with_state_dir(parsed.state_dir)
+    settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
+    warn(*settings.warnings)
+    return settings
 
 
 def with_state_dir(parsed: argparse.Namespace) -> Settings:

@@ -90,14 +90,22 @@ class ServerConfig(BaseModel):
 
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 
+    _missing: str | None = PrivateAttr(default=None)
+
     @property
     def referenced(self) -> frozenset[str]:
         """Values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
         return self._referenced
 
-    def hold(self, referenced: frozenset[str]) -> None:
-        """Notes those values; for who reads the configuration."""
+    @property
+    def missing(self) -> str | None:
+        """Says which references stand for nothing: such a server is there by its name, and is not started."""
+        return self._missing
+
+    def hold(self, referenced: frozenset[str], missing: str | None = None) -> None:
+        """Notes those values, and what is missing; for who reads the configuration."""
         self._referenced = referenced
+        self._missing = missing
 
     @model_validator(mode="after")
     def _one_transport(self) -> ServerConfig:

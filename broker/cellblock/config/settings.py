@@ -132,14 +132,22 @@ class Settings(BaseModel):
 
     _files: tuple[Path, ...] = PrivateAttr(default=())
 
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
     @property
     def files(self) -> tuple[Path, ...]:
         """Returns the files that references such as `${file:/path}` have named."""
         return self._files
 
-    def hold(self, files: Sequence[Path]) -> None:
-        """Notes those files; for who reads the configuration."""
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Returns a sentence for each reference that stands for nothing, with its place: its server is not started."""
+        return self._warnings
+
+    def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
+        """Notes those files and warnings; for who reads the configuration."""
         self._files = tuple(files)
+        self._warnings = tuple(warnings)
 
     @model_validator(mode="after")
     def _exceptions_of_known_servers(self) -> Settings:
@@ -207,7 +215,7 @@ class Settings(BaseModel):
 
 
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:
-    """Reads a configuration file; None gives the defaults without servers.
+    """Reads a configuration file; None gives the defaults without servers. `Settings.warnings` has what is let pass.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -265,19 +273,27 @@ def parse_source(source: Source) -> dict[str, Any]:
 
 
 def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | None, list[Problem], Normal]:
-    """Returns settings (None when there are problems), all problems with their positions, and the file in our own
-    format.
+    """Returns settings (None when there are errors), all problems with their positions, and the file in our own format.
+
+    A reference that stands for nothing here is a warning in a server's entry, which is then not started, and an error
+    in the `cellblock` section, where it may be a restriction.
     """
     made = as_normal(raw)
     resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
-    plain, secrets = _resolved(made, resolver)
+    plain, secrets, missing = _resolved(made, resolver)
     settings, problems = validated(plain, made, resolver.problems)
-    if settings is None or problems:
-        return None, source.placed(problems), made
+    failed = any(problem.severity == "error" for problem in problems)
+    for lacks in missing.values():
+        problems += [replace(problem, path=made.path_in_file(problem.path)) for problem, _ in lacks]
+    problems = source.placed(problems)
+    if settings is None or failed:
+        return None, problems, made
     for name, values in secrets.items():
-        settings.servers[name].hold(values)
-    settings.hold([*resolver.files])
-    return settings, [], made
+        whys = dict.fromkeys(why for _, why in missing.get(name, ()))
+        settings.servers[name].hold(values, "; ".join(whys) or None)
+    warnings = [f"{problem.text(source.name)} {problem.hint}" for problem in problems]
+    settings.hold([*resolver.files], warnings)
+    return settings, problems, made
 
 
 def as_normal(raw: Mapping[str, Any]) -> Normal:
@@ -312,31 +328,50 @@ def validated(
         return None, problems
 
 
-def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]]]:
-    """Returns the configuration with references resolved, and the secrets that each server was given by them."""
+_Missing = dict[str, list[tuple[Problem, str]]]
+"""Maps servers to the references in their entries that stand for nothing, each with why."""
+
+
+def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[str, frozenset[str]], _Missing]:
+    """Returns the configuration with references resolved, the secrets that each server was given by them, and what is
+    missing."""
     plain = made.as_settings()
     secrets: dict[str, frozenset[str]] = {}
+    missing: _Missing = {}
     if SECTION_KEY in plain:
         plain[SECTION_KEY] = resolver.resolve(plain[SECTION_KEY], (SECTION_KEY,))
+        # What restricts must not be left out because a variable is not there.
+        resolver.problems = resolver.faults
     servers = plain.get(SERVERS_KEY)
     if not is_object(servers):
-        return plain, secrets
+        return plain, secrets, missing
     resolved: dict[str, Any] = {}
     for name, entry in servers.items():
         resolved[name] = entry
         if is_object(entry) and entry.get("disabled") is not True:
-            before, resolver.secrets = resolver.secrets, set()
+            before, resolver.secrets, resolver.missing = resolver.secrets, set(), []
             # What other clients keep there is not ours to look up.
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
+            if resolver.missing:
+                missing[name] = [(_as_warning(problem, name), why) for problem, why in resolver.missing]
+                # `type` and `disabled` are no texts; what is not started needs neither.
+                lacking = {problem.path[2] for problem, _ in resolver.missing}
+                for key in lacking - {"command", "url"}:
+                    del resolved[name][key]
     plain[SERVERS_KEY] = resolved
-    return plain, secrets
+    return plain, secrets, missing
+
+
+def _as_warning(problem: Problem, server: str) -> Problem:
+    hint = f"{problem.hint} Until then the server {server} is not started."
+    return replace(problem, hint=hint, severity="warning")
 
 
 def _settings(raw: Mapping[str, Any], source: Source) -> Settings:
     settings, problems, _ = read_settings(raw, source)
     if settings is None:
-        raise ConfigProblems(source.name, problems)
+        raise ConfigProblems(source.name, [problem for problem in problems if problem.severity == "error"])
     return settings

@@ -22,7 +22,7 @@ from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import catalog_before_start, start_executor, start_reach, tools_of
 from cellblock.daemon.machine import check_descriptors, unavailable
-from cellblock.daemon.reload import applicable, described
+from cellblock.daemon.reload import applicable, described, keeping
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
@@ -96,7 +96,10 @@ class Broker:
         Raises:
             ConfigError: The file cannot be read or used.
         """
-        return cls(load_settings(path).with_state_dir(state_dir), tools=tools)
+        settings = load_settings(path)
+        for warning in settings.warnings:
+            logger.warning("%s", warning)
+        return cls(settings.with_state_dir(state_dir), tools=tools)
 
     async def __aenter__(self) -> Broker:
         """Starts the worker host and begins to connect to every server.
@@ -252,6 +255,7 @@ class Broker:
         if self._executor is None or self._registry is None:
             raise _not_running()
         self._check_loop()
+        settings, kept = keeping(self._settings, settings)
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
         policy = _policy(settings)
@@ -262,7 +266,7 @@ class Broker:
         self._changed.tell()
         if change.retired:
             self._do_beside(self._registry.release(change.retired, generation.ended))
-        return described(change, live, waiting)
+        return [*kept, *described(change, live, waiting)]
 
     def restart_server(self, name: str) -> bool:
         """Begins to end an upstream server and to start it again, whatever it does; calls that wait for it fail.

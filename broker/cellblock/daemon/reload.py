@@ -51,6 +51,26 @@ def applicable(old: Settings, new: Settings) -> tuple[Settings, list[str], list[
     return applied, live, sorted(set(differing) - set(live))
 
 
+def keeping(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
+    """Returns the settings with the old entries of servers that now lack something, and a sentence for each.
+
+    A file of a secret that is written anew, or a keyring that is locked, must not end what runs.
+    """
+    servers = dict(new.servers)
+    kept: list[str] = []
+    for name, config in new.servers.items():
+        before = old.servers.get(name)
+        if (
+            config.missing is not None
+            and before is not None
+            and not before.disabled
+            and before.missing is None
+        ):
+            servers[name] = before
+            kept.append(f"server {name} goes on as it was: {config.missing}")
+    return (new.model_copy(update={"servers": servers}) if kept else new), kept
+
+
 def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> list[str]:
     """Says what has become of a changed configuration, a sentence each, without values."""
     return [

@@ -171,7 +171,7 @@ def _no_server(server_id: str, catalog: Catalog) -> tuple[str, str]:
     """Says why there is no such server, and one corrective action."""
     reason = catalog.unavailable.get(server_id)
     if reason is not None:
-        hint = "Do without it, or try again later; Cellblock reconnects by itself."
+        hint = f"Do without it, or {catalog.may_come(server_id)}"
         return f"the server is not connected ({reason})", hint
     if server_id in catalog.denied:
         return "this client is not granted it", catalog.denied[server_id]

@@ -170,6 +170,7 @@ class Grants:
             {**catalog.denied, **denied},
             catalog.ids,
             catalog.starting & {*servers, *unavailable},
+            catalog.lacking & unavailable.keys(),
         )
         if len(self._catalogs) >= _KEPT_CATALOGS:
             self._catalogs.pop(next(iter(self._catalogs)))

@@ -107,9 +107,7 @@ class Registry:
         self._last_known: dict[str, ServerFacts] = {}
         self._recalling: asyncio.Task[None] | None = None
         self._retired: dict[Retired, UpstreamSession] = {}
-        self.sessions = {
-            name: self._new_session(name, config) for name, config in servers.items() if not config.disabled
-        }
+        self.sessions = {name: self._new_session(name, config) for name, config in _started(servers).items()}
         self._paths = self._module_paths()
         self._entries: dict[str, tuple[ServerFacts, ServerEntry]] = {}
         self._local_entry = self._make_local_entry() if self._local else None
@@ -149,7 +147,7 @@ class Registry:
         self._check_names(servers)
         self._changes += 1
         before, old = self._servers, self.sessions
-        wanted = {name: config for name, config in servers.items() if not config.disabled}
+        wanted = _started(servers)
         kept = {name for name, config in wanted.items() if name in old and before[name] == config}
         change = Change(
             added=[name for name in wanted if name not in old],
@@ -333,7 +331,9 @@ class Registry:
         return ResultForm()
 
     def _module_paths(self) -> dict[str, str]:
-        return module_paths([*self.sessions, *([LOCAL_SERVER] if self._local else [])])
+        # Those that lack something have their place, too: paths depend on all names.
+        names = [name for name, config in self._servers.items() if not config.disabled]
+        return module_paths([*names, *([LOCAL_SERVER] if self._local else [])])
 
     def _session_of(self, server: ServerEntry) -> UpstreamSession:
         name = server.config_name
@@ -348,6 +348,10 @@ class Registry:
         servers: dict[str, ServerEntry] = {}
         known: dict[str, ServerEntry] = {}
         unavailable: dict[str, str] = {}
+        for name, config in self._servers.items():
+            if config.missing is not None and not config.disabled:
+                unavailable[self._paths[name]] = config.missing
+        lacking = frozenset(unavailable)
         for name, session in self.sessions.items():
             path = self._paths[name]
             if not session.first.pending:
@@ -362,11 +366,11 @@ class Registry:
         if self._local_entry is not None:
             servers[self._local_entry.server_id] = known[self._local_entry.server_id] = self._local_entry
         version = self.catalog.version + 1
-        ids = {name: self._paths[name] for name in self.sessions}
-        self.catalog = Catalog(version, servers, unavailable, ids=ids)
+        ids = {name: path for name, path in self._paths.items() if name in self._servers}
+        self.catalog = Catalog(version, servers, unavailable, ids=ids, lacking=lacking)
         never = {path: reason for path, reason in unavailable.items() if path not in known}
         starting = frozenset(ids[name] for name, session in self.sessions.items() if session.first.pending)
-        self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting)
+        self.known_catalog = Catalog(version, known, never, ids=ids, starting=starting, lacking=lacking)
         self._on_change()
 
     def _entry(self, name: str, facts: ServerFacts) -> ServerEntry:
@@ -431,3 +435,10 @@ class Registry:
             tools=tools,
             by_export={tool.export_name: tool for tool in tools},
         )
+
+
+def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+    """Returns the servers that are to be connected."""
+    return {
+        name: config for name, config in servers.items() if not config.disabled and config.missing is None
+    }

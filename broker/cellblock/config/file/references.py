@@ -53,9 +53,13 @@ _KNOWN: Final = "Use ${env:NAME}, ${NAME:-default} or ${file:/path}; $${…} sta
 
 
 class _Unresolved(Exception):
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.problem = (message, hint)
+    """`why` has no full stop. What is `unknown` cannot stand for anything, wherever Cellblock is started."""
+
+    def __init__(self, why: str, hint: str, *, unknown: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.hint = hint
+        self.unknown = unknown
 
 
 @dataclass(slots=True)
@@ -67,17 +71,24 @@ class Resolver:
         inputs: VS Code's `inputs` by their ids.
         environment: Variables.
 
-    `problems` are references that stand for nothing, `secrets` the values put in, `files` the files that were read,
-    and `names` what was referenced, such as `env:TOKEN`.
+    `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
+    why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
+    `env:TOKEN`.
     """
 
     file: Path | None
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     problems: list[Problem] = field(default_factory=list[Problem])
+    missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
     files: list[Path] = field(default_factory=list[Path])
     names: list[str] = field(default_factory=list[str])
+
+    @property
+    def faults(self) -> list[Problem]:
+        """Returns all references that were left as they stood."""
+        return [*self.problems, *(problem for problem, _ in self.missing)]
 
     def resolve(self, value: Any, path: KeyPath) -> Any:
         """Returns JSON data with every string resolved; keys are left alone."""
@@ -98,7 +109,11 @@ class Resolver:
             try:
                 value = self._value(found[2])
             except _Unresolved as error:
-                self.problems.append(Problem(path, *error.problem))
+                problem = Problem(path, f"{found[0]}: {error.why}", error.hint)
+                if error.unknown:
+                    self.problems.append(problem)
+                else:
+                    self.missing.append((problem, error.why))
                 return found[0]
             return found[0] if value is None else value
 
@@ -115,7 +130,7 @@ class Resolver:
         found = _VARIABLE.fullmatch(inner)
         if found is None:
             if _KIND.match(inner):
-                raise _Unresolved(f"${{{inner}}} is nothing that Cellblock can look up", _KNOWN)
+                raise _Unresolved("this is nothing that Cellblock can look up", _KNOWN, unknown=True)
             return None
         name, default = found[1], found[3]
         value = self.environment.get(name)
@@ -123,7 +138,7 @@ class Resolver:
             return default
         if value is None:
             raise _Unresolved(
-                f"${{{inner}}}: the environment variable {name} is not set",
+                f"the environment variable {name} is not set",
                 f"Set {name} where Cellblock is started, or write ${{{name}:-default}}.",
             )
         return value if name in ORDINARY else self._secret(f"env:{name}", value)
@@ -141,24 +156,20 @@ class Resolver:
         try:
             # Not a fifo or a device: those would be waited for, or have no end.
             if file.exists() and not file.is_file():
-                raise _Unresolved(
-                    f"${{file:{name}}}: {file} is no regular file", "Name a file with the secret in it."
-                )
+                raise _Unresolved(f"{file} is no regular file", "Name a file with the secret in it.")
             with file.open("rb") as opened:
                 data = opened.read(MAX_FILE_BYTES + 1)
             text = data.decode("utf-8")
         except OSError as error:
+            # It is looked at again once it is there.
+            self.files.append(file)
             raise _Unresolved(
-                f"${{file:{name}}}: {file} cannot be read: {error.strerror}",
-                "Make the file, or name another.",
+                f"{file} cannot be read: {error.strerror}", "Make the file, or name another."
             ) from None
         except UnicodeDecodeError:
-            raise _Unresolved(f"${{file:{name}}}: {file} is no UTF-8 text", "Name a text file.") from None
+            raise _Unresolved(f"{file} is no UTF-8 text", "Name a text file.") from None
         if len(data) > MAX_FILE_BYTES:
-            raise _Unresolved(
-                f"${{file:{name}}}: {file} is over {MAX_FILE_BYTES} bytes",
-                "Name a file with the secret alone.",
-            )
+            raise _Unresolved(f"{file} is over {MAX_FILE_BYTES} bytes", "Name a file with the secret alone.")
         self.files.append(file)
         return text.removesuffix("\n").removesuffix("\r")
 
@@ -172,7 +183,7 @@ class Resolver:
         if isinstance(default, str):
             return default
         raise _Unresolved(
-            f"${{input:{wanted}}} is asked for by an editor, and Cellblock has nobody to ask",
+            "an editor asks for it, and Cellblock has nobody to ask",
             f"Set the environment variable {name} where Cellblock is started.",
         )
 
@@ -189,7 +200,7 @@ class Resolver:
         elif self.file is None or self.file.name != ".mcp.json":
             folder = None
         if folder is None:
-            raise _Unresolved(f"${{{inner}}}: this file belongs to no workspace", "Write the folder itself.")
+            raise _Unresolved("this file belongs to no workspace", "Write the folder itself.")
         return str(folder) if inner == "workspaceFolder" else folder.name
 
 

@@ -77,6 +77,8 @@ def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSetting
         raise ConfigError(f"There is no server {server} in mcpServers.", hint=f"Servers: {known}.")
     if config.url is None:
         raise ConfigError(f"{server} is started by a command.", hint="Only servers with a url have a login.")
+    if config.missing is not None:
+        raise ConfigError(f"{server} cannot be reached: {config.missing}.", hint="Set it, then try again.")
     if not can_log_in(config):
         raise ConfigError(
             f"{server} has an Authorization header of its own.",
