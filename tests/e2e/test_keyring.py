@@ -1,65 +1,27 @@
-"""A login in a real Secret Service: a session bus and a GNOME keyring of the test's own, where they are installed."""
+"""Logins and named secrets in a real Secret Service: a session bus and a GNOME keyring of the test's own."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import pytest
-
+from support.entries import CELLBLOCK, plain_server
 from support.oauth_world import world
+from support.secret_service import needs_secret_service, secret_service
 from support.waits import until, within
 
-BUS, KEYRING = shutil.which("dbus-daemon"), shutil.which("gnome-keyring-daemon")
 
-
-@contextlib.asynccontextmanager
-async def secret_service(folder: Path) -> AsyncGenerator[dict[str, str]]:
-    """An unlocked keyring; gives the environment in which it is found. Nothing of it is left."""
-    assert BUS and KEYRING
-    home = {"HOME": str(folder), "XDG_DATA_HOME": str(folder / "data"), "XDG_RUNTIME_DIR": str(folder)}
-    bus = await asyncio.create_subprocess_exec(
-        *(BUS, "--session", "--nofork", "--print-address"), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
-    )
-    ring = None
-    try:
-        assert bus.stdout is not None
-        address = (await within(bus.stdout.readline())).decode().strip()
-        environment = {**home, "DBUS_SESSION_BUS_ADDRESS": address}
-        ring = await asyncio.create_subprocess_exec(
-            *(KEYRING, "--foreground", "--unlock", "--components=secrets"),
-            stdin=PIPE,
-            stdout=DEVNULL,
-            stderr=DEVNULL,
-            env={**os.environ, **environment},
-        )
-        assert ring.stdin is not None
-        ring.stdin.write(b"password")
-        ring.stdin.close()
-        await until(lambda: (folder / "data/keyrings/login.keyring").exists(), "the keyring is made")
-        yield environment
-    finally:
-        for process in (ring, bus):
-            if process is not None:
-                process.kill()
-                await process.wait()
-
-
-@pytest.mark.skipif(not (BUS and KEYRING), reason="no dbus-daemon or gnome-keyring-daemon on this machine")
+@needs_secret_service
 async def test_a_login_is_kept_renewed_and_forgotten_in_the_keyring(tmp_path: Path) -> None:
     script = tmp_path / "script.js"
     script.write_text(
         'import { whoami } from "@codemode/servers/notes"; globalThis.__codemode_result__ = await whoami({});'
     )
     ring = tmp_path / "ring"
-    (ring / "data" / "keyrings").mkdir(parents=True)
     async with (
         secret_service(ring) as environment,
         world(tmp_path, "--life", "2", auth={"keyring": "auto"}) as place,
@@ -78,3 +40,65 @@ async def test_a_login_is_kept_renewed_and_forgotten_in_the_keyring(tmp_path: Pa
         assert (await place.run("auth", "logout", "notes", **environment)).code == 0
         [status] = json.loads((await place.run("auth", "status", "--json", **environment)).out)
         assert status["state"] != "logged in"
+
+
+@needs_secret_service
+async def test_a_secret_is_set_used_taken_over_when_it_changes_and_removed(tmp_path: Path) -> None:
+    ring, file = tmp_path / "ring", tmp_path / "c.json"
+    entry = {**plain_server(env={"TOKEN": "${keyring:MY_TOKEN}"}), "cwd": str(tmp_path)}
+    state = {"state_dir": str(tmp_path / "s"), "pool": {"warm": 1}, "typecheck": "off"}
+    file.write_text(json.dumps({"mcpServers": {"plain": entry}, "cellblock": state}))
+    script = tmp_path / "script.js"
+    script.write_text(
+        'import { pid } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await pid({});'
+    )
+    async with secret_service(ring) as environment:
+        environment |= {"XDG_STATE_HOME": str(ring / "state"), "XDG_CONFIG_HOME": str(ring / "config")}
+
+        async def run(*words: str, given: bytes | None = None) -> tuple[int, str, str]:
+            process = await asyncio.create_subprocess_exec(
+                *(str(CELLBLOCK), *words),
+                stdin=DEVNULL if given is None else PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env={**os.environ, **environment},
+            )
+            out, err = await within(process.communicate(given), 60)
+            return process.returncode or 0, out.decode(), err.decode()
+
+        code, _, err = await run("run", str(script), "--config", str(file), "--require", "plain")
+        assert (code, "the keyring has no secret MY_TOKEN" in err) == (2, True), err
+        assert "cellblock secret set MY_TOKEN" in err
+        assert (await run("secret", "set", "MY_TOKEN", given=b"hunter2-\xc3\xa9\n"))[0] == 0
+        _, out, _ = await run("secret", "list", "--config", str(file))
+        assert out == f"MY_TOKEN  mcpServers.plain.env.TOKEN in {file}\n"
+        assert not [one for one in ring.rglob("*") if one.is_file() and b"hunter2" in one.read_bytes()]
+
+        # A daemon that runs follows the secret, and is ended by nothing that happens to it.
+        daemon = await asyncio.create_subprocess_exec(
+            *(str(CELLBLOCK), "serve", "--http", "127.0.0.1:0", "--no-auth", "--config", str(file)),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            env={**os.environ, **environment},
+        )
+        assert daemon.stderr is not None
+        try:
+            await _said(daemon.stderr, "serving")
+            assert (await run("secret", "set", "MY_TOKEN", given=b"another"))[0] == 0
+            await _said(daemon.stderr, "server plain has changed")
+            code, _, err = await run("secret", "remove", "MY_TOKEN", "--config", str(file))
+            assert (code, "still refers to MY_TOKEN: mcpServers.plain.env.TOKEN" in err) == (0, True), err
+            await _said(daemon.stderr, "server plain goes on as it was: the keyring has no secret MY_TOKEN")
+        finally:
+            daemon.kill()
+            await daemon.wait()
+    # Without any keyring it is said what to do.
+    environment |= {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path}/none"}
+    code, _, err = await run("secret", "set", "MY_TOKEN", given=b"x")
+    assert (code, "no keyring" in err, "${file:/path}" in err) == (3, True, True), err
+
+
+async def _said(stream: asyncio.StreamReader, words: str) -> None:
+    while words not in (line := (await within(stream.readline(), 60)).decode()):
+        assert line, f"it has ended without: {words}"

@@ -177,6 +177,31 @@ HELP: Final = {
         "Ends a login, at the authorization server too where it can be ended there, and forgets it.",
         "cellblock auth logout wiki --config cellblock.json  # forgets the login, here and at the server",
     ),
+    "secret": Help(
+        "keep secrets in the system's keyring",
+        "Keeps secrets in the system's keyring (macOS Keychain, Secret Service, KWallet), for references such as "
+        "${keyring:GITHUB_TOKEN} in the configuration.",
+        "cellblock secret set GITHUB_TOKEN  # asks for the value",
+    ),
+    "secret set": Help(
+        "keep a secret",
+        "Asks for a value without showing it, or reads it from standard input, and keeps it in the keyring under NAME."
+        " A daemon that refers to it takes it over within seconds. Exit code 3 when there is no keyring.",
+        "cellblock secret set GITHUB_TOKEN  # asks for the value",
+        "cellblock secret set GITHUB_TOKEN < token.txt  # the text of a file, without its last line end",
+    ),
+    "secret list": Help(
+        "print the names of all secrets",
+        "Prints the names of all secrets, never a value, and where the configuration refers to them.",
+        "cellblock secret list --config cellblock.json  # names, and who uses them",
+        "cellblock secret list --json  # for machines",
+    ),
+    "secret remove": Help(
+        "forget a secret",
+        "Removes a secret from the keyring, and warns when the configuration still refers to it.",
+        "cellblock secret remove GITHUB_TOKEN  # out of the keyring",
+        one="there is no secret of this name",
+    ),
     "config": Help(
         "check a configuration file",
         "What concerns configuration files.",

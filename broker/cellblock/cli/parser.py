@@ -176,6 +176,17 @@ def _add_configuration(commands: Commands) -> None:
     logout.server()
     logout.common(json=False)
 
+    actions = _add_actions(commands, "secret")
+    for action, work in (("set", "put"), ("list", "show"), ("remove", "remove")):
+        secret = _add(actions, f"secret {action}", f"secret:{work}")
+        if action == "list":
+            secret.flag("--json", "print JSON")
+        else:
+            secret.value("name", "NAME", "letters, digits, `_`, `-` and `.`")
+        if action != "set":
+            where = "cellblock.json in your settings folder, if it is there"
+            secret.value("--config", "FILE", f"whose references are looked at (default: {where})")
+
     actions = _add_actions(commands, "config")
     check = _add(actions, "config check", "config_check:check")
     check.common()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cellblock.base.errors import CellblockError, ConfigError
+from cellblock.base.threads import start_daemon
 from cellblock.cli.arguments import default_file
 from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
@@ -77,7 +78,7 @@ class _Watch:
             self.wanted.clear()
             if wanted or self._stamp() != self._seen:
                 await self._at_rest()
-                self._reload(wanted)
+                await self._reload(wanted)
 
     async def _at_rest(self) -> None:
         for _ in range(SETTLE_LOOKS):
@@ -86,14 +87,15 @@ class _Watch:
             if self._stamp() == before:
                 return
 
-    def _reload(self, wanted: bool) -> None:
+    async def _reload(self, wanted: bool) -> None:
         # Before it is read: what is written meanwhile is noticed at the next look.
         self._seen = self._stamp()
         try:
             # Opening a pipe that has taken its place would wait for a writer, and everybody else with it.
             if self._path.exists() and not self._path.is_file():
                 raise ConfigError(f"{self._path} is no regular file any more.", hint="Put the file back.")
-            settings = self._load()
+            # A keyring that a reference names may take seconds.
+            settings = await asyncio.wrap_future(start_daemon("cellblock-reload", self._load))
             changes = self._broker.reconfigure(settings)
         except (CellblockError, OSError) as error:
             say(f"the configuration is not taken over, and the old one stays in force: {error}")

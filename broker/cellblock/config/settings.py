@@ -21,7 +21,7 @@ from cellblock.config.file.entry_keys import entry_problems, places_of_slipped_t
 from cellblock.config.file.formats import PROJECTS_KEY, SECTION_KEY, SERVERS_KEY, Normal, normal, value_at
 from cellblock.config.file.plain_state_dir import default_state_dir
 from cellblock.config.file.problems import ConfigProblems, Faults, Problem, Source, nearest, of_validation
-from cellblock.config.file.references import Resolver
+from cellblock.config.file.references import KEYRING_SECONDS, Resolver
 from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, parse
 from cellblock.config.http import HttpSettings
 from cellblock.config.observe import (
@@ -279,7 +279,8 @@ def read_settings(raw: Mapping[str, Any], source: Source) -> tuple[Settings | No
     in the `cellblock` section, where it may be a restriction.
     """
     made = as_normal(raw)
-    resolver = Resolver(Path(source.name) if source.text is not None else None, made.inputs)
+    file = Path(source.name) if source.text is not None else None
+    resolver = Resolver(file, made.inputs, keyring_bound=_keyring_bound(made.section))
     plain, secrets, missing = _resolved(made, resolver)
     settings, problems = validated(plain, made, resolver.problems)
     failed = any(problem.severity == "error" for problem in problems)
@@ -326,6 +327,13 @@ def validated(
             if path not in reported and not (isinstance(value, str) and "${" in value):
                 problems.append(replace(problem, path=path))
         return None, problems
+
+
+def _keyring_bound(section: object) -> float:
+    """Returns the longest wait for the keyring, in seconds; read before the section is validated."""
+    auth = section.get("auth") if is_object(section) else None
+    bound = auth.get("keyring_timeout_ms") if is_object(auth) else None
+    return bound / 1000 if isinstance(bound, int) and bound > 0 else KEYRING_SECONDS
 
 
 _Missing = dict[str, list[tuple[Problem, str]]]

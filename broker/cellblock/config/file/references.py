@@ -1,5 +1,5 @@
-"""References in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`, and what VS Code
-and Cursor know. What they stand for is a secret from then on, wherever it is quoted.
+"""References in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`, `${keyring:NAME}`,
+and what VS Code and Cursor know. What they stand for is a secret from then on, wherever it is quoted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem
@@ -49,7 +50,12 @@ _REFERENCE: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?", re.S)
 _KIND: Final = re.compile(r"[A-Za-z]+:")
 
-_KNOWN: Final = "Use ${env:NAME}, ${NAME:-default} or ${file:/path}; $${…} stands for itself."
+_KNOWN: Final = (
+    "Use ${env:NAME}, ${NAME:-default}, ${file:/path} or ${keyring:NAME}; $${…} stands for itself."
+)
+
+KEYRING_SECONDS: Final = 5.0
+"""Bounds the wait for the keyring where the configuration says nothing of it."""
 
 
 class _Unresolved(Exception):
@@ -70,6 +76,7 @@ class Resolver:
         file: The configuration file; paths are relative to its folder. None: relative to the working directory.
         inputs: VS Code's `inputs` by their ids.
         environment: Variables.
+        keyring_bound: The longest wait for the keyring, in seconds; one that does not answer is asked once.
 
     `problems` are references that nobody can look up, `missing` those that stand for nothing here and now, each with
     why; `secrets` are the values put in, `files` the files that were read, and `names` what was referenced, such as
@@ -79,11 +86,13 @@ class Resolver:
     file: Path | None
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    keyring_bound: float = KEYRING_SECONDS
     problems: list[Problem] = field(default_factory=list[Problem])
     missing: list[tuple[Problem, str]] = field(default_factory=list[tuple[Problem, str]])
     secrets: set[str] = field(default_factory=set[str])
     files: list[Path] = field(default_factory=list[Path])
     names: list[str] = field(default_factory=list[str])
+    _keyring_fault: CellblockError | None = None
 
     @property
     def faults(self) -> list[Problem]:
@@ -123,6 +132,8 @@ class Resolver:
         """Returns what a reference stands for; None when it is none."""
         if inner.startswith("file:"):
             return self._secret(inner, self._content(inner[len("file:") :].strip()))
+        if inner.startswith("keyring:"):
+            return self._secret(inner, self._kept(inner[len("keyring:") :]))
         if inner.startswith("input:"):
             return self._input(inner[len("input:") :])
         if (own := self._of_editor(inner)) is not None:
@@ -173,6 +184,27 @@ class Resolver:
         self.files.append(file)
         return text.removesuffix("\n").removesuffix("\r")
 
+    def _kept(self, name: str) -> str:
+        # Only where a reference names it: a keyring takes long to be found.
+        from cellblock.config.secrets.keyrings import KeyringError
+        from cellblock.config.secrets.named_secrets import NAME, NAME_RULE, NamedSecrets, mark_of
+
+        if NAME.fullmatch(name) is None:
+            raise _Unresolved("this is no name of a secret", NAME_RULE, unknown=True)
+        self.files.append(mark_of(name))
+        value: str | None = None
+        if self._keyring_fault is None:
+            try:
+                value = NamedSecrets(self.keyring_bound).get(name)
+            except KeyringError as error:
+                self._keyring_fault = error
+        if self._keyring_fault is not None:
+            message = self._keyring_fault.message.removesuffix(".")
+            raise _Unresolved(message[0].lower() + message[1:], self._keyring_fault.hint)
+        if value is None:
+            raise _Unresolved(f"the keyring has no secret {name}", f"Run: cellblock secret set {name}.")
+        return value
+
     def _input(self, wanted: str) -> str:
         name = input_variable(wanted)
         value = self.environment.get(name)
@@ -207,3 +239,9 @@ class Resolver:
 def input_variable(wanted: str) -> str:
     """Returns the environment variable that stands for an input of VS Code: `github-token` is `GITHUB_TOKEN`."""
     return re.sub(r"[^A-Z0-9]+", "_", wanted.upper()).strip("_") or "INPUT"
+
+
+def names_in(text: str, kind: str) -> list[str]:
+    """Returns the names that a text refers to with references of one kind, such as `keyring`."""
+    found = (one[2] for one in _REFERENCE.finditer(text) if not one[1])
+    return [inner[len(kind) + 1 :] for inner in found if inner.startswith(f"{kind}:")]

@@ -13,16 +13,16 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from cellblock.base.json import is_object
 from cellblock.config.auth import AuthSettings
+from cellblock.config.secrets.keyrings import Keyring, KeyringError
 from cellblock.upstream.auth.errors import LoginStoreError
-from cellblock.upstream.auth.keyrings import Keyring
 from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.definitions import file_stem
 from cellblock_worker.base.folders import Folder, InTheWay
@@ -46,6 +46,8 @@ MAX_BYTES: Final = 256 * 1024
 """Caps the size of one login file; a login takes a few KiB."""
 
 LOCK_PAUSE_SECONDS: Final = 0.05
+
+T = TypeVar("T")
 
 
 class LoginStore:
@@ -87,7 +89,7 @@ class LoginStore:
             return None
         entry: object = envelope.get("entry")
         if isinstance(entry, str):
-            text = await self._keyring.get(entry)
+            text = await _login(self._keyring.get(entry))
             if text is None:
                 return None
             self.kept_in = "keyring"
@@ -112,7 +114,7 @@ class LoginStore:
             name = entry or f"{self.file.stem}-{secrets.token_hex(4)}"
             try:
                 await self._keyring.set(name, text)
-            except LoginStoreError as error:
+            except KeyringError as error:
                 logger.warning("a login is kept in a file: %s", error.message)
             else:
                 self.kept_in = "keyring"
@@ -138,7 +140,7 @@ class LoginStore:
                 f"The login file {self.file} cannot be removed: {error.strerror}.", hint="Remove it by hand."
             ) from None
         if entry is not None:
-            await self._keyring.delete(entry)
+            await _login(self._keyring.delete(entry))
 
     # ---- inside --------------------------------------------------------------------------------------
 
@@ -238,3 +240,12 @@ def _worded(what: str, hint: str) -> Generator[None]:
         raise LoginStoreError(f"{error}.", hint="Move it away.") from None
     except OSError as error:
         raise LoginStoreError(f"{what}: {error.strerror}.", hint=hint) from None
+
+
+async def _login(answer: Awaitable[T]) -> T:
+    """Returns what the keyring answers; its errors are those of a login."""
+    try:
+        return await answer
+    except KeyringError as error:
+        hint = "Unlock the keyring, or set cellblock.auth.keyring to off and log in again."
+        raise LoginStoreError(error.message, hint=hint) from None

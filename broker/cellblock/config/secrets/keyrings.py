@@ -1,0 +1,156 @@
+"""The system's keyring, where there is one that keeps secrets and answers in time: for logins and for named secrets.
+
+`keyring` is imported only here and only when something is kept or read: it takes 0.1 s to find its backend.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol, TypeVar, cast
+
+from cellblock.base.errors import CellblockError
+from cellblock.base.threads import is_done_within, start_daemon
+
+SERVICE: Final = "cellblock"
+"""Names the service under which entries stand in the keyring."""
+
+_KEEPS_NOTHING: Final = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt.")
+"""Backends that refuse, forget, or write plain files of their own."""
+
+T = TypeVar("T")
+
+
+class KeyringError(CellblockError):
+    """There is no keyring, or it is locked, or it hangs."""
+
+
+class _Backend(Protocol):
+    def get_password(self, service: str, username: str) -> str | None: ...
+
+    def set_password(self, service: str, username: str, password: str) -> None: ...
+
+    def delete_password(self, service: str, username: str) -> None: ...
+
+
+class Keyring:
+    """Entries by name, each a text. What ends in `_now` is for where no loop runs.
+
+    Args:
+        bound: Longest wait for an answer, in seconds.
+    """
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+
+    async def find(self) -> str | None:
+        """Returns the name of the keyring, or None when there is none that keeps secrets."""
+        try:
+            return await self._awaited(_name)
+        except KeyringError:
+            return None
+
+    async def get(self, entry: str) -> str | None:
+        """Returns an entry's text; None when it is not there.
+
+        Raises:
+            KeyringError: No keyring, or it is locked or hangs.
+        """
+        return await self._awaited(partial(_get, entry))
+
+    async def set(self, entry: str, text: str) -> None:
+        """Writes an entry and reads it back. Raises as `get`."""
+        await self._awaited(partial(_set, entry, text))
+
+    async def delete(self, entry: str) -> None:
+        """Removes an entry. Raises as `get`; not when it is not there."""
+        await self._awaited(partial(_delete, entry))
+
+    def find_now(self) -> str | None:
+        """Returns what `find` does."""
+        try:
+            return self._waited(_name)
+        except KeyringError:
+            return None
+
+    def get_now(self, entry: str) -> str | None:
+        """Returns what `get` does, and raises as it does."""
+        return self._waited(partial(_get, entry))
+
+    def set_now(self, entry: str, text: str) -> None:
+        """Writes as `set` does."""
+        self._waited(partial(_set, entry, text))
+
+    def delete_now(self, entry: str) -> None:
+        """Removes as `delete` does."""
+        self._waited(partial(_delete, entry))
+
+    # ---- inside --------------------------------------------------------------------------------------
+
+    async def _awaited(self, work: Callable[[], T]) -> T:
+        # Its thread is a daemon: one that hangs must not keep the process alive.
+        future = start_daemon("cellblock-keyring", work)
+        await is_done_within(future, self._bound)
+        return self._result(future)
+
+    def _waited(self, work: Callable[[], T]) -> T:
+        future = start_daemon("cellblock-keyring", work)
+        concurrent.futures.wait([future], self._bound)
+        return self._result(future)
+
+    def _result(self, future: concurrent.futures.Future[T]) -> T:
+        if not future.done():
+            raise KeyringError(f"The keyring has not answered within {self._bound:g} s.", hint="Unlock it.")
+        try:
+            return future.result()
+        except KeyringError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - backends raise what they like, in their thread
+            # Only its kind: a backend may quote what it was given.
+            raise KeyringError(
+                f"The keyring has failed: {type(error).__name__}.", hint="Unlock it."
+            ) from None
+
+
+def _backend() -> _Backend | None:
+    import keyring
+
+    found = keyring.get_keyring()
+    # A chain is as good as the first member, which is the one that is written to.
+    members = cast("list[object]", getattr(found, "backends", None) or [found])
+    module = type(members[0]).__module__
+    return None if f"{module}.".startswith(_KEEPS_NOTHING) else cast("_Backend", found)
+
+
+def _needed() -> _Backend:
+    backend = _backend()
+    if backend is None:
+        raise KeyringError(
+            "There is no keyring on this machine that keeps secrets.",
+            hint="Install and unlock one, such as GNOME Keyring or KWallet, or refer to a file that only you can "
+            "read with ${file:/path}.",
+        )
+    return backend
+
+
+def _name() -> str | None:
+    backend = _backend()
+    return None if backend is None else type(backend).__module__.removeprefix("keyring.backends.")
+
+
+def _get(entry: str) -> str | None:
+    return _needed().get_password(SERVICE, entry)
+
+
+def _set(entry: str, text: str) -> None:
+    backend = _needed()
+    backend.set_password(SERVICE, entry, text)
+    if backend.get_password(SERVICE, entry) != text:
+        raise KeyringError("The keyring has not kept what it was given.", hint="Check the keyring.")
+
+
+def _delete(entry: str) -> None:
+    backend = _needed()
+    if backend.get_password(SERVICE, entry) is not None:
+        backend.delete_password(SERVICE, entry)
