@@ -62,7 +62,7 @@ def test_a_wrong_configuration_is_a_usage_error(tmp_path: Path) -> None:
 def test_the_fix_is_said(tmp_path: Path) -> None:
     servers = {
         "js": {"command": "npx", "args": ["-y", "x"], "env": {"PATH": "/nonexistent"}},
-        "web": {"url": "http://127.0.0.1:9/mcp", "envFile": ".env"},
+        "web": {"url": "http://127.0.0.1:9/mcp", "sandboxEnabled": True},
     }
     config = write_config(tmp_path, servers, upstream={"startup_wait_ms": 20000})
     done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
@@ -70,7 +70,7 @@ def test_the_fix_is_said(tmp_path: Path) -> None:
     problems = done.stdout.partition("Problems")[2]
     assert "npx is not on PATH. Install Node.js" in problems
     assert "Check that it runs, and its URL." in problems
-    assert "mcpServers.web.envFile: " in done.stdout.partition("Warnings")[2]
+    assert "mcpServers.web.sandboxEnabled: " in done.stdout.partition("Warnings")[2]
     assert "Daemon: " in done.stdout and "\x1b" not in done.stdout
 
 

@@ -285,3 +285,23 @@ async def test_the_users_own_word_on_a_tool_wins(tmp_path: Path) -> None:
     async with Broker(made) as broker:
         await broker.settled()
         assert succeeded(await broker.run(code)) == ["__meta__", "delete_note", "list_notes"]
+
+
+async def test_what_an_editors_file_restricts_is_restricted(tmp_path: Path) -> None:
+    entries = servers(tmp_path)
+    entries["notes"] |= {"excludeTools": ["delete_note"], "alwaysAllow": ["read_note"]}
+    entries["secrets"] |= {"enabled": False}
+    config = write_config(tmp_path, entries, frontend={"profile": "extended"})
+    async with asking(stdio(config, tmp_path / "s"), "auto") as asked:
+        asked.answer = always("decline")
+        text = await shown(asked)
+        assert "read_note" in text and "list_notes" in text
+        assert "delete_note" not in text and "secrets" not in text
+        tried = (await asked.run(HOSTILE))["result"]
+        for name in set(tried) - {"polluted", "this", "getTool2"}:
+            assert "error" in tried[name], (name, tried[name])
+        assert asked.questions == []
+        code = 'import { list_notes } from "@codemode/servers/notes"; await list_notes({});'
+        assert (await asked.run(code))["diagnostics"][0]["errorClass"] == "ToolCallError"
+        assert len(asked.questions) == 1 and "list-notes" in asked.questions[0]
+    assert set(calls(tmp_path / "notes.jsonl")) == {"read_note"} and not (tmp_path / "secrets.jsonl").exists()

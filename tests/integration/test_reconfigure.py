@@ -203,3 +203,38 @@ async def test_a_server_that_lacks_something_is_told_and_one_that_runs_goes_on(t
         assert "server plain has changed" in broker.reconfigure(configured())[0]
         await within(broker.settled())
         assert succeeded(await within(broker.run(PID)))
+
+
+async def test_tools_that_are_taken_away_are_gone_for_the_next_run_even_where_something_lacks(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("one")
+
+    def configured(**keys: object) -> Settings:
+        entry = plain_server(env={"A": f"${{file:{secret}}}"})
+        return settings(tmp_path / "s", {"plain": {**entry, **keys}}, pool={"warm": 1}, typecheck="off")
+
+    async with Broker(configured()) as broker:
+        await within(broker.settled())
+        all_tools = {tool.tool_name for tool in broker.catalog.servers["plain"].tools}
+        secret.unlink()
+        broker.reconfigure(configured(excludeTools=["pid", "no_such_tool"]))
+        server = broker.catalog.servers["plain"]
+        assert {tool.tool_name for tool in server.tools} == all_tools - {"pid"}
+        assert server.warnings == ("disabledTools names no_such_tool, which is no tool of the server",)
+        (found,) = (await within(broker.run(PID))).diagnostics
+        assert "leaves it out (disabledTools)" in found.message, found
+        # Nobody is there to be asked: what needs no question can be called.
+        secret.write_text("two")
+        broker.reconfigure(configured(alwaysAllow=["pid"]))
+        await within(broker.settled())
+        assert succeeded(await within(broker.run(PID)))
+        session = broker.catalog.servers["plain"].session
+        said = broker.reconfigure(configured(alwaysAllow=["echo"]))
+        assert said == ["the tools that server plain may be asked for have changed"]
+        (found,) = (await within(broker.run(PID))).diagnostics
+        assert "ask" in found.message and found.error_class == "ToolCallError", found
+        broker.reconfigure(configured())
+        assert succeeded(await within(broker.run(PID)))
+        assert broker.catalog.servers["plain"].session == session

@@ -60,6 +60,8 @@ class ToolEntry:
     parse_text: bool = False
     box: str | None = None
     given: Given | None = None
+    asked: bool = False
+    """Says whether the server's entry in the configuration wants the user asked before each call."""
 
 
 @dataclass(frozen=True, slots=True)

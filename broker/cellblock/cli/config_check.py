@@ -16,11 +16,9 @@ from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.overlay_faults import OverlayFault, overlay_faults
 from cellblock.cli.streams import write_json
-from cellblock.config.file.entry_keys import entry_problems
 from cellblock.config.file.formats import SECTION_KEY, SERVERS_KEY, Normal
 from cellblock.config.file.problems import ConfigProblems, Problem, Source
 from cellblock.config.settings import (
-    SERVER_KEYS,
     CellblockSettings,
     ServerConfig,
     Settings,
@@ -159,7 +157,6 @@ def _warnings(source: Source, normal: Normal) -> Iterator[Problem]:
         message, hint = "this key is there twice, and the last one counts", "Take one of them out."
         for path, offset in positions.duplicates:
             yield Problem(path, message, hint, "warning", True, positions.at(offset))
-    yield from (problem for problem in entry_problems(normal, SERVER_KEYS) if problem.severity == "warning")
     if not normal.servers and normal.section is None:
         message, hint = "it names no servers and no settings", 'Start with {"mcpServers": {…}}.'
         yield Problem((), message, hint, "warning")

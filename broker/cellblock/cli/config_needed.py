@@ -68,7 +68,8 @@ def load_needed(
         raise ConfigProblems(source.name, source.placed(unusable))
     made = as_normal(raw)
     _, elsewhere = validated(made.as_settings(), made)
-    problems = {problem.path: problem for problem in [*elsewhere, *broken]}
+    errors = [problem for problem in elsewhere if problem.severity == "error"]
+    problems = {problem.path: problem for problem in [*errors, *broken]}
     settings = Settings.model_validate({SECTION_KEY: values}).with_state_dir(state_dir)
     return settings, sentences(source.placed(problems.values()))
 

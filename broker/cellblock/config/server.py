@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -57,11 +59,32 @@ _Program = Annotated[str, AfterValidator(_named), Field(json_schema_extra={"minL
 _Url = Annotated[str, AfterValidator(_reachable)]
 
 
+def _tool_name(name: str) -> str:
+    # Gemini takes `run(ls)` for `run`.
+    name = name.partition("(")[0].strip()
+    if not name:
+        raise ValueError("it is empty, and names no tool")
+    return name
+
+
+_ToolName = Annotated[str, AfterValidator(_tool_name), Field(json_schema_extra={"minLength": 1})]
+
+
+def _named_in(names: Iterable[str], *tool: str) -> bool:
+    """Says whether one of the names, with `*` for any characters, is one of a tool's."""
+    return any(
+        pattern == name
+        or ("*" in pattern and re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.S))
+        for pattern in names
+        for name in tool
+    )
+
+
 class ServerConfig(BaseModel):
     """An entry of `mcpServers` is a command to start, or a URL to connect to."""
 
     # Clients put keys of their own beside the standard ones; `entry_problems` knows them.
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
     command: _Program | None = None
     """Names the program that is the server, found on PATH or by its path; it speaks MCP over stdio."""
@@ -86,7 +109,25 @@ class ServerConfig(BaseModel):
     """Says how a `url` is spoken to: streamable HTTP unless it says `sse`."""
 
     disabled: bool = False
-    """Says whether the server is left out."""
+    """Says whether the server is left out. `enabled` and `isActive` are taken for its opposite."""
+
+    env_file: Annotated[Path, AfterValidator(_without_nul)] | None = Field(default=None, alias="envFile")
+    """Names a file with further variables, `NAME=value` a line; those of `env` go before."""
+
+    enabled_tools: list[_ToolName] | None = Field(default=None, alias="enabledTools")
+    """Names the only tools that are there, as the server calls them; `*` stands for any characters. `includeTools`,
+    `enabled_tools`, `available_tools` and a list under `tools` are taken for it."""
+
+    disabled_tools: list[_ToolName] = Field(default=[], alias="disabledTools")
+    """Names tools that are not there, whatever `enabledTools` says. `excludeTools` and `disabled_tools` are taken for
+    it."""
+
+    ask_tools: list[_ToolName] = Field(default=[], alias="askTools")
+    """Names tools that the user is asked about before each call."""
+
+    auto_approve: list[_ToolName] = Field(default=[], alias="autoApprove")
+    """Names the tools that need no question: the user is asked about all others. An empty list says nothing.
+    `alwaysAllow` is taken for it."""
 
     _referenced: frozenset[str] = PrivateAttr(default=frozenset())
 
@@ -106,6 +147,45 @@ class ServerConfig(BaseModel):
         """Notes those values, and what is missing; for who reads the configuration."""
         self._referenced = referenced
         self._missing = missing
+
+    @property
+    def asks(self) -> bool:
+        """Says whether the user is asked about any tool."""
+        return bool(self.ask_tools or self.auto_approve) and not self.disabled
+
+    def refusal(self, tool: str, export: str) -> str | None:
+        """Says which key leaves a tool out, by its name and its function's; None when none does."""
+        if _named_in(self.disabled_tools, tool, export):
+            return "disabledTools"
+        if self.enabled_tools is not None and not _named_in(self.enabled_tools, tool, export):
+            return "enabledTools"
+        return None
+
+    def asks_about(self, tool: str, export: str) -> bool:
+        """Says whether the user is asked before each call of a tool."""
+        if self.auto_approve and not _named_in(self.auto_approve, tool, export):
+            return True
+        return _named_in(self.ask_tools, tool, export)
+
+    def idle_names(self, tools: Collection[tuple[str, str]]) -> list[str]:
+        """Returns the names in its lists that are of none of these tools, each with its key."""
+        lists = {
+            "enabledTools": self.enabled_tools or [],
+            "disabledTools": self.disabled_tools,
+            "askTools": self.ask_tools,
+            "autoApprove": self.auto_approve,
+        }
+        return [
+            f"{key} names {name}"
+            for key, names in lists.items()
+            for name in names
+            if name != "*" and not any(_named_in([name], *tool) for tool in tools)
+        ]
+
+    def under_rules_of(self, other: ServerConfig) -> ServerConfig:
+        """Returns the same server with another entry's lists of tools."""
+        fields = ("enabled_tools", "disabled_tools", "ask_tools", "auto_approve")
+        return self.model_copy(update={name: getattr(other, name) for name in fields})
 
     @model_validator(mode="after")
     def _one_transport(self) -> ServerConfig:

@@ -141,7 +141,7 @@ class Settings(BaseModel):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Returns a sentence for each reference that stands for nothing, with its place: its server is not started."""
+        """Returns what is let pass, a sentence each, with its place: references that stand for nothing, for example."""
         return self._warnings
 
     def hold(self, files: Sequence[Path], warnings: Sequence[str] = ()) -> None:
@@ -315,7 +315,7 @@ def validated(
     """
     problems = [*made.problems]
     problems += [replace(problem, path=made.path_in_file(problem.path)) for problem in unresolved or ()]
-    problems += [problem for problem in entry_problems(made, SERVER_KEYS) if problem.severity == "error"]
+    problems += entry_problems(made, SERVER_KEYS)
     try:
         return Settings.model_validate(plain), problems
     except ValidationError as error:
@@ -361,6 +361,11 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
             # What other clients keep there is not ours to look up.
             ours = {key: value for key, value in entry.items() if key in SERVER_KEYS}
             resolved[name] = resolver.resolve(ours, (SERVERS_KEY, name))
+            if isinstance(file := resolved[name].get("envFile"), str) and "${" not in file:
+                given = resolved[name].get("env", {})
+                if is_object(given):
+                    variables = resolver.variables(file, (SERVERS_KEY, name, "envFile"))
+                    resolved[name]["env"] = variables | given
             secrets[name] = frozenset(resolver.secrets)
             resolver.secrets |= before
             if resolver.missing:
@@ -369,6 +374,8 @@ def _resolved(made: Normal, resolver: Resolver) -> tuple[dict[str, Any], dict[st
                 lacking = {problem.path[2] for problem, _ in resolver.missing}
                 for key in lacking - {"command", "url"}:
                     del resolved[name][key]
+                if any(str(key).endswith(("Tools", "Approve")) for key in lacking):
+                    resolved[name]["disabledTools"] = ["*"]
     plain[SERVERS_KEY] = resolved
     return plain, secrets, missing
 

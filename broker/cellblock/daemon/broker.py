@@ -426,4 +426,7 @@ def _not_running() -> HostUnavailable:
 
 
 def _policy(settings: Settings) -> Policy:
-    return Policy(settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values())
+    asks = any(config.asks for config in settings.servers.values())
+    return Policy(
+        settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values(), asks=asks
+    )

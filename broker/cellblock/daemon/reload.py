@@ -66,7 +66,8 @@ def keeping(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
             and not before.disabled
             and before.missing is None
         ):
-            servers[name] = before
+            # What is restricted meanwhile is in force.
+            servers[name] = before.under_rules_of(config)
             kept.append(f"server {name} goes on as it was: {config.missing}")
     return (new.model_copy(update={"servers": servers}) if kept else new), kept
 
@@ -77,6 +78,7 @@ def described(change: Change, live: Sequence[str], waiting: Sequence[str]) -> li
         *(f"server {name} is added" for name in change.added),
         *(f"server {name} has changed; runs in flight keep its old session" for name in change.changed),
         *(f"server {name} is removed; runs in flight keep its session" for name in change.removed),
+        *(f"the tools that server {name} may be asked for have changed" for name in change.ruled),
         *(f"cellblock.{name} has changed" for name in live),
         *(f"cellblock.{name} has changed, which needs a restart" for name in waiting),
     ]

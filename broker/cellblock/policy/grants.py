@@ -123,17 +123,20 @@ class Layer:
 
 
 class Grants:
-    """All layers of one client, or of one request of it."""
+    """All layers of one client, or of one request of it; `asks` says that tools may want a question by themselves."""
 
-    def __init__(self, layers: tuple[Layer, ...]) -> None:
+    def __init__(self, layers: tuple[Layer, ...], *, asks: bool = False) -> None:
         self.layers = layers
+        self._asks = asks
         self._catalogs: dict[int, tuple[Catalog, Catalog]] = {}
         self._entries: dict[str, tuple[ServerEntry, ServerEntry | None]] = {}
 
     @property
     def may_ask(self) -> bool:
         """Says whether the user could be asked about anything."""
-        return any(layer.grant.approve or layer.grant.destructive == "approve" for layer in self.layers)
+        return self._asks or any(
+            layer.grant.approve or layer.grant.destructive == "approve" for layer in self.layers
+        )
 
     def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
         """Says why a tool is not granted; None when it is."""

@@ -28,13 +28,17 @@ class Policy:
     Args:
         settings: The `policy` section.
         server_ids: Every server of the configuration, for patterns that name one that is not there; None: not known.
+        asks: Whether the servers' own entries want the user asked about tools.
 
     Raises:
         ConfigError: A pattern names no server, or a JSON Schema cannot be checked against.
     """
 
-    def __init__(self, settings: PolicySettings, server_ids: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, settings: PolicySettings, server_ids: Iterable[str] | None = None, *, asks: bool = False
+    ) -> None:
         self.settings = settings
+        self._asks = asks
         if server_ids is not None:
             for fault in unknown_servers(settings, list(server_ids)):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
@@ -46,7 +50,7 @@ class Policy:
         )
 
     def grants_of(self, principal: str, asked: Grant | None = None) -> Grants | None:
-        """Returns the grants of a run; None when nothing is restricted.
+        """Returns the grants of a run; None when nothing is restricted, and nobody is asked.
 
         Args:
             principal: Whom the run is for: a name of `PolicySettings.clients`.
@@ -59,7 +63,7 @@ class Policy:
         own = self._clients.get(principal, self._default)
         if asked == Grant():
             asked = None
-        if own is None and asked is None:
+        if own is None and asked is None and not self._asks:
             return None
         if asked is not None and len(asked.arguments) > MAX_ASKED_SCHEMAS:
             raise InvalidRequest(
@@ -80,7 +84,7 @@ class Policy:
         layers = [] if own is None else [own]
         if asked is not None:
             layers.append(Layer(asked, of_request=True))
-        grants = self._grants[key] = Grants(tuple(layers))
+        grants = self._grants[key] = Grants(tuple(layers), asks=self._asks)
         if len(self._grants) > KEPT_GRANTS:
             self._grants.popitem(last=False)
         return grants

@@ -119,7 +119,7 @@ class RunRules:
                 why = f"the policy does not allow this input ({found})"
                 raise _denied("ARGUMENTS_NOT_GRANTED", tool, why, "Pass an input that the policy allows.")
         self._take_budget(server_id, tool)
-        if any(layer.asks_about(server_id, tool) for layer in layers):
+        if tool.asked or any(layer.asks_about(server_id, tool) for layer in layers):
             await self._ask(server_id, tool, arguments, clock)
 
     def schemas_for(self, server: ServerEntry, tool: ToolEntry) -> list[JsonSchema]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.apart.pool import Apart
 from cellblock.base.errors import ConfigError, ToolNotFound
-from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry, Withheld
 from cellblock.catalog.naming import LOCAL_SERVER, check_tool_name, export_names, module_paths
 from cellblock.config.settings import PinSettings, ServerConfig, UpstreamSettings
 from cellblock.python_tools.python_calls import PythonCalls
 from cellblock.python_tools.python_tools import PythonTool, read_tool
 from cellblock.upstream.connecting import State
+from cellblock.upstream.definitions import left_out
 from cellblock.upstream.heavy import LargeMessages, ResultForm
 from cellblock.upstream.listing import ServerFacts
 from cellblock.upstream.pins.review import Review, Reviewer
@@ -46,6 +47,7 @@ class Change:
     added: list[str] = field(default_factory=list[str])
     changed: list[str] = field(default_factory=list[str])
     removed: list[str] = field(default_factory=list[str])
+    ruled: list[str] = field(default_factory=list[str])
     retired: list[Retired] = field(default_factory=list[Retired])
 
 
@@ -148,11 +150,17 @@ class Registry:
         self._changes += 1
         before, old = self._servers, self.sessions
         wanted = _started(servers)
-        kept = {name for name, config in wanted.items() if name in old and before[name] == config}
+        # Other lists of tools need no other session.
+        kept = {
+            name
+            for name, config in wanted.items()
+            if name in old and before[name].under_rules_of(config) == config
+        }
         change = Change(
             added=[name for name in wanted if name not in old],
             changed=[name for name in wanted if name in old and name not in kept],
             removed=[name for name in old if name not in wanted],
+            ruled=[name for name in wanted if name in kept and before[name] != wanted[name]],
         )
         for name in (*change.changed, *change.removed):
             key = (name, self._numbers.pop(name))
@@ -385,11 +393,20 @@ class Registry:
         }
         exports = export_names(named)
         offered = {tool.name: tool for tool in review.offered}
+        refused = {
+            tool_name: key
+            for tool_name, export in exports.items()
+            if tool_name in offered and (key := config.refusal(tool_name, export)) is not None
+        }
         tools = tuple(
             self._refine(name, offered[tool_name].as_entry(export))
             for tool_name, export in exports.items()
-            if tool_name in offered
+            if tool_name in offered and tool_name not in refused
         )
+        if config.asks:
+            tools = tuple(
+                replace(tool, asked=config.asks_about(tool.tool_name, tool.export_name)) for tool in tools
+            )
         by_export = {tool.export_name: tool for tool in tools}
         if held is not None and tools == held[1].tools:
             # What is kept for a server that was started again holds its definitions once.
@@ -403,8 +420,8 @@ class Registry:
             capabilities=facts.capabilities,
             tools=tools,
             by_export=by_export,
-            withheld=(*review.withheld, *facts.left_out),
-            warnings=(*review.warnings, *facts.all_notes()),
+            withheld=(*review.withheld, *facts.left_out, *_switched_off(refused)),
+            warnings=(*review.warnings, *facts.all_notes(), *_idle(config, facts, exports)),
             unpinned=review.differing,
             session=self._numbers[name],
         )
@@ -435,6 +452,23 @@ class Registry:
             tools=tools,
             by_export={tool.export_name: tool for tool in tools},
         )
+
+
+def _switched_off(refused: Mapping[str, str]) -> Iterator[Withheld]:
+    """Yields what is said of tools that the server's entry leaves out."""
+    for name, key in refused.items():
+        hint = "Do without it, or let whoever runs Cellblock change the server's entry."
+        yield replace(
+            left_out(name, f"the server's entry in the configuration leaves it out ({key})", hint),
+            granted=False,
+        )
+
+
+def _idle(config: ServerConfig, facts: ServerFacts, exports: Mapping[str, str]) -> list[str]:
+    """Returns a warning for each name in the entry that is of no tool: a slip of the pen would restrict nothing."""
+    tools = [(tool.name, exports.get(tool.name, tool.name)) for tool in facts.tools]
+    tools += [(tool.name, tool.export_name) for tool in facts.left_out]
+    return [f"{text}, which is no tool of the server" for text in config.idle_names(tools)] if tools else []
 
 
 def _started(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
-from cellblock.config.file.formats import NEAR_MISS, SERVERS_KEY, URL_KEYS, Normal
+from cellblock.config.file.formats import (
+    APPROVALS,
+    NEAR_MISS,
+    ON_KEYS,
+    SERVERS_KEY,
+    TOOL_KEYS,
+    URL_KEYS,
+    Normal,
+)
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem, nearest
 
@@ -18,21 +26,26 @@ FOREIGN_KEYS: Final = frozenset(
         # Claude Code and Claude Desktop
         *("alwaysLoad", "headersHelper", "oauth", "scope", "timeout"),
         # Cursor
-        *("auth", "envFile"),
+        "auth",
         # VS Code and Copilot
-        *("dev", "gallery", "sandbox", "sandboxEnabled", "tools", "version"),
+        *("dev", "gallery", "sandbox", "sandboxEnabled", "version"),
         # Cline, Roo Code, Kilo Code, Kiro, Windsurf
-        *("alwaysAllow", "autoApprove", "disabledTools", "enabledTools", "networkTimeout", "transportType"),
-        *("watchPaths",),
+        *("networkTimeout", "transportType", "watchPaths"),
         # Gemini
-        *("authProviderType", "excludeTools", "extensionName", "includeTools", "targetAudience"),
-        *("targetServiceAccount", "trust"),
+        *("authProviderType", "extensionName", "targetAudience", "targetServiceAccount", "trust"),
         # Codex
-        *("bearer_token_env_var", "default_tools_approval_mode", "disabled_tools", "enabled_tools"),
-        *("env_http_headers", "env_vars", "http_headers", "oauth_resource", "required", "scopes"),
+        *(
+            "bearer_token_env_var",
+            "env_http_headers",
+            "env_vars",
+            "http_headers",
+            "oauth_resource",
+            "required",
+            "scopes",
+        ),
         *("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec"),
         # Others
-        *("autoStart", "description", "enabled", "icon", "id", "isActive", "logoUrl", "longRunning", "name"),
+        *("autoStart", "description", "icon", "id", "logoUrl", "longRunning", "name"),
         *("note", "provider", "providerUrl", "registryUrl", "roots", "settings", "source", "tags", "title"),
         *("transport",),
     ]
@@ -97,8 +110,8 @@ def entry_problems(made: Normal, known: Sequence[str]) -> list[Problem]:
             path = (*origin, key)
             if key in wrong:
                 found.append(Problem(path, "unknown key", slip_hint(wrong[key]), at_key=True))
-            elif key == "envFile":
-                message, hint = "this file of variables is not read", "Put its variables under env."
+            elif key == "sandboxEnabled" and entry[key]:
+                message, hint = "this sandbox of the server is not put up", "Start it in one of your own."
                 found.append(Problem(path, message, hint, "warning", at_key=True))
             elif not _is_other(key, known):
                 hint = (
@@ -128,7 +141,8 @@ def _shell_words(entry: Mapping[str, Any]) -> list[str] | None:
 def _is_other(key: str, known: Sequence[str]) -> bool:
     """Says whether there is nothing to say of a key: it is one of ours or of another client, or stands for a note."""
     # `_args`, `//args` and `$comment` are how people write notes, and take keys out, where there are no comments.
-    return key in known or key in FOREIGN_KEYS or key in URL_KEYS or not key[:1].isalpha()
+    ours = key in known or key in URL_KEYS or key in TOOL_KEYS or key in ON_KEYS or key in APPROVALS
+    return ours or key in FOREIGN_KEYS or not key[:1].isalpha()
 
 
 def _meant(key: str, known: Sequence[str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import CellblockError
 from cellblock.base.json import is_array, is_object
+from cellblock.config.file.env_file import variables_of
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem
 
@@ -204,6 +205,17 @@ class Resolver:
         if value is None:
             raise _Unresolved(f"the keyring has no secret {name}", f"Run: cellblock secret set {name}.")
         return value
+
+    def variables(self, name: str, path: KeyPath) -> dict[str, str]:
+        """Returns the variables of an `envFile`; none, and a word in `missing`, when it cannot be read."""
+        try:
+            return variables_of(self._content(name))
+        except _Unresolved as error:
+            self.missing.append((Problem(path, error.why, error.hint), error.why))
+        except ValueError as error:
+            why = f"{name}: {error}"
+            self.missing.append((Problem(path, why, "Correct the file."), why))
+        return {}
 
     def _input(self, wanted: str) -> str:
         name = input_variable(wanted)

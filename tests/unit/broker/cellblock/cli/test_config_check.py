@@ -50,7 +50,7 @@ def test_all_problems_of_a_json_file_with_their_places(tmp_path: Path) -> None:
         ("error", 3, 11, "mcpServers.a.comand"),
         ("warning", 3, 53, "mcpServers.a.args.0"),
         ("warning", 5, 5, "mcpServers.b"),
-        ("warning", 5, 30, "mcpServers.b.envFile"),
+        ("warning", 5, 41, "mcpServers.b.envFile"),
         ("error", 7, 17, "cellblock.pol"),
         ("error", 7, 45, "cellblock.pool.warm"),
         ("error", 7, 63, "cellblock.isolation"),

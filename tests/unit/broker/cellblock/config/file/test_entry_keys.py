@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cellblock.config.file.entry_keys import FOREIGN_KEYS, entry_problems, slips
-from cellblock.config.file.formats import URL_KEYS, normal
+from cellblock.config.file.formats import TOOL_KEYS, URL_KEYS, normal
 from cellblock.config.file.problems import ConfigProblems
 from cellblock.config.settings import SERVER_KEYS, parse_settings
 
@@ -48,17 +48,19 @@ def test_a_slip_is_an_error_that_says_what_was_meant(key: str, meant: str) -> No
     assert (problem.place, problem.hint, problem.at_key) == (f"mcpServers.a.{key}", hint, True)
 
 
-@pytest.mark.parametrize("key", sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS} - {"envFile"}))
+@pytest.mark.parametrize("key", sorted({*FOREIGN_KEYS, *URL_KEYS, *SERVER_KEYS, *TOOL_KEYS}))
 def test_no_key_of_ours_or_of_an_editor_is_a_near_miss(key: str) -> None:
     assert slips({key: None}, SERVER_KEYS) == {}
     assert problems_of(**{"command": "x", key: None}) == []
 
 
-def test_a_file_of_variables_is_a_warning() -> None:
-    assert problems_of(command="x", envFile=".env") == [
-        ("warning", "mcpServers.a.envFile", "Put its variables under env.")
+def test_a_sandbox_that_is_not_put_up_is_a_warning() -> None:
+    place = "mcpServers.a.sandboxEnabled"
+    assert problems_of(command="x", sandboxEnabled=True) == [
+        ("warning", place, "Start it in one of your own.")
     ]
-    parse_settings({"mcpServers": {"a": {"command": "x", "envFile": ".env"}}})
+    settings = parse_settings({"mcpServers": {"a": {"command": "x", "sandboxEnabled": True}}})
+    assert place in settings.warnings[0]
 
 
 def test_a_key_that_nobody_is_known_to_read_is_an_error() -> None:
