@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from cellblock.cli.install.clients import CLIENTS
 from cellblock.cli.main import main
-from cellblock.cli.parser import INSTALLED
+from cellblock.cli.parser import CLIENTS as NAMES
 from cellblock.config.file.syntax import parse
 from support.entries import CELLBLOCK
 
@@ -116,7 +116,7 @@ def with_file(home: Path, client: str) -> Path:
 
 
 def test_each_client_is_known_in_one_place() -> None:
-    assert set(FILES) == set(CLIENTS) == set(INSTALLED)
+    assert set(FILES) == set(CLIENTS) == set(NAMES)
 
 
 @pytest.mark.parametrize("client", FILES)

@@ -83,6 +83,13 @@ class Parser(argparse.ArgumentParser):
         """Adds where state is kept."""
         self.value("--state-dir", "DIR", "where logs and stores live", type=Path)
 
+    def secrets(self, when: str = "") -> None:
+        """Adds where the secrets of servers that are taken over go."""
+        meaning = (
+            f"{when}put secrets into the system's keyring, or refer to environment variables (the default)"
+        )
+        self.add_argument("--secrets", choices=["keyring", "environment"], help=meaning)
+
     def server(self) -> None:
         """Adds one server of the configuration."""
         self.value("server", "SERVER", "its name in mcpServers")

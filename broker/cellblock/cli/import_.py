@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +15,12 @@ from cellblock.base.terminal import Painter
 from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.clients import Search, find_servers
-from cellblock.cli.importing.plan import Plan, make_plan, shown_path
+from cellblock.cli.importing.plan import Place, Plan, make_plan, shown_path
 from cellblock.cli.importing.write import Target
 from cellblock.cli.parser import CLIENTS
 from cellblock.cli.streams import write_json
 from cellblock.config.file.problems import dotted
+from cellblock.config.secrets.named_secrets import NamedSecrets
 
 _SIGNS: Final = {
     "added": ("+", "green"),
@@ -40,8 +42,10 @@ def run(parsed: argparse.Namespace) -> int:
     search = find_servers(project, parsed.clients or CLIENTS)
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
         raise ConfigError(f"{file} is a client's own file.", hint="Give --config with another one.")
-    planned = partial(make_plan, search.servers, target.servers, ignored=target.ignored)
-    plan = planned(copy_secrets=parsed.copy_secrets)
+    planned = partial(
+        make_plan, search.servers, target.servers, kept=NamedSecrets().get, ignored=target.ignored
+    )
+    plan = planned(secrets="file" if parsed.copy_secrets else parsed.secrets or "environment")
     paint = Painter(sys.stdout)
     if not parsed.json:
         sys.stdout.write(_as_text(search, plan, target.path, paint))
@@ -54,15 +58,12 @@ def run(parsed: argparse.Namespace) -> int:
                 raise ConfigError(
                     "Nothing was written: nobody is there to be asked.", hint="Add --yes, or --dry-run."
                 )
-            if not _agreed(f"Write {len(plan.added)} servers to {target.path}?"):
+            if not agreed(f"Write {len(plan.added)} servers to {target.path}?"):
                 sys.stdout.write("Nothing was written.\n")
                 return EXIT_OK
-            copying = (
-                f"Copy the {plan.secrets} secrets into the file, too? Otherwise set the variables above."
-            )
-            if plan.secrets and _agreed(copying):
-                plan = planned(copy_secrets=True)
-        copy, written = target.add(plan.added), True
+            if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
+                plan = planned(secrets=place_for(plan.secrets, agreed))
+        copy, written = target.add(plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
         write_json({**_as_json(search, plan, target.path), **report})
@@ -71,11 +72,21 @@ def run(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _agreed(question: str) -> bool:
+def agreed(question: str) -> bool:
+    """Asks on the terminal."""
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
+
+
+def place_for(secrets: int, agreed: Callable[[str], bool]) -> Place:
+    """Asks where secrets are to go, where nothing is said of that."""
+    keyring = NamedSecrets().place
+    if keyring is not None and agreed(f"Put the {secrets} secrets into the system's keyring ({keyring})?"):
+        return "keyring"
+    copying = f"Copy the {secrets} secrets into the file, too? Otherwise set the variables above."
+    return "file" if agreed(copying) else "environment"
 
 
 def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
@@ -93,6 +104,14 @@ def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
         name = dotted([step.found.name])
         why = f"; {step.why}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
+        if step.fate == "added" and (left := step.found.said.left):
+            lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
+    if plan.values:
+        lines += [
+            "",
+            paint("Into the keyring", "bold"),
+            *(f"  {paint(name, 'cyan')}" for name in plan.values),
+        ]
     if plan.needed:
         lines += ["", paint("To be set in the environment of Cellblock", "bold")]
         for name, step in plan.needed.items():
@@ -123,4 +142,5 @@ def _as_json(search: Search, plan: Plan, target: Path) -> dict[str, Any]:
         "unreadable": {str(file): why for file, why in search.unreadable.items()},
         "servers": [step.as_json() for step in plan.steps],
         "variables": list(plan.needed),
+        "keyring": list(plan.values),
     }

@@ -16,11 +16,11 @@ from cellblock.cli.help import HELP, shown
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
 
-CLIENTS: Final = ("claude-code", "claude-desktop", "cursor", "vscode", "windsurf")
-"""Names the MCP clients that `import` knows."""
-
-INSTALLED: Final = (*CLIENTS, "codex", "gemini", "zed", "opencode", "goose")
-"""Names the MCP clients that `install` knows."""
+CLIENTS: Final = (
+    *("claude-code", "claude-desktop", "cursor", "vscode", "windsurf"),
+    *("codex", "gemini", "zed", "opencode", "goose"),
+)
+"""Names the MCP clients that `install` and `import` know, in the order in which their servers go before others'."""
 
 LIMITS: Final = {
     "timeout_ms": "wall time in milliseconds",
@@ -192,7 +192,7 @@ def _add_configuration(commands: Commands) -> None:
     check.common()
 
     install = _add(commands, "install", "install.install:run")
-    install.value("clients", "CLIENT", f"one or more of {', '.join(INSTALLED)}", nargs="*", type=_client)
+    install.value("clients", "CLIENT", f"one or more of {', '.join(CLIENTS)}", nargs="*", type=_client)
     install.flag("--all-detected", "every client that is found on this machine")
     of_project = "write the client's file of this project (default folder: the current one)"
     install.value("--project", "DIR", of_project, type=Path, nargs="?", const=Path())
@@ -202,6 +202,7 @@ def _add_configuration(commands: Commands) -> None:
         help="what the client starts (default: `connect`, which shares a daemon; with --config `serve --stdio`)",
     )
     install.flag("--take-over", "take the client's servers over as `import` does, and out of its file")
+    install.secrets("with --take-over: ")
     install.flag("--print", "print the entry, and write nothing")
     install.flag("--uninstall", "take Cellblock out again")
     install.flag("--yes", "do not ask")
@@ -213,10 +214,11 @@ def _add_configuration(commands: Commands) -> None:
     take = _add(commands, "import", "import_:run")
     one_of = f"one of {', '.join(CLIENTS)} (repeatable; default: all)"
     take.value("--from", "CLIENT", one_of, dest="clients", action="append", choices=CLIENTS)
-    folder = "the folder whose .mcp.json, .cursor and .vscode are looked at (default: the current one)"
+    folder = "the folder whose own files, such as .mcp.json, are looked at (default: the current one)"
     take.value("--project", "DIR", folder, type=Path)
     take.flag("--dry-run", "show what would be done, and do nothing")
     take.flag("--yes", "do not ask")
+    take.secrets()
     take.flag("--copy-secrets", "write secrets into the file as they are")
     take.flag("--json", "print JSON, and do not ask")
     take.value("--config", "FILE", "where to write (default: cellblock.json in your settings folder)")
@@ -252,9 +254,9 @@ def _add_servers(commands: Commands) -> None:
 
 
 def _client(name: str) -> str:
-    """Returns the name of a client that `install` knows: argparse checks no choices where none is given."""
-    if name not in INSTALLED:
-        raise argparse.ArgumentTypeError(f"there is no client {name}; there are {', '.join(INSTALLED)}")
+    """Returns the name of a client: argparse checks no choices where none is given."""
+    if name not in CLIENTS:
+        raise argparse.ArgumentTypeError(f"there is no client {name}; there are {', '.join(CLIENTS)}")
     return name
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cellblock.base.json import is_object
-from cellblock.config.file.formats import PROJECTS_KEY, SERVERS_KEY, normal
+from cellblock.base.json import is_array, is_object
+from cellblock.cli.importing.entries import Entry, entries_of
+from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.file.edit import EditFault, format_of, read
+from cellblock.config.file.formats import PROJECTS_KEY
 from cellblock.config.file.positions import Path as KeyPath
-from cellblock.config.file.syntax import SyntaxFault, parse
+from cellblock.config.file.syntax import SyntaxFault
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Bounds a client's file: that of Claude Code also keeps histories."""
-
-TITLES: Final = {
-    "claude-code": "Claude Code",
-    "claude-desktop": "Claude Desktop",
-    "cursor": "Cursor",
-    "vscode": "VS Code",
-    "windsurf": "Windsurf",
-}
-"""Names the clients, by the names that `--from` takes, in the order in which their servers go before others'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +31,8 @@ class Found:
     inputs: Mapping[str, Any]
     project: Path | None
     """Names the folder that the entry belongs to; None when it is the user's."""
+    said: Entry = field(default_factory=lambda: Entry({}, ()))
+    """Holds what the file says of it beside the entry."""
 
 
 @dataclass(slots=True)
@@ -54,8 +48,9 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
     """Reads the files of the clients that are there; `project` is the folder whose own files are looked at."""
     search = Search()
     for client in clients:
-        for kind, name in _FILES[client]:
-            file = (project if kind == _PROJECT else _folder(kind)) / name
+        known = CLIENTS[client]
+        own = () if known.project is None else (project / known.project,)
+        for file in dict.fromkeys((*own, *known.files(), *known.further())):
             if file in search.files or file in search.unreadable or not file.is_file():
                 continue
             try:
@@ -63,52 +58,22 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
             except (OSError, TypeError, ValueError) as error:
                 search.unreadable[file] = _why(error)
                 continue
-            found = list(_servers(raw, client, file, project if kind == _PROJECT else None, project))
+            found = list(_servers(raw, client, file, project if file in own else None, project))
             search.files[file] = len(found)
             search.servers += found
     return search
 
 
-def settings_folder() -> Path:
-    """Returns the folder in which programs with windows keep their settings."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support"
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-
-
 # ---- inside ------------------------------------------------------------------------------------------
-
-
-_PROJECT, _HOME, _SETTINGS, _CLAUDE = "project", "home", "settings", "claude"
-
-_FILES: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "claude-code": ((_PROJECT, ".mcp.json"), (_CLAUDE, ".claude.json")),
-    "claude-desktop": ((_SETTINGS, "Claude/claude_desktop_config.json"),),
-    "cursor": ((_PROJECT, ".cursor/mcp.json"), (_HOME, ".cursor/mcp.json")),
-    "vscode": (
-        (_PROJECT, ".vscode/mcp.json"),
-        *(
-            (_SETTINGS, f"{product}/User/{name}.json")
-            for product in ("Code", "Code - Insiders", "VSCodium")
-            for name in ("mcp", "settings")
-        ),
-    ),
-    "windsurf": ((_HOME, ".codeium/windsurf/mcp_config.json"),),
-}
-"""Maps each client to its files, and the folders that they are in."""
-
-
-def _folder(kind: str) -> Path:
-    if kind == _CLAUDE:
-        return Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home())
-    return Path.home() if kind == _HOME else settings_folder()
 
 
 def _read(file: Path) -> Mapping[str, Any]:
     if file.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"it is over {MAX_FILE_BYTES} bytes")
     try:
-        raw: object = parse(file.read_text(encoding="utf-8-sig") or "{}", toml=False)
+        raw: object = read(file.read_text(encoding="utf-8-sig"), format_of(file.name)) or {}
+    except EditFault as error:
+        raise ValueError(str(error)) from None
     except SyntaxFault as error:
         raise ValueError(
             f"line {error.position.line}, column {error.position.column}: {error.message}"
@@ -121,11 +86,34 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _servers(
     raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
 ) -> Iterator[Found]:
-    config = normal(raw, project=wanted if client == "claude-code" else None)
-    for name, entry in config.entries().items():
-        path = config.origins.get(name, (SERVERS_KEY, name))
-        of_project = wanted if path[0] == PROJECTS_KEY else project
-        yield Found(name, entry, client, file, path, config.inputs, of_project)
+    config = entries_of(client, raw, file, wanted)
+    off = _switched_off(wanted) if client == "claude-code" and project is not None else ()
+    for name, one in config.servers.items():
+        of_project = wanted if one.path[0] == PROJECTS_KEY else project
+        if name in off and is_object(one.entry):
+            one.entry = {**one.entry, "disabled": True}
+        yield Found(name, one.entry, client, file, one.path, config.inputs, of_project, one)
+
+
+def _switched_off(project: Path) -> list[str]:
+    """Returns the servers of a project's `.mcp.json` that Claude Code has been told not to use."""
+    names: list[str] = []
+    for file in (project / ".claude/settings.json", project / ".claude/settings.local.json"):
+        try:
+            listed = _read(file).get("disabledMcpjsonServers")
+        except (OSError, TypeError, ValueError):
+            continue
+        names += map(str, listed) if is_array(listed) else ()
+    for file in CLIENTS["claude-code"].files():
+        try:
+            projects = _read(file).get(PROJECTS_KEY)
+        except (OSError, TypeError, ValueError):
+            continue
+        own = projects.get(str(project)) if is_object(projects) else None
+        for key in ("disabledMcpjsonServers", "disabledMcpServers"):
+            listed = own.get(key) if is_object(own) else None
+            names += map(str, listed) if is_array(listed) else ()
+    return names
 
 
 def _why(error: Exception) -> str:

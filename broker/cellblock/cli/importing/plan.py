@@ -12,14 +12,18 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from cellblock.base.json import is_array, is_object
-from cellblock.cli.importing.clients import TITLES, Found
+from cellblock.cli.importing.clients import Found
+from cellblock.cli.importing.entries import mapped
 from cellblock.cli.importing.secrets import Secrets
+from cellblock.cli.install.clients import CLIENTS
 from cellblock.config.file.entry_keys import slip_hint, slips
 from cellblock.config.file.problems import dotted, of_validation
 from cellblock.config.file.references import input_variable
 from cellblock.config.settings import SERVER_KEYS, ServerConfig
 
 Fate = Literal["added", "present", "conflict", "itself", "unusable"]
+
+Place = Literal["environment", "keyring", "file"]
 
 _INPUT: Final = re.compile(r"\$\{input:([^{}]+)\}")
 _PLACE: Final = re.compile(r"\$\{workspaceFolder(?:Basename)?\}")
@@ -40,7 +44,7 @@ class Step:
     @property
     def source(self) -> str:
         """Says where the server comes from, for people."""
-        return f"{TITLES[self.found.client]}, {shown_path(self.found.file)}"
+        return f"{CLIENTS[self.found.client].title}, {shown_path(self.found.file)}"
 
     @property
     def reached(self) -> str:
@@ -67,20 +71,29 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
+            "left": self.found.said.left if self.fate == "added" else [],
         }
 
 
 @dataclass(slots=True)
 class Plan:
-    """A plan has all steps, in the order of the search. `inputs` are variables that stand for what VS Code asks for."""
+    """A plan has all steps, in the order of the search. `inputs` are variables that stand for what VS Code asks for and
+    for what a client keeps elsewhere; `values` are secrets for the keyring, by their names there."""
 
     steps: list[Step] = field(default_factory=list[Step])
     inputs: set[str] = field(default_factory=set[str])
+    values: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def added(self) -> dict[str, Mapping[str, Any]]:
         """Returns the entries to write."""
         return {step.found.name: step.entry for step in self.steps if step.fate == "added"}
+
+    @property
+    def bounds(self) -> dict[str, Mapping[str, int]]:
+        """Returns the settings of `upstream.servers` to write."""
+        taken = (step.found for step in self.steps if step.fate == "added")
+        return {found.name: found.said.bounds for found in taken if found.said.bounds}
 
     @property
     def needed(self) -> dict[str, Step]:
@@ -94,15 +107,20 @@ class Plan:
 
     @property
     def secrets(self) -> int:
-        """Counts the secrets that are left behind."""
-        return len(self.needed.keys() - self.inputs)
+        """Counts the secrets that are left behind, or go into the keyring."""
+        return len(self.needed.keys() - self.inputs) + len(self.values)
+
+    def of_file(self, file: Path) -> Plan:
+        """Returns the plan for the servers of one file."""
+        return Plan([step for step in self.steps if step.found.file.resolve() == file], self.inputs)
 
 
 def make_plan(
     found: Sequence[Found],
     present: Mapping[str, Any],
     *,
-    copy_secrets: bool,
+    secrets: Place = "environment",
+    kept: Callable[[str], str | None] = lambda _: None,
     ignored: Collection[str] = (),
 ) -> Plan:
     """Decides what to do with each server that was found.
@@ -110,10 +128,12 @@ def make_plan(
     Args:
         found: The servers; of one name the first is taken.
         present: The entries that the configuration has already.
-        copy_secrets: Whether values that look like secrets are written as they are.
+        secrets: What is written in place of values that look like secrets; `file`: they themselves.
+        kept: Gives what the keyring has under a name already: another value gets another name.
         ignored: Keys that the configuration says are another program's: none of them counts as a slip.
     """
-    plan, secrets = Plan(), Secrets()
+    plan = Plan()
+    hidden_in = Secrets("keyring", kept) if secrets == "keyring" else Secrets()
     taken: dict[str, tuple[Mapping[str, Any], str]] = {}
     for server in found:
         entry = _usable(server, ignored)
@@ -128,17 +148,20 @@ def make_plan(
             plan.steps.append(same if before == entry else other)
             continue
         inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
-        named = _mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
-        hidden, variables = secrets.taken_out(name, named)
+        inputs |= set(server.said.variables)
+        named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
+        hidden, variables = hidden_in.taken_out(name, named)
         if name in present:
             same = Step(server, "present", "it is in the configuration already")
             other = Step(server, "conflict", "the configuration has another server of this name")
             plan.steps.append(same if present[name] in (entry, named, hidden) else other)
             continue
-        taken[name] = (entry, TITLES[server.client])
+        taken[name] = (entry, CLIENTS[server.client].title)
         plan.inputs |= inputs
-        needed = dict.fromkeys((*(() if copy_secrets else variables), *sorted(inputs)), None)
-        plan.steps.append(Step(server, "added", "", named if copy_secrets else hidden, tuple(needed)))
+        if secrets == "keyring":
+            plan.values |= {variable: hidden_in.variables[variable] for variable in variables}
+        needed = dict.fromkeys((*(variables if secrets == "environment" else ()), *sorted(inputs)), None)
+        plan.steps.append(Step(server, "added", "", named if secrets == "file" else hidden, tuple(needed)))
     return plan
 
 
@@ -169,33 +192,26 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
         return Step(server, "unusable", "its entry is no object")
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
+    if server.said.trouble:
+        return Step(server, "unusable", server.said.trouble)
     for key, meant in slips(raw, SERVER_KEYS).items():
         if key not in ignored:
             return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")
     entry = {key: value for key, value in raw.items() if key in SERVER_KEYS}
     if (folder := server.project) is not None:
         places = {"${workspaceFolderBasename}": folder.name, "${workspaceFolder}": str(folder)}
-        entry = _mapped(entry, lambda text: _PLACE.sub(lambda found: places[found[0]], text))
+        entry = mapped(entry, lambda text: _PLACE.sub(lambda found: places[found[0]], text))
         if "command" in entry:
             # Clients start a project's servers in its folder.
-            entry.setdefault("cwd", str(folder))
+            entry["cwd"] = str(folder / entry.get("cwd", ""))
+    if isinstance(file := entry.get("envFile"), str) and "${" not in file:
+        entry["envFile"] = str((server.project or server.file.parent) / Path(file).expanduser())
     try:
         ServerConfig.model_validate(entry)
     except ValidationError as error:
         problem = of_validation(error, ServerConfig)[0]
         return Step(server, "unusable", f"{problem.place or 'its entry'}: {problem.message}")
     return entry
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns parsed JSON with every text but the keys changed."""
-    if isinstance(value, str):
-        return change(value)
-    if is_array(value):
-        return [_mapped(item, change) for item in value]
-    if is_object(value):
-        return {key: _mapped(item, change) for key, item in value.items()}
-    return value
 
 
 def _with_variables(text: str, inputs: Mapping[str, Any]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -17,8 +18,15 @@ _SCHEME: Final = re.compile(r"(Bearer|Basic|Token|ApiKey)\s+", re.I)
 
 @dataclass(slots=True)
 class Secrets:
-    """Holds the variables that stand for secrets: their values by name, over all servers that are imported together."""
+    """Holds the variables that stand for secrets: their values by name, over all servers that are imported together.
 
+    Args:
+        kind: The kind of reference that is put in their place, `env` or `keyring`.
+        kept: Gives the value that a name has there already.
+    """
+
+    kind: str = "env"
+    kept: Callable[[str], str | None] = lambda _: None
     variables: dict[str, str] = field(default_factory=dict[str, str])
 
     def taken_out(self, server: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -28,7 +36,7 @@ class Secrets:
         def replaced(value: str, wanted: str) -> str:
             name = self._variable(value, wanted, server)
             used.append(name)
-            return f"${{env:{name}}}"
+            return f"${{{self.kind}:{name}}}"
 
         for key in ("env", "headers"):
             if is_object(pairs := entry.get(key)):
@@ -43,13 +51,13 @@ class Secrets:
 
     def _variable(self, value: str, wanted: str, server: str) -> str:
         """Returns a name that stands for this value alone."""
-        for name in (wanted, input_variable(f"{server}_{wanted}")):
+        numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+        for name in itertools.chain((wanted, input_variable(f"{server}_{wanted}")), numbered):
+            if name not in self.variables and self.kept(name) not in (None, value):
+                continue
             if self.variables.setdefault(name, value) == value:
                 return name
-        number = 2
-        while self.variables.setdefault(f"{wanted}_{number}", value) != value:
-            number += 1
-        return f"{wanted}_{number}"
+        raise AssertionError  # the numbers do not end
 
 
 # ---- inside ------------------------------------------------------------------------------------------

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.importing.plan import Plan
+from cellblock.config.file.edit import KeyPath
 from cellblock.config.file.entry_keys import ignored_keys
-from cellblock.config.file.formats import SERVERS_KEY, normal
+from cellblock.config.file.formats import SECTION_KEY, SERVERS_KEY, normal
+from cellblock.config.secrets.named_secrets import NamedSecrets
+
+_BOUNDS: Final = (SECTION_KEY, "upstream", "servers")
 
 
 class Target(ConfigFile):
@@ -29,11 +33,22 @@ class Target(ConfigFile):
         self.ignored = ignored_keys(known)
         """Holds the keys of entries that the file says are another program's."""
 
-    def add(self, entries: Mapping[str, Mapping[str, Any]]) -> Path | None:
-        """Writes the file with further servers. Returns the copy of the old one, or None when there was none.
+    def add(self, plan: Plan) -> Path | None:
+        """Writes the file with the servers of a plan, and its secrets into the keyring before that.
+
+        Returns:
+            The copy of the old file, or None when there was none.
 
         Raises:
             ConfigError: The file has changed since it was read, or cannot be written.
+            KeyringError: The keyring does not keep a secret; the file is left as it was.
         """
-        self.change({(SERVERS_KEY, name): entry for name, entry in entries.items()})
+        changes: dict[KeyPath, Any] = {(SERVERS_KEY, name): entry for name, entry in plan.added.items()}
+        for name, bounds in plan.bounds.items():
+            changes |= {(*_BOUNDS, name, setting): value for setting, value in bounds.items()}
+        self.change(changes)
+        if plan.values:
+            secrets = NamedSecrets()
+            for name, value in plan.values.items():
+                secrets.put(name, value)
         return self.write(private=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cellblock.base.json import is_object
-from cellblock.cli.importing.clients import settings_folder
 from cellblock.config.file.edit import KeyPath
 
 NAME: Final = "cellblock"
@@ -45,6 +45,8 @@ class Client:
     entry: Callable[[Launch], Mapping[str, Any]]
     next_step: str
     program: str | None = None
+    further: Callable[[], tuple[Path, ...]] = lambda: ()
+    """Gives files that may name servers, too."""
 
     def file(self, project: Path | None) -> Path | None:
         """Returns the file of the user, or that of a project; None where the client has none there."""
@@ -68,6 +70,13 @@ class Client:
         # opencode 2 has a map of servers one level below; in opencode 1 that may be a server's name.
         nested = is_object(servers) and not servers.keys() & {"type", "enabled"}
         return (*self.servers, *(("servers",) if nested else ()), NAME)
+
+
+def settings_folder() -> Path:
+    """Returns the folder in which programs with windows keep their settings."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
 
 
 def _is_own_folder(folder: Path) -> bool:
@@ -170,6 +179,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         _typed,
         "Run `MCP: List Servers` in VS Code's command palette, and start it.",
         "code",
+        _settings(*(f"{code}/User/settings.json" for code in _CODES)),
     ),
     "codex": Client(
         "Codex",

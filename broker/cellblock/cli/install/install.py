@@ -15,14 +15,15 @@ from cellblock.base.terminal import Painter
 from cellblock.cli.arguments import UsageError, default_file
 from cellblock.cli.config_file import ConfigFile
 from cellblock.cli.help import EXIT_OK
+from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
-from cellblock.cli.importing.plan import Plan, make_plan, runs_cellblock, shown_path
+from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock, shown_path
 from cellblock.cli.importing.write import Target
 from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
-from cellblock.cli.parser import CLIENTS as IMPORTED
 from cellblock.cli.streams import write_json
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
+from cellblock.config.secrets.named_secrets import NamedSecrets
 
 _SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -63,7 +64,10 @@ def run(parsed: argparse.Namespace) -> int:
             sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
         return EXIT_OK
     target = Target(Path(parsed.config) if parsed.config else default_file())
-    steps = [_step(name, project, launch, target, parsed) for name in names]
+    plan = Plan()
+    if parsed.take_over and not parsed.uninstall:
+        plan = _plan(names, project, target, parsed.secrets or "environment")
+    steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
     if not parsed.json:
@@ -72,11 +76,13 @@ def run(parsed: argparse.Namespace) -> int:
     if changed and not parsed.yes and not _agreed(len(changed), json=parsed.json):
         sys.stdout.write("Nothing was written.\n")
         return EXIT_OK
+    if plan.added:
+        if plan.secrets and parsed.secrets is None and not parsed.yes:
+            plan = _plan(names, project, target, place_for(plan.secrets, agreed))
+        # First in, then out: a crash between the two leaves both.
+        target.add(plan)
     report: list[dict[str, Any]] = []
     for step in steps:
-        if step.plan.added and step.file.changed:
-            # First in, then out: a crash between the two leaves both.
-            Target(target.path).add(step.plan.added)
         copy = step.file.write() if step.file.changed else None
         report.append(step.as_json(copy, written=step.file.changed))
         if not parsed.json:
@@ -116,18 +122,19 @@ def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
 
 
 def _step(
-    name: str, project: Path | None, launch: Launch, target: Target, parsed: argparse.Namespace
+    name: str, project: Path | None, launch: Launch, target: Target, plan: Plan, *, uninstall: bool
 ) -> Step:
     client = CLIENTS[name]
     path = client.file(project)
     assert path is not None  # checked by _wanted
-    file, plan = ConfigFile(path), Plan()
+    file = ConfigFile(path)
+    plan = plan.of_file(file.path)
     if file.path == target.path:
         raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
     key = client.key(file.data)
     present = _at(file.data, key)
     changes: dict[KeyPath, Any] = {}
-    if parsed.uninstall:
+    if uninstall:
         if present is not None and not _is_ours(present):
             raise ConfigError(
                 f"{'.'.join(key)} in {file.path} does not start Cellblock.", hint="Remove it by hand."
@@ -144,22 +151,21 @@ def _step(
             entry = {**present, **entry}
         if entry != present:
             changes[key] = entry
-        if parsed.take_over and name in IMPORTED:
-            plan = _plan(name, project, target, file)
-            changes |= {
-                _text_path(step.found.path): REMOVED
-                for step in plan.steps
-                if step.fate in ("added", "present")
-            }
+        changes |= {
+            _text_path(step.found.path): REMOVED for step in plan.steps if step.fate in ("added", "present")
+        }
     if changes:
         file.change(changes)
     return Step(name, client, file, plan)
 
 
-def _plan(name: str, project: Path | None, target: Target, file: ConfigFile) -> Plan:
-    found = find_servers(project or Path.cwd(), [name]).servers
-    here = [one for one in found if one.file.resolve() == file.path]
-    return make_plan(here, target.servers, copy_secrets=False, ignored=target.ignored)
+def _plan(names: Sequence[str], project: Path | None, target: Target, secrets: Place) -> Plan:
+    """Plans for all files together: of servers with one name the first is taken, and the others stay."""
+    files = {file.resolve() for name in names if (file := CLIENTS[name].file(project)) is not None}
+    found = find_servers(project or Path.cwd(), names).servers
+    here = [one for one in found if one.file.resolve() in files]
+    kept = NamedSecrets().get
+    return make_plan(here, target.servers, secrets=secrets, kept=kept, ignored=target.ignored)
 
 
 def _text_path(path: Sequence[str | int]) -> KeyPath:
@@ -199,6 +205,8 @@ def _as_text(step: Step, target: Path, paint: Painter) -> str:
         style = _SIGNS.get(line[:1])
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
+        if one.fate == "added" and one.found.said.left:
+            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.said.left)}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
         lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
     lines += [
@@ -213,10 +221,7 @@ def _agreed(files: int, *, json: bool) -> bool:
             "Nothing was written: nobody is there to be asked.",
             hint="Add --yes, or --print to see the entry.",
         )
-    try:
-        return input(f"Write {files} file{'' if files == 1 else 's'}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return agreed(f"Write {files} file{'' if files == 1 else 's'}?")
 
 
 def _done(step: Step, copy: Path | None, paint: Painter, *, uninstall: bool) -> str:

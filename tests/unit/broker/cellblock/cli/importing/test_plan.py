@@ -19,12 +19,12 @@ def test_a_slip_is_not_imported_and_editors_keys_are_left_behind() -> None:
         found("slipped", command="x", argss=["y"]),
         found("well", command="x", alwaysAllow=[], learntIn2027=True, _args=[]),
     ]
-    slipped, well = make_plan(servers, {}, copy_secrets=False).steps
+    slipped, well = make_plan(servers, {}).steps
     assert (slipped.fate, slipped.why) == (
         "unusable",
         "argss: unknown key. Did you mean args? Rename it, or take it out.",
     )
     assert (well.fate, well.entry) == ("added", {"command": "x"})
     parse_settings({"mcpServers": {"well": well.entry}})
-    ignoring, _ = make_plan(servers, {}, copy_secrets=False, ignored=["argss"]).steps
+    ignoring, _ = make_plan(servers, {}, ignored=["argss"]).steps
     assert (ignoring.fate, ignoring.entry) == ("added", {"command": "x"})

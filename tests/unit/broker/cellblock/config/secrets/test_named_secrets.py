@@ -165,3 +165,77 @@ def test_no_keyring_is_looked_for_where_no_reference_names_one(tmp_path: Path) -
     )
     done = subprocess.run([sys.executable, "-c", code, file], capture_output=True, text=True, timeout=60)
     assert done.stdout == "[]\n", done.stderr
+
+
+def write_clients(home: Path) -> dict[str, Path]:
+    """Two clients with a server of one name each, and secrets of one name."""
+    files = {"cursor": home / ".cursor/mcp.json", "codex": home / ".codex/config.toml"}
+    for file in files.values():
+        file.parent.mkdir()
+    entries = {
+        "gh": {"command": "gh", "env": {"GH_TOKEN": "hunter2-cursor"}},
+        "b": {"command": "b", "env": {"GH_TOKEN": "hunter2-b"}},
+    }
+    files["cursor"].write_text(json.dumps({"mcpServers": entries}))
+    files["codex"].write_text(
+        '# mine\n[mcp_servers.gh]\ncommand = "other"\n[mcp_servers.web]\nurl = "https://w.example"\n'
+        'http_headers = { Authorization = "Bearer hunter2-codex" }\n'
+    )
+    return files
+
+
+def test_an_import_moves_secrets_into_the_keyring_and_overwrites_none(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_clients(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "c.json"
+    ring.entries["cellblock", "secret:GH_TOKEN"] = "somebody's other"
+    words = ("import", "--config", str(file), "--secrets", "keyring")
+    assert command(monkeypatch, *words, "--dry-run") == 0
+    said = capfd.readouterr().out
+    assert "Into the keyring" in said and "GH_GH_TOKEN" in said and "To be set" not in said
+    assert len(ring.entries) == 1 and not file.exists()
+    assert command(monkeypatch, *words, "--yes", "--json") == 0
+    out = capfd.readouterr().out
+    assert json.loads(out)["keyring"] == ["GH_GH_TOKEN", "B_GH_TOKEN", "WEB_AUTHORIZATION"]
+    assert "hunter2" not in said + out + file.read_text()
+    settings = load_settings(file)
+    assert settings.warnings == () and settings.servers["gh"].env == {"GH_TOKEN": "hunter2-cursor"}
+    assert settings.servers["web"].headers == {"Authorization": "Bearer hunter2-codex"}
+    assert ring.entries["cellblock", "secret:GH_TOKEN"] == "somebody's other"
+    # Again: all is there, under the names that it has.
+    assert command(monkeypatch, *words, "--yes", "--json") == 0
+    assert json.loads(capfd.readouterr().out)["written"] is False
+
+
+def test_an_import_without_a_keyring_writes_nothing(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_clients(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    keyring.set_keyring(NoKeyring())
+    file = tmp_path / "c.json"
+    assert command(monkeypatch, "import", "--config", str(file), "--secrets", "keyring", "--yes") == 3
+    assert "no keyring on this machine" in capfd.readouterr().err and not file.exists()
+
+
+def test_install_takes_servers_over_with_their_secrets_and_loses_none_of_a_name(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = write_clients(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "c.json"
+    words = ("install", "cursor", "codex", "--take-over", "--yes", "--config", str(file))
+    assert command(monkeypatch, *words, "--secrets", "keyring") == 0
+    out = capfd.readouterr().out
+    assert "hunter2" not in out + file.read_text() and len(ring.entries) == 3
+    settings = load_settings(file)
+    assert settings.servers["gh"].command == "gh" and settings.servers["gh"].env == {
+        "GH_TOKEN": "hunter2-cursor"
+    }
+    assert [*json.loads(files["cursor"].read_text())["mcpServers"]] == ["cellblock"]
+    # The other one of this name stays where it was.
+    assert "gh: stays: Cursor has another server of this name" in out
+    codex = files["codex"].read_text()
+    assert codex.startswith("# mine") and "[mcp_servers.gh]" in codex and "w.example" not in codex

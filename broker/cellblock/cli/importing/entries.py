@@ -1,0 +1,355 @@
+"""Entries turns the servers of each client's file into entries of `mcpServers`, with what else is said of them there.
+
+What restricts a server's tools is kept as keys of the entry; times become settings; what is left is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from cellblock.base.json import is_array, is_object
+from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.file.formats import (
+    APPROVALS,
+    ON_KEYS,
+    PROJECTS_KEY,
+    SERVERS_KEY,
+    TOOL_KEYS,
+    URL_KEYS,
+    normal,
+)
+from cellblock.config.file.positions import Path as KeyPath
+from cellblock.config.file.problems import dotted
+from cellblock.config.settings import SERVER_KEYS
+
+_TRANSPORT: Final = ("source", "type")
+_SILENT: Final = frozenset(
+    [
+        *("alwaysLoad", "autoStart", "bundled", "description", "gallery", "icon", "id", "logoUrl", "name"),
+        *("note", "provider", "providerUrl", "registryUrl", "required", "scope", "tags", "title"),
+        *("transportType", "trust", "version"),
+    ]
+)
+"""Names keys that change nothing of what a server may do, or how it is reached."""
+
+_DOLLAR: Final = re.compile(r"\$(?=\{[^{}]*\})")
+_VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)(:-[^{}]*)?\}|([A-Za-z_]\w*))")
+_BRACED: Final = re.compile(r"\{(env|file):([^{}]+)\}")
+
+
+@dataclass(slots=True)
+class Entry:
+    """An entry is what a client's file says of one server.
+
+    `entry` has our keys, `bounds` are settings of `upstream.servers`, `variables` those that the client keeps
+    elsewhere, `left` names what is not carried over, and `trouble` says why nothing is.
+    """
+
+    entry: Any
+    path: KeyPath
+    bounds: dict[str, int] = field(default_factory=dict[str, int])
+    variables: list[str] = field(default_factory=list[str])
+    left: list[str] = field(default_factory=list[str])
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class Entries:
+    """All servers of one file, by name, and VS Code's inputs."""
+
+    servers: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def entries_of(client: str, raw: Mapping[str, Any], file: Path, project: Path) -> Entries:
+    """Returns the servers that a client's file names.
+
+    Args:
+        client: The client, by its name on the command line.
+        raw: What the file says.
+        file: The file.
+        project: The folder whose own servers Claude Code's file may have.
+    """
+    reader = _READERS.get(client)
+    if reader is None:
+        return _common(client, raw, project)
+    path = CLIENTS[client].key(raw)[:-1]
+    below: Any = raw
+    for key in path:
+        below = _object(below).get(key)
+    read = {name: reader(name, entry, raw, file) for name, entry in _objects(below)}
+    found = {name: one for name, one in read.items() if one is not None}
+    made = normal({SERVERS_KEY: {name: one.entry for name, one in found.items()}})
+    for name, one in found.items():
+        one.path = (*path, name)
+        one.entry = made.entries()[name]
+        troubles = [problem for problem in made.problems if problem.path[1:2] == (name,)]
+        if troubles:
+            one.trouble = f"{dotted(troubles[0].path[2:])}: {troubles[0].message}"
+    return Entries(found)
+
+
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Returns parsed data with every text but the keys changed."""
+    if isinstance(value, str):
+        return change(value)
+    if is_array(value):
+        return [mapped(item, change) for item in value]
+    if is_object(value):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return value
+
+
+# ---- inside ------------------------------------------------------------------------------------------
+
+
+def _common(client: str, raw: Mapping[str, Any], project: Path) -> Entries:
+    """Reads `mcpServers`, as most clients have them."""
+    own = client == "claude-code"
+    config = normal(raw, project=project if own or PROJECTS_KEY in raw else None)
+    found = Entries(inputs=config.inputs)
+    # Gemini puts variables in without braces, too.
+    change = _with_variables if client == "gemini" else _as_it_is
+    for name, entry in config.entries().items():
+        path = config.origins.get(name, (SERVERS_KEY, name))
+        one = found.servers[name] = Entry(mapped(entry, change), path)
+        if not is_object(entry):
+            continue
+        troubles = [problem for problem in config.problems if problem.path[: len(path)] == path]
+        if troubles:
+            one.trouble = f"{dotted(troubles[0].path[len(path) :])}: {troubles[0].message}"
+        known = {*SERVER_KEYS, *URL_KEYS, *TOOL_KEYS, *ON_KEYS, *APPROVALS}
+        if client in ("claude-code", "gemini") and _take_bound(one, entry, "timeout", "call_timeout_ms", 1):
+            known.add("timeout")
+        _leave(one, entry, known)
+    return found
+
+
+def _codex(_name: str, entry: Mapping[str, Any], _raw: Mapping[str, Any], _file: Path) -> Entry:
+    given = mapped(entry, _literal)
+    one = Entry(_kept(given, *_CODEX_KEYS), ())
+    headers = {**_object(given.get("http_headers"))}
+    headers |= {
+        header: f"${{env:{variable}}}" for header, variable in _object(given.get("env_http_headers")).items()
+    }
+    if isinstance(token := given.get("bearer_token_env_var"), str):
+        headers["Authorization"] = f"Bearer ${{env:{token}}}"
+    if headers:
+        one.entry["headers"] = headers
+    passed = [item.get("name") if is_object(item) else item for item in _array(given.get("env_vars"))]
+    if passed:
+        # Codex passes those on that are set.
+        variables = {str(variable): f"${{{variable}:-}}" for variable in passed}
+        one.entry["env"] = variables | _object(given.get("env"))
+    _take_bound(one, entry, "startup_timeout_ms", "connect_timeout_ms", 1)
+    _take_bound(one, entry, "startup_timeout_sec", "connect_timeout_ms", 1000)
+    _take_bound(one, entry, "tool_timeout_sec", "call_timeout_ms", 1000)
+    read = ("http_headers", "env_http_headers", "bearer_token_env_var", "env_vars")
+    times = ("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec")
+    _leave(one, entry, {*_CODEX_KEYS, *read, *times})
+    return one
+
+
+_CODEX_KEYS: Final = (
+    *("command", "args", "env", "cwd", "url", "enabled", "enabled_tools", "disabled_tools"),
+    *APPROVALS,
+)
+
+
+def _zed(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], _file: Path) -> Entry:
+    agent = _object(raw.get("agent"))
+    permissions = _object(_object(agent.get("tool_permissions")).get("tools"))
+    # Older files have the program in an object of its own.
+    inner = entry.get("command")
+    given = mapped({**entry, **_object(inner)} if is_object(inner) else entry, _literal)
+    if is_object(inner):
+        given["command"] = given.get("path")
+    one = Entry(_kept(given, "command", "args", "env", "cwd", "url", "headers", "enabled"), ())
+    if "command" not in given and "url" not in given:
+        one.trouble = "an extension of Zed starts it"
+    seconds = given.get("timeout")
+    # Milliseconds in older versions.
+    small = isinstance(seconds, int) and seconds < 1000
+    _take_bound(one, given, "timeout", "call_timeout_ms", 1000 if small else 1)
+    rules = {
+        key.removeprefix(f"mcp:{name}:"): _object(value).get("default")
+        for key, value in permissions.items()
+        if key.startswith(f"mcp:{name}:")
+    }
+    _restrict(one, [t for t, rule in rules.items() if rule == "deny"], "disabledTools")
+    _restrict(one, [t for t, rule in rules.items() if rule == "confirm"], "askTools")
+    for profile, value in _objects(agent.get("profiles")):
+        if name in _object(value.get("context_servers")):
+            one.left.append(f"agent.profiles.{profile}")
+    known = {"command", "path", "args", "env", "cwd", "url", "headers", "enabled", "timeout"}
+    _leave(one, given, known)
+    return one
+
+
+def _opencode(name: str, entry: Mapping[str, Any], raw: Mapping[str, Any], file: Path) -> Entry:
+    given = mapped(entry, lambda text: _with_braced(text, file))
+    one = Entry(_kept(given, "cwd", "url", "headers", "enabled", "disabled"), ())
+    command = given.get("command")
+    if is_array(command) and command:
+        one.entry |= {"command": command[0], "args": command[1:]}
+    elif command is not None:
+        one.entry["command"] = command
+    if is_object(given.get("environment")):
+        one.entry["env"] = given["environment"]
+    timeout = entry.get("timeout")
+    if is_object(timeout):
+        _take_bound(one, timeout, "startup", "connect_timeout_ms", 1)
+        _take_bound(one, timeout, "request", "call_timeout_ms", 1)
+    else:
+        _take_bound(one, entry, "timeout", "connect_timeout_ms", 1)
+    _take_opencode_rules(one, name, raw)
+    known = {"command", "environment", "cwd", "url", "headers", "enabled", "disabled", "timeout"}
+    _leave(one, entry, known)
+    return one
+
+
+def _take_opencode_rules(one: Entry, server: str, raw: Mapping[str, Any]) -> None:
+    """Takes what opencode says of a server's tools by patterns of `server_tool`; of several the last one counts."""
+    prefix = re.sub(r"[^a-zA-Z0-9_-]", "_", server) + "_"
+    permission = raw.get("permission")
+    rules = {pattern: "allow" if on else "deny" for pattern, on in _object(raw.get("tools")).items()}
+    rules |= {"*": permission} if isinstance(permission, str) else _object(permission)
+    off, asked, on = list[str](), list[str](), list[str]()
+    for pattern, rule in rules.items():
+        start, star, _ = pattern.partition("*")
+        if pattern.startswith(prefix):
+            tool = pattern[len(prefix) :]
+        elif star and prefix.startswith(start):
+            tool = "*"
+        else:
+            continue
+        if rule == "deny":
+            off.append(tool)
+        elif rule == "ask":
+            asked.append(tool)
+        elif rule == "allow" and tool == "*":
+            off, asked, on = [], [], []
+        elif rule == "allow":
+            on.append(tool)
+        else:
+            one.left.append(f"permission.{pattern}")
+    if on and "*" in off:
+        _restrict(one, on, "enabledTools")
+        off = [tool for tool in off if tool != "*"]
+    if on and "*" in asked:
+        _restrict(one, on, "autoApprove")
+        asked = [tool for tool in asked if tool != "*"]
+    _restrict(one, off, "disabledTools")
+    _restrict(one, asked, "askTools")
+
+
+def _goose(_name: str, entry: Mapping[str, Any], _raw: Mapping[str, Any], _file: Path) -> Entry | None:
+    kind = entry.get("type")
+    if kind in ("builtin", "platform"):
+        return None  # goose's own, in its process
+    one = Entry({}, ())
+    if kind not in ("stdio", "streamable_http", "sse"):
+        one.trouble = f"only goose itself runs the type {kind}"
+        return one
+    given = mapped(entry, _literal if kind == "stdio" else _with_variables)
+    one.entry = _kept(given, "args", "headers", "cwd", "enabled")
+    if given.get("available_tools"):
+        # An empty list is every tool there.
+        one.entry["available_tools"] = given["available_tools"]
+    if kind == "stdio":
+        one.entry["command"] = given.get("cmd")
+        variables = {str(variable): f"${{env:{variable}}}" for variable in _array(entry.get("env_keys"))}
+        one.variables = [*variables]
+        one.entry["env"] = variables | _object(given.get("envs"))
+    else:
+        one.entry |= {"url": given.get("uri"), "type": "sse" if kind == "sse" else "http"}
+    _take_bound(one, entry, "timeout", "call_timeout_ms", 1000)
+    known = {
+        "cmd",
+        "args",
+        "envs",
+        "env_keys",
+        "uri",
+        "headers",
+        "timeout",
+        "enabled",
+        "available_tools",
+        "cwd",
+    }
+    _leave(one, entry, known)
+    return one
+
+
+_Reader = Callable[[str, Mapping[str, Any], Mapping[str, Any], Path], Entry | None]
+
+_READERS: Final[Mapping[str, _Reader]] = {
+    "codex": _codex,
+    "zed": _zed,
+    "opencode": _opencode,
+    "goose": _goose,
+}
+
+
+def _restrict(one: Entry, tools: Sequence[str], key: str) -> None:
+    if tools:
+        one.entry[key] = [*one.entry.get(key, ()), *tools]
+
+
+def _take_bound(one: Entry, given: Mapping[str, Any], key: str, setting: str, factor: int) -> bool:
+    """Takes a time over as a setting, in milliseconds."""
+    value = given.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return False
+    one.bounds[setting] = max(1, round(value * factor))
+    return True
+
+
+def _leave(one: Entry, given: Mapping[str, Any], known: set[str]) -> None:
+    """Names the keys that are not carried over and say something."""
+    silent = known | _SILENT | {*_TRANSPORT}
+    one.left += [key for key, value in given.items() if key not in silent and key[:1].isalpha() and value]
+
+
+def _kept(given: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: given[key] for key in keys if key in given and given[key] is not None}
+
+
+def _objects(value: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(name, one) for name, one in _object(value).items() if is_object(one)]
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if is_object(value) else {}
+
+
+def _array(value: Any) -> list[Any]:
+    return value if is_array(value) else []
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _literal(text: str) -> str:
+    """Escapes what looks like a reference: these clients have none."""
+    return _DOLLAR.sub("$$", text)
+
+
+def _with_variables(text: str) -> str:
+    """Writes `$NAME` and `${NAME}` as references."""
+    return _VARIABLE.sub(lambda found: f"${{{found[1] or found[3]}{found[2] or ''}}}", text)
+
+
+def _with_braced(text: str, file: Path) -> str:
+    """Writes opencode's `{env:NAME}` and `{file:path}` as references; the paths are relative to its file."""
+
+    def reference(found: re.Match[str]) -> str:
+        if found[1] == "env":
+            return f"${{env:{found[2].strip()}}}"
+        return f"${{file:{file.parent / Path(found[2].strip()).expanduser()}}}"
+
+    return _BRACED.sub(reference, _literal(text))
