@@ -46,6 +46,7 @@ NOT_RUN: dict[str, str] = {
     r"systemctl|loginctl": "needs systemd as the user's manager; the unit is read by test_service_files.py",
     r"launchctl": "needs macOS; the plist is read by test_service_files.py",
     r"cellblock auth login": "needs a browser; test_auth_login.py logs in to a real authorization server",
+    r"cellblock secret (set|remove)": "needs a keyring; test_keyring.py keeps secrets in a real one",
     r"python -m cellblock_worker --connect": "needs two machines; test_remote_hosts.py connects one over TCP",
     r"connect --url http://127.0.0.1:7434": "it leaves a daemon behind; test_connect_starts.py starts some",
     r"cellblock logs( files -f)?  #": "it goes on, or is of such a daemon; test_restart_and_logs.py reads one",
