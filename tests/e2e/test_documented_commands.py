@@ -116,7 +116,7 @@ def test_what_is_not_run_is_there(line: str) -> None:
     subprocess.run(["bash", "-n"], input=line, text=True, check=True, timeout=20)
     for script in re.findall(r"scripts/\w+(?:\.py)?", line):
         assert (ROOT / script).exists()
-    if options := re.match(r"cellblock ([^|;&#]*)", line):
+    if options := re.match(r"cellblock ([^|;&#<>]*)", line):
         make_parser().parse_args(shlex.split(options[1]))
 
 

@@ -234,7 +234,9 @@ async def test_tools_that_are_taken_away_are_gone_for_the_next_run_even_where_so
         said = broker.reconfigure(configured(alwaysAllow=["echo"]))
         assert said == ["the tools that server plain may be asked for have changed"]
         (found,) = (await within(broker.run(PID))).diagnostics
-        assert "ask" in found.message and found.error_class == "ToolCallError", found
+        assert "cannot ask" in found.message and "autoApprove in the server's entry" in (found.hint or ""), (
+            found
+        )
         broker.reconfigure(configured())
         assert succeeded(await within(broker.run(PID)))
         assert broker.catalog.servers["plain"].session == session

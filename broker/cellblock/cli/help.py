@@ -218,9 +218,9 @@ HELP: Final = {
     "import": Help(
         "take over the servers of other MCP clients on this machine",
         "Finds the MCP servers of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex, Gemini CLI, Zed, "
-        "opencode and goose, shows what it would do, and asks. What restricts a server's tools is carried over. Secrets "
-        "are not copied unless you say so: references stand in their place, to environment variables or to the "
-        "system's keyring.",
+        "opencode and goose, shows what it would do, and asks. What restricts a server's tools is carried over. "
+        "Secrets are not copied unless you say so: references stand in their place, to environment variables or to "
+        "the system's keyring.",
         "cellblock import --dry-run  # what would be done",
         "cellblock import --from cursor --from vscode --config cellblock.json  # two clients, into this file",
         "cellblock import --secrets keyring  # with the secrets in the system's keyring",

@@ -36,7 +36,7 @@ _NOT_APPROVED: Final = {
     Verdict.CANNOT_ASK: (
         "APPROVAL_UNAVAILABLE",
         "the user must approve it, and this client cannot ask (it offers no MCP elicitation, or nobody answers)",
-        "Do without this call, use a client with elicitation, or change cellblock.policy.",
+        "Do without this call, use a client with elicitation, or change {where}.",
     ),
     None: (
         "APPROVAL_TIMEOUT",
@@ -186,4 +186,5 @@ def _denied(code: str, tool: ToolEntry, why: str, hint: str, fault: Fault = Faul
 
 def _not_approved(tool: ToolEntry, verdict: Verdict | None, bound: float = 0.0) -> CallDenied:
     code, why, hint = _NOT_APPROVED[verdict]
-    return _denied(code, tool, why.format(bound=bound), hint, Fault.CALLER)
+    where = "askTools and autoApprove in the server's entry" if tool.asked else "cellblock.policy"
+    return _denied(code, tool, why.format(bound=bound), hint.format(where=where), Fault.CALLER)
