@@ -43,7 +43,7 @@ async def test_a_team_shares_a_daemon_over_tls(tmp_path: Path, issuer: Issuer) -
                 assert result.structured_content["result"] == 1
 
         refused = await running.ask(headers=MCP_HEADERS)
-        assert (refused.status, refused.body) == (401, b"")
+        assert refused.status == 401 and b"cellblock connect" in refused.body
         where = "/.well-known/oauth-protected-resource/mcp"
         challenge = f'Bearer resource_metadata="https://cellblock.example{where}"'
         assert refused.headers["www-authenticate"] == challenge

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.cli.main import main
+from cellblock.frontend.http.address import CONFIG_HEADER
 from cellblock.frontend.http.refusal import NO_TOKEN
 from support.http_daemon import MCP_HEADERS, Answer, Daemon, daemon, read_answer
 from support.waits import until, within
@@ -42,6 +43,7 @@ def bare(answer: Answer | None, status: int) -> None:
         wanted |= {"content-type"}
     else:
         assert answer.body == b""
+        wanted |= {CONFIG_HEADER} if status == 405 else set()
     assert set(answer.headers) <= wanted
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from cellblock.frontend.memory import Memory
-
 from cellblock.config.http import HttpSettings
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.places import Places
-from cellblock.frontend.http.sessions import Sessions
 from support.waits import until
 
 HOST = "127.0.0.1:1"
@@ -43,14 +40,14 @@ async def test_a_client_is_there_while_it_asks_or_listens() -> None:
     gate = Gate(
         listening,
         settings,
+        apart=cast(Any, None),
         places=Places(8, 8),
-        sessions=Sessions(8, 8, 60),
-        bodies=cast(Any, None),
-        memory=Memory(2**20, 2**20),
+        share_of=lambda total: total,
         hosts=[HOST],
         origins=[],
         verifier=None,
         ready=lambda: True,
+        pages=None,
         config="mark",
     )
     await until(lambda: gate.idle_seconds > 0.05, "it is idle")
