@@ -107,7 +107,7 @@ def test_what_is_not_run_is_listed_and_the_list_is_current() -> None:
     unused = [pattern for pattern in NOT_RUN if not any(re.search(pattern, line) for _, line in LINES)]
     assert not unused, "these patterns fit no line any more"
     run = [line for _, line in LINES if reason_not_to_run(line) is None]
-    assert len(run) > 0.7 * len(LINES), "exceptions stay few"
+    assert len(run) > 0.65 * len(LINES), "exceptions stay few"
 
 
 @pytest.mark.parametrize("line", sorted({line for _, line in LINES if reason_not_to_run(line)}))

@@ -31,7 +31,7 @@ NEIGHBOUR = """
     };
 """
 
-CALL_BOUND_MS = 1200
+CALL_BOUND_MS = 3000
 """Shortens the upstream answers that never come."""
 
 

@@ -23,7 +23,9 @@ from cellblock_worker.base.private_files import write_private
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Bounds a file that is edited: that of Claude Code also keeps histories."""
 
-_PAIR: Final = re.compile(r"""(["']?([\w.-]+)["']?\s*[:=]\s*["']?)([^"',{}\[\]\s][^"',{}\]]*)""")
+_PAIR: Final = re.compile(
+    r"""(["']?(?<![\w.-])([\w.-]++)["']?\s*+[:=]\s*+["']?)([^"',{}\[\]\s][^"',{}\]]*)"""
+)
 """Matches a key and its value in JSON, TOML or YAML."""
 _QUOTED: Final = re.compile(r'"([^"]{8,})"')
 

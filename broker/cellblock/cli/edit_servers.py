@@ -89,7 +89,7 @@ class _File(ConfigFile):
         known = normal(self.data)
         self.servers = known.entries()
         self._origins = known.origins
-        self._errors = set(map(_key, self._problems()))
+        self._known = set(map(_key, self._problems()))
 
     def place(self, name: str) -> KeyPath:
         """Returns the keys to a server, there or not: beside the others, where a client keeps them elsewhere."""
@@ -116,7 +116,8 @@ class _File(ConfigFile):
             ConfigError: It does, or the file cannot be written.
         """
         problems = self._problems()
-        new = [one for one in problems if _key(one) not in self._errors and not _is_of_this_shell(one)]
+        errors = [one for one in problems if one.severity == "error"]
+        new = [one for one in errors if _key(one) not in self._known]
         if new:
             error = ConfigProblems(str(self.path), new)
             raise ConfigError(f"Nothing was written: {error.message}", hint=new[0].hint)
@@ -126,19 +127,16 @@ class _File(ConfigFile):
             sys.stdout.write(f"The old file is {shown_path(copy)}\n")
         sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
         sys.stdout.flush()
-        warn(*(f"{problem.text(str(self.path))} {problem.hint}" for problem in problems))
+        # What is new is told; of what was there before, the errors.
+        told = [one for one in problems if one.severity == "error" or _key(one) not in self._known]
+        warn(*(f"{problem.text(str(self.path))} {problem.hint}" for problem in told))
 
     def _problems(self) -> list[Problem]:
-        """Returns the errors in what the file will say; a file that is not there yet has none."""
+        """Returns what is wrong with what the file will say; nothing with one that is not there yet."""
         if not self.text.strip():
             return []
         source = Source(str(self.path), self.text, toml=self.path.suffix.lower() == ".toml")
-        return [problem for problem in check_source(source).problems if problem.severity == "error"]
-
-
-def _is_of_this_shell(problem: Problem) -> bool:
-    """Says whether a problem is that a variable is not set: the daemon's environment need not be this one."""
-    return problem.message.endswith("is not set")
+        return check_source(source).problems
 
 
 def _key(problem: Problem) -> tuple[object, str]:
