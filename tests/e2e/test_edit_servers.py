@@ -208,3 +208,12 @@ def test_a_program_that_is_not_there_is_told(home: Path) -> None:
     # The daemon has another folder.
     assert servers(default_file())["y"] == {"command": str(program)}
     assert not done.stderr, sys.stderr
+
+
+def test_whatever_key_switched_a_server_off_it_is_switched_on(home: Path) -> None:
+    file = home / "c.json"
+    file.write_text('{"mcpServers": {"a": {"command": "x", "enabled": false}, "b": 5}}')
+    done = cellblock("enable", "a", "--config", str(file))
+    assert done.returncode == 0 and servers(file)["a"] == {"command": "x"}, done.stderr
+    done = cellblock("disable", "b", "--config", str(file))
+    assert done.returncode == 2 and "no object" in done.stderr

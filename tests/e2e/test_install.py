@@ -267,3 +267,35 @@ def test_nobody_is_there_to_be_asked(tmp_path: Path) -> None:
 def test_wrong_words_are_told(tmp_path: Path) -> None:
     assert "there is no client emacs" in install(tmp_path, "emacs").stderr
     assert "Name a client" in install(tmp_path).stderr
+
+
+def test_what_the_user_has_set_in_the_entry_stays(tmp_path: Path) -> None:
+    file = with_file(tmp_path, "zed")
+    assert install(tmp_path, "zed", "--yes").returncode == 0
+    own = json.dumps(read(file)["context_servers"]["cellblock"] | {"env": {"TOKEN": "t"}, "timeout": 5})
+    file.write_text('{"context_servers": {"cellblock": %s}}' % own.replace('"connect"', '"serve", "--stdio"'))  # noqa: UP031
+    assert install(tmp_path, "zed", "--yes").returncode == 0
+    entry = read(file)["context_servers"]["cellblock"]
+    assert (entry["env"], entry["timeout"], entry["args"]) == ({"TOKEN": "t"}, 5, ["connect"])
+
+
+def test_an_entry_by_address_becomes_a_program(tmp_path: Path) -> None:
+    file = tmp_path / ".claude.json"
+    headers = {"Authorization": "Bearer t"}
+    ours = {"type": "http", "url": "http://127.0.0.1:7433/mcp", "headers": headers, "alwaysLoad": True}
+    file.write_text(json.dumps({"mcpServers": {"cellblock": ours}}))
+    assert install(tmp_path, "claude-code", "--yes").returncode == 0
+    entry = read(file)["mcpServers"]["cellblock"]
+    assert set(entry) == {"type", "command", "args", "alwaysLoad"} and entry["type"] == "stdio"
+
+
+def test_secrets_are_not_taken_out_of_a_clients_file_unasked(tmp_path: Path) -> None:
+    file = tmp_path / ".cursor/mcp.json"
+    file.parent.mkdir()
+    text = '{"mcpServers": {"a": {"command": "a", "env": {"API_KEY": "sk-abcdefghijklmnopqrst123456"}}}}'
+    file.write_text(text)
+    done = install(tmp_path, "cursor", "--take-over", "--yes")
+    assert done.returncode == 2 and "--secrets" in done.stderr
+    assert file.read_text() == text and [one.name for one in file.parent.iterdir()] == ["mcp.json"]
+    assert install(tmp_path, "cursor", "--take-over", "--yes", "--secrets", "environment").returncode == 0
+    assert "${env:API_KEY}" in (tmp_path / ".config/cellblock/cellblock.json").read_text()

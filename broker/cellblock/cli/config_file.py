@@ -18,7 +18,7 @@ from cellblock.config.file.edit import EditFault, KeyPath, edited, format_of, re
 from cellblock.config.file.secret_values import looks_secret
 from cellblock.config.file.syntax import SyntaxFault
 from cellblock_worker.base.folders import Folder, InTheWay
-from cellblock_worker.base.private_files import write_private
+from cellblock_worker.base.private_files import stamp_of, write_private
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Bounds a file that is edited: that of Claude Code also keeps histories."""
@@ -43,6 +43,7 @@ class ConfigFile:
     def __init__(self, path: Path) -> None:
         self.path: Final = path.expanduser().resolve()
         self._format: Final = format_of(self.path.name)
+        self._stamp: Final = stamp_of(self.path)
         self._old: Final = _text_of(self.path)
         self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
         self.text = (self._old or "").removeprefix(self._mark)
@@ -100,7 +101,7 @@ class ConfigFile:
         """
         try:
             if _text_of(self.path) != self._old:
-                raise ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")
+                raise self._changed()
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             mode = 0o600 if private or self._old is None else stat.S_IMODE(self.path.stat().st_mode)
             copy: Path | None = None
@@ -109,11 +110,18 @@ class ConfigFile:
                     stamp = time.strftime("%Y%m%d-%H%M%S")
                     copy = self.path.with_name(f"{self.path.name}.{stamp}-{secrets.token_hex(2)}.bak")
                     write_private(folder, copy.name, self._old.encode())
-                write_private(folder, self.path.name, (self._mark + self.text).encode(), mode=mode)
+                text = (self._mark + self.text).encode()
+                if not write_private(
+                    folder, self.path.name, text, mode=mode, replace=self._old is not None, only=self._stamp
+                ):
+                    raise self._changed()
         except (OSError, InTheWay) as error:
             why = error.strerror or str(error)
             raise ConfigError(f"Cannot write {self.path}: {why}.", hint="See whose file it is.") from None
         return copy
+
+    def _changed(self) -> ConfigError:
+        return ConfigError(f"{self.path} has changed meanwhile.", hint="Try again.")
 
 
 # ---- inside ------------------------------------------------------------------------------------------

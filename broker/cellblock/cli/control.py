@@ -28,8 +28,6 @@ RESTART_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.2
 """Passes between two looks at a log or at a server."""
 
-PIECE_BYTES: Final = 256 * 1024
-
 
 @reading(daemon_of)
 async def restart(parsed: argparse.Namespace, daemon: Daemon) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
+from cellblock.base.json import is_object
 from cellblock.catalog.suggest import nearest_names
 from cellblock.cli.arguments import UsageError, default_file
 from cellblock.cli.config_check import check_source
@@ -19,7 +20,7 @@ from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.plan import shown_path
 from cellblock.cli.loading import warn
 from cellblock.config.file.edit import REMOVED, KeyPath
-from cellblock.config.file.formats import SERVERS_KEY, normal
+from cellblock.config.file.formats import ON_KEYS, SERVERS_KEY, normal, value_at
 from cellblock.config.file.problems import ConfigProblems, Problem, Source
 from cellblock.config.file.secret_values import looks_secret
 
@@ -147,10 +148,17 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
     file = _File(parsed)
     path = file.known(parsed.server)
     word = "disabled" if disabled else "enabled"
+    if not is_object(value_at(file.data, path)):
+        raise ConfigError(f"The entry of {parsed.server} is no object.", hint="Correct it in the file.")
+    # What `normal` has read, whichever key says it.
     if bool(file.servers[parsed.server].get("disabled", False)) is disabled:
         sys.stdout.write(f"{parsed.server} is {word} already.\n")
         return EXIT_OK
-    file.change({(*path, "disabled"): True if disabled else REMOVED})
+    keys = ("disabled", *ON_KEYS)
+    file.change({(*path, "disabled"): True} if disabled else {(*path, key): REMOVED for key in keys})
+    if not file.changed:
+        hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
+        raise ConfigError(f"{parsed.server} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
     file.save(f"{word.capitalize()}: {parsed.server}")
     return EXIT_OK
 

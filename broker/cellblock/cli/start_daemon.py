@@ -94,9 +94,15 @@ class DaemonStart:
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             os.close(lock)
             return None
+        except OSError as error:
+            os.close(lock)
+            raise ConfigError(
+                f"No daemon can be started: {self._state_dir / name} cannot be locked: {error.strerror}.",
+                hint="Use a --state-dir on a local disk, or start it yourself with `cellblock serve --http`.",
+            ) from None
         return lock
 
     async def _serving(self) -> Daemon | None:
@@ -137,12 +143,13 @@ class DaemonStart:
                     cwd=home if home.is_dir() else "/",
                     pass_fds=[lock],
                     start_new_session=True,
+                    timeout=START_SECONDS,
                 )
             finally:
                 os.close(log)
         except InTheWay as error:
             raise in_the_way(error) from None
-        except (OSError, subprocess.CalledProcessError) as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise DaemonUnavailable(
                 f"No daemon can be started: {error}.", hint="Start it yourself with `cellblock serve --http`."
             ) from None

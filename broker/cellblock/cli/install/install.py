@@ -23,7 +23,14 @@ from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
 from cellblock.cli.streams import write_json
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
+from cellblock.config.file.formats import value_at
 from cellblock.config.secrets.named_secrets import NamedSecrets
+
+_STARTED: Final = ("type", "source", "command", "cmd", "args", "enabled")
+"""Names the keys of an entry that say how Cellblock is started."""
+
+_REACHED: Final = ("url", "uri", "httpUrl", "serverUrl", "headers")
+"""Names the keys of an entry that was one for an address; a program has none of them."""
 
 _SIGNS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -67,6 +74,11 @@ def run(parsed: argparse.Namespace) -> int:
     plan = Plan()
     if parsed.take_over and not parsed.uninstall:
         plan = _plan(names, project, target, parsed.secrets or "environment")
+        if plan.secrets and parsed.yes and parsed.secrets is None:
+            # Out of the client's file they go: only the copy of the old one would have them.
+            raise UsageError(
+                f"--take-over moves {plan.secrets} secrets out of the clients' files: say where with --secrets."
+            )
     steps = [_step(name, project, launch, target, plan, uninstall=parsed.uninstall) for name in names]
     changed = [step for step in steps if step.file.changed]
     paint = Painter(sys.stdout)
@@ -132,7 +144,7 @@ def _step(
     if file.path == target.path:
         raise ConfigError(f"{file.path} is a client's own file.", hint="Give --config with another one.")
     key = client.key(file.data)
-    present = _at(file.data, key)
+    present = value_at(file.data, key)
     changes: dict[KeyPath, Any] = {}
     if uninstall:
         if present is not None and not _is_ours(present):
@@ -147,8 +159,9 @@ def _step(
                 raise ConfigError(
                     f"{'.'.join(key)} in {file.path} is another server.", hint="Give that one another name."
                 )
-            # What the user has set beside, such as which tools need no question, stays.
-            entry = {**present, **entry}
+            # What the user has set beside, such as variables, times, and which tools need no question, stays.
+            stays = {key: value for key, value in present.items() if key not in _REACHED}
+            entry |= stays | {key: entry[key] for key in _STARTED if key in entry}
         if entry != present:
             changes[key] = entry
         changes |= {
@@ -170,12 +183,6 @@ def _plan(names: Sequence[str], project: Path | None, target: Target, secrets: P
 
 def _text_path(path: Sequence[str | int]) -> KeyPath:
     return tuple(str(key) for key in path)
-
-
-def _at(data: Any, path: KeyPath) -> Any:
-    for key in path:
-        data = data.get(key) if is_object(data) else None
-    return data
 
 
 def _is_ours(entry: object) -> bool:

@@ -78,7 +78,11 @@ def edited(text: str, form: Format, changes: Mapping[KeyPath, Any]) -> str:
         for path, value in changes.items():
             after = _json_edit(after, path, value)
     else:
-        after = (_toml_edit if form == "toml" else _yaml_edit)(text, changes)
+        try:
+            after = (_toml_edit if form == "toml" else _yaml_edit)(text, changes)
+        except (ValueError, TypeError, KeyError) as error:
+            # What the libraries do not write, such as a table within an inline table.
+            raise EditFault(f"The file is written in a way that cannot be edited safely: {error}.") from None
     try:
         said = json.loads(json.dumps(read(after, form) or {}, default=str))
     except (SyntaxFault, EditFault):
@@ -253,7 +257,7 @@ def _plain_yaml(text: str) -> Any:
     try:
         reader: Any = YAML(typ="safe", pure=True)
         return reader.load(text)
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:
         raise EditFault(f"It is no valid YAML: {str(error).splitlines()[0]}.") from None
 
 
@@ -265,6 +269,8 @@ def _yaml_edit(text: str, changes: Mapping[KeyPath, Any]) -> str:
         if _dumped(yaml, document) == text:
             break
     else:
+        if document is not None:
+            raise EditFault("Its layout could not be kept: some line is laid out in a way of its own.")
         yaml.indent(*_YAML_INDENTS[0])
     changed: dict[str, Any] = {} if document is None else document
     for path, value in changes.items():

@@ -6,7 +6,7 @@ their own or under `mcp` of its settings; Claude Code also keeps servers of sing
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,11 @@ ON_KEYS: Final = ("enabled", "isActive")
 
 APPROVALS: Final = ("default_tools_approval_mode", "tools")
 """Names where Codex says which tools it asks about. A list under `tools` is Copilot's, of the only tools there are."""
+
+_MODES: Final = ("auto", "approve", "prompt", "writes", None)
+"""Names what Codex may say of its questions; None is nothing."""
+
+_MODES_HINT: Final = "Write auto, approve, prompt or writes; or use askTools."
 
 _ASKING: Final = ("prompt", "writes")
 """Names Codex's modes that ask; `writes` does about tools that do not say that they only read, and here about all."""
@@ -232,14 +237,27 @@ def _take_approvals(made: Normal, name: str, entry: Mapping[str, Any], written: 
     if tools is not None and not is_object(tools) and not is_array(tools):
         path = (*made.origins[name], "tools")
         made.problems.append(Problem(path, "a list of tools is needed", "Use enabledTools.", at_key=True))
+    for tool, one in modes.items():
+        if one not in _MODES:
+            path = (*made.origins[name], "tools", tool)
+            made.problems.append(Problem(path, "this approval mode is not known", _MODES_HINT, at_key=True))
+    if mode not in _MODES:
+        made.problems.append(Problem(made.origins[name], "its approval mode is not known", _MODES_HINT))
     asked = [tool for tool, one in modes.items() if one in _ASKING]
     free = [tool for tool, one in modes.items() if one not in (*_ASKING, None)]
     if mode in _ASKING and free:
-        written["autoApprove"] = [*written.get("autoApprove", ()), *free]
+        _add_names(written, "autoApprove", free)
     elif mode in _ASKING:
         asked = ["*"]
     if asked:
-        written["askTools"] = [*written.get("askTools", ()), *asked]
+        _add_names(written, "askTools", asked)
+
+
+def _add_names(written: dict[str, Any], key: str, names: Sequence[str]) -> None:
+    """Adds names to a list of tools; what is no list is left for the validation to refuse."""
+    before = written.get(key, [])
+    if is_array(before):
+        written[key] = [*before, *names]
 
 
 def _inputs(raw: Any) -> dict[str, Any]:

@@ -152,3 +152,20 @@ def test_the_lines_of_such_a_file() -> None:
     for wrong in ("x", "=1", 'A="x', "A='x' y", "9=x"):
         with pytest.raises(ValueError, match="line 1 is no NAME=value"):
             variables_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"default_tools_approval_mode": "promt"},
+        {"tools": {"write": {"approval_mode": "deny"}}},
+        {
+            "autoApprove": 5,
+            "default_tools_approval_mode": "prompt",
+            "tools": {"w": {"approval_mode": "auto"}},
+        },
+    ],
+)
+def test_an_approval_that_is_not_understood_is_an_error(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigProblems):
+        server(**keys)
