@@ -64,6 +64,8 @@ def test_the_source_archive_becomes_a_pure_wheel_with_the_bundle_of_the_checkout
     with zipfile.ZipFile(wheel) as archive:
         for file in bundle.iterdir():
             assert archive.read(f"cellblock_worker/_bundle/{file.name}") == file.read_bytes()
+        # Type checkers read the annotations of packages with it alone.
+        assert {"cellblock/py.typed", "cellblock_worker/py.typed"} <= set(archive.namelist())
 
 
 @pytest.mark.slow
