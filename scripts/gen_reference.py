@@ -22,6 +22,7 @@ from tree_sitter import Language, Node, Parser
 
 import cellblock
 from cellblock.base import errors
+from cellblock.base.internal import is_internal
 from cellblock.config.settings import LimitSettings
 from cellblock.execution.request import KEYS
 from cellblock.execution.response import RunResponse, Usage
@@ -275,7 +276,7 @@ def python_section() -> str:
         rows.append((f"`{name}`", what))
     methods: list[tuple[str, ...]] = []
     for name, member in inspect.getmembers(cellblock.Broker):
-        if name.startswith("_"):
+        if name.startswith("_") or is_internal(member):
             continue
         call = "" if isinstance(member, property) else "()"
         methods.append((f"`Broker.{name}{call}`", first_sentence(inspect.getdoc(member))))

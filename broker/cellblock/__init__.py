@@ -21,58 +21,102 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from cellblock.base.errors import (
         CellblockError,
+        Certainty,
         ConfigError,
+        Fault,
         HostUnavailable,
         InvalidRequest,
         Overloaded,
         ToolCallError,
     )
-    from cellblock.config.settings import Settings, load_settings
+    from cellblock.catalog.model import (
+        Catalog,
+        Effect,
+        Example,
+        Given,
+        JsonSchema,
+        ServerEntry,
+        ToolEntry,
+        Withheld,
+    )
+    from cellblock.catalog.outputs import Source, ToolOutput
+    from cellblock.config.server import ServerConfig
+    from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
-    from cellblock.execution.events import Observer
-    from cellblock.execution.response import Diagnostic, LogEntry, RunResponse, TraceEntry, Usage
+    from cellblock.execution.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
+    from cellblock.execution.response import (
+        Diagnostic,
+        Level,
+        LogEntry,
+        RunResponse,
+        Severity,
+        TraceEntry,
+        Usage,
+    )
+    from cellblock.policy.asking import Approver, Grantee, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Approver",
     "Broker",
+    "CallFacts",
+    "Catalog",
     "CellblockError",
+    "CellblockSettings",
+    "Certainty",
     "ConfigError",
     "Diagnostic",
+    "Effect",
+    "Example",
+    "Fault",
+    "Given",
+    "Grantee",
     "HostUnavailable",
     "InvalidRequest",
+    "JsonSchema",
+    "Level",
     "LogEntry",
     "Observer",
     "Overloaded",
+    "Profile",
+    "Question",
+    "RunEvents",
+    "RunFacts",
     "RunResponse",
+    "ServerConfig",
+    "ServerEntry",
     "Settings",
+    "Severity",
+    "Source",
     "ToolCallError",
+    "ToolEntry",
+    "ToolOutput",
     "TraceEntry",
+    "TypecheckMode",
     "Usage",
+    "Verdict",
+    "Watcher",
+    "Withheld",
     "__version__",
     "load_settings",
     "tool",
 ]
 
-_WHERE: Final = {
-    "Broker": "cellblock.daemon.broker",
-    "CellblockError": "cellblock.base.errors",
-    "ConfigError": "cellblock.base.errors",
-    "Diagnostic": "cellblock.execution.response",
-    "HostUnavailable": "cellblock.base.errors",
-    "InvalidRequest": "cellblock.base.errors",
-    "LogEntry": "cellblock.execution.response",
-    "Observer": "cellblock.execution.events",
-    "Overloaded": "cellblock.base.errors",
-    "RunResponse": "cellblock.execution.response",
-    "Settings": "cellblock.config.settings",
-    "ToolCallError": "cellblock.base.errors",
-    "TraceEntry": "cellblock.execution.response",
-    "Usage": "cellblock.execution.response",
-    "load_settings": "cellblock.config.settings",
-    "tool": "cellblock.python_tools.tool_mark",
+_IN: Final = {
+    "base.errors": "CellblockError Certainty ConfigError Fault HostUnavailable InvalidRequest Overloaded ToolCallError",
+    "catalog.model": "Catalog Effect Example Given JsonSchema ServerEntry ToolEntry Withheld",
+    "catalog.outputs": "Source ToolOutput",
+    "config.server": "ServerConfig",
+    "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
+    "daemon.broker": "Broker",
+    "execution.events": "CallFacts Observer RunEvents RunFacts Watcher",
+    "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
+    "policy.asking": "Approver Grantee Question Verdict",
+    "python_tools.tool_mark": "tool",
 }
+_WHERE: Final = {name: f"cellblock.{module}" for module, names in _IN.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

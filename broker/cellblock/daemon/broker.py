@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
+from cellblock.base.internal import internal
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
@@ -121,6 +122,7 @@ class Broker:
             raise
         return self
 
+    @internal
     @contextlib.asynccontextmanager
     async def begun(self) -> AsyncGenerator[None]:
         """Runs the broker inside the block, as `async with` of itself, but its entry waits for no other process."""
@@ -143,6 +145,7 @@ class Broker:
                 raise unavailable(error) from None
             self._stack = stack.pop_all()
 
+    @internal
     async def host_started(self) -> None:
         """Waits for the local worker host, where there is one.
 
@@ -204,6 +207,7 @@ class Broker:
         )
         return (await self.run_request(request, observer=observer, client=client, grantee=grantee)).decoded()
 
+    @internal
     async def run_request(
         self,
         request: Mapping[str, Any],
@@ -225,6 +229,7 @@ class Broker:
         )
 
     @property
+    @internal
     def apart(self) -> Apart:
         """Gives the processes for work that would hold the loop. Raises HostUnavailable when there are none."""
         if self._apart is None:
@@ -232,6 +237,7 @@ class Broker:
         return self._apart
 
     @property
+    @internal
     def policy(self) -> Policy:
         """Says what clients are granted."""
         return self._policy
@@ -292,6 +298,7 @@ class Broker:
         return self._registry.known_catalog if self._registry else self._before_start
 
     @property
+    @internal
     def hosts(self) -> list[protocol.Hello]:
         """Gives what the connected worker hosts said of themselves."""
         return self._workers.pool.hosts if self._workers else []
@@ -306,6 +313,7 @@ class Broker:
         """Returns workers that are booted and wait."""
         return self._workers.pool.warm if self._workers else 0
 
+    @internal
     def facts(self) -> BrokerFacts:
         """Returns the state of pool, servers and knowledge, to be asked for plain data. Raises HostUnavailable."""
         if self._workers is None or self._registry is None or self._outputs is None:
@@ -320,6 +328,7 @@ class Broker:
         return self._workers.host.pid if self._workers and self._workers.host else None
 
     @property
+    @internal
     def hosts_endpoint(self) -> str | None:
         """Says where worker hosts on other machines connect, or None."""
         return self._workers.remote.endpoint if self._workers and self._workers.remote else None
@@ -335,10 +344,12 @@ class Broker:
         """
         return stated_output(server, tool) if self._outputs is None else self._outputs(server, tool)
 
+    @internal
     def observed_of(self, server: ServerEntry, tool: ToolEntry) -> ToolOutput | None:
         """Says what has been observed of a tool's output, whatever is given or declared; an `OutputLookup` too."""
         return None if self._outputs is None else self._outputs.observed(server, tool)
 
+    @internal
     async def looked(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         self._check_loop()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from cellblock.base.callbacks import tell
 from cellblock.base.errors import Certainty
+from cellblock.base.internal import internal
 from cellblock.execution.response import LogEntry, RunResponse, TraceEntry
 
 NEVER_SENT = "never sent: the run had ended"
@@ -224,6 +225,7 @@ class RunEvents:
         """Watches no further run; of those under way it still hears."""
         self._watchers = tuple(known for known in self._watchers if known is not watcher)
 
+    @internal
     def open(self, client: str, code: str, also: Watcher | None = None) -> RunWatch | None:
         """Makes the watch of one run; None when nobody watches.
 
