@@ -53,12 +53,14 @@ if TYPE_CHECKING:
         TraceEntry,
         Usage,
     )
+    from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.policy.asking import Approver, Grantee, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Api",
     "Approver",
     "Broker",
     "CallFacts",
@@ -90,6 +92,7 @@ __all__ = [
     "Settings",
     "Severity",
     "Source",
+    "ToolAnswer",
     "ToolCallError",
     "ToolEntry",
     "ToolOutput",
@@ -112,6 +115,7 @@ _IN: Final = {
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
     "execution.events": "CallFacts Observer RunEvents RunFacts Watcher",
+    "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
     "policy.asking": "Approver Grantee Question Verdict",
     "python_tools.tool_mark": "tool",

@@ -105,7 +105,7 @@ async def main(config: Path) -> int:
         print(names_of(broker.catalog.servers))
         code = """
             import { price, buy } from "@codemode/servers/local";
-            console.log(await price({ fruit: "pear" }));
+            console.log((await price({ fruit: "pear" })).result);
             globalThis.__codemode_result__ = (await buy({ fruit: "pear", count: 3 })).paid;
         """
         print(await run(broker, code), watcher.seen)

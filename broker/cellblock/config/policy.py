@@ -28,6 +28,15 @@ PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
 """Clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
 everybody. `oauth:SUBJECT` is the subject of a token, `stdio:NAME` what a client at our own pipes calls itself."""
 
+KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
+"""Kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
+
+
+def is_of_embedder(name: str) -> bool:
+    """Says whether a name is one that a program gives its own clients: `KIND:NAME`, of a kind of the program's."""
+    kind, colon, own = name.partition(":")
+    return bool(kind and colon and own) and kind not in KINDS
+
 
 def check_pattern(pattern: str) -> str:
     """Returns a valid pattern as it is. Raises ValueError with what is wrong and what is meant."""
@@ -83,8 +92,8 @@ class PolicySettings(BaseModel):
     """Holds for clients without an entry of their own."""
 
     clients: dict[str, Grant] = {}
-    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` or `stdio:NAME`, in place of the
-    default."""
+    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT`, `stdio:NAME`, or what a program calls
+    its own clients, such as `team:readers`; in place of the default."""
 
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
     """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
@@ -98,10 +107,15 @@ class PolicySettings(BaseModel):
     @field_validator("clients")
     @classmethod
     def _known_kinds(cls, clients: dict[str, Grant]) -> dict[str, Grant]:
+        from cellblock.config.file.problems import nearest
+
         for name in clients:
             named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, CLAIMED))
-            if name not in PLAIN_NAMES and not named:
+            # A misspelt kind must not pass for an embedder's own: its restriction would hold for nobody.
+            own = is_of_embedder(name) and nearest(name.partition(":")[0], KINDS) is None
+            if name not in PLAIN_NAMES and not named and not own:
                 raise ValueError(
-                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {PROVEN}SUBJECT or {CLAIMED}NAME"
+                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {PROVEN}SUBJECT, {CLAIMED}NAME, or "
+                    "KIND:NAME for the clients of a program that embeds Cellblock"
                 )
         return clients

@@ -34,6 +34,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.execution.executor import Executor
+    from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.view import BrokerFacts
@@ -179,7 +180,7 @@ class Broker:
         observer: Watcher | None = None,
         client: str = DEFAULT_CLIENT,
         grants: Mapping[str, Any] | None = None,
-        grantee: Grantee = EMBEDDING,
+        grantee: Grantee | None = None,
     ) -> RunResponse:
         """Runs one script. From another thread: `asyncio.run_coroutine_threadsafe(broker.run(…), loop)`.
 
@@ -189,9 +190,10 @@ class Broker:
             requested_capabilities: Server ids that the script will want: at most 200, of at most 200 characters.
             typecheck: When the script is type-checked; None: as configured.
             observer: Watches this run alone, beside those of `events`: an `Observer`, or any `Watcher`.
-            client: Whose run it is. Clients share the workers fairly; all runs without a name are one client's.
+            client: Whose run it is. Clients share the workers fairly; runs without a name are one client's. One that
+                `cellblock.policy` has under this name, such as `team:readers`, has that grant, others `embedding`'s.
             grants: What this script may call, of what `grantee` is granted (see docs/howto-policy.md).
-            grantee: Which grants of `cellblock.policy` it has, and who is asked for approval.
+            grantee: Which grants of `cellblock.policy` it has otherwise, and who is asked for approval.
 
         Raises:
             InvalidRequest: The request is malformed. A script that fails does not raise: see `diagnostics`.
@@ -205,7 +207,86 @@ class Broker:
             typecheck=typecheck,
             grants=grants,
         )
-        return (await self.run_request(request, observer=observer, client=client, grantee=grantee)).decoded()
+        response = await self.run_request(
+            request, observer=observer, client=client, grantee=grantee or self._grantee_of(client)
+        )
+        return response.decoded()
+
+    async def tool_definition(
+        self, api: Api, *, client: str = DEFAULT_CLIENT, budget: int | None = None
+    ) -> dict[str, Any]:
+        """Describes the tool `codemode_run` for a model, once the servers have had their time to connect.
+
+        Args:
+            api: `mcp`, `openai` (Responses API) or `anthropic` (Messages API).
+            client: For whom: the description names what that client is granted.
+            budget: Characters for TypeScript declarations; None: `frontend.declaration_chars`. With 0 it names the
+                functions alone; give `declarations` elsewhere then, such as in the system prompt.
+
+        Raises:
+            InvalidRequest: There is no such API.
+        """
+        from cellblock.frontend.agent_tool import definition
+
+        self._check_loop()
+        return await definition(self, api, self._policy.principal_of(client), budget)
+
+    async def declarations(
+        self,
+        *,
+        servers: Sequence[str] | None = None,
+        budget: int | None = None,
+        client: str = DEFAULT_CLIENT,
+    ) -> str:
+        """Declares in TypeScript what scripts can call, once the servers have had their time to connect.
+
+        Args:
+            servers: Names of the only servers to declare; None: all.
+            budget: Characters; None: `frontend.declaration_chars`. Functions that have no room are named.
+            client: For whom: only what that client is granted.
+
+        Raises:
+            InvalidRequest: The tools of a server that is named are not known.
+        """
+        from cellblock.frontend.agent_tool import declarations
+
+        self._check_loop()
+        return await declarations(self, self._policy.principal_of(client), servers, budget)
+
+    async def handle_tool_call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str | None,
+        *,
+        observer: Watcher | None = None,
+        client: str = DEFAULT_CLIENT,
+        grantee: Grantee | None = None,
+    ) -> ToolAnswer:
+        """Runs the script of a model's call of the tool; a call that is malformed is an answer, too.
+
+        Args:
+            name: Of the tool that the model calls.
+            arguments: As the model gives them: an object, or its JSON.
+            observer: As for `run`.
+            client: As for `run`.
+            grantee: As for `run`.
+
+        Raises:
+            InvalidRequest: The tool is not Cellblock's.
+            HostUnavailable: The broker is not running.
+            CellblockError: It runs in another event loop.
+        """
+        from cellblock.frontend.agent_tool import answer
+
+        self._check_loop()
+        return await answer(
+            self,
+            name,
+            arguments,
+            observer=observer,
+            client=client,
+            grantee=grantee or self._grantee_of(client),
+        )
 
     @internal
     async def run_request(
@@ -398,6 +479,9 @@ class Broker:
                 "This broker runs in another event loop.",
                 hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
             )
+
+    def _grantee_of(self, client: str) -> Grantee:
+        return Grantee(self._policy.principal_of(client))
 
     def _forget(self) -> None:
         """Takes nothing of a broker that has ended for running; what it has learnt of outputs can still be asked."""

@@ -45,7 +45,7 @@ class Grantee:
 
     Args:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which
-            are known) or `stdio:NAME` (which is only what the client says).
+            are known), `stdio:NAME` (which is only what the client says), or what a program calls its own client.
         approver: Asks the client's user; None where nobody can be asked.
     """
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.config.policy import CLAIMED, Grant, PolicySettings
+from cellblock.config.policy import CLAIMED, Grant, PolicySettings, is_of_embedder
+from cellblock.policy.asking import EMBEDDING
 from cellblock.policy.faults import unknown_servers
 from cellblock.policy.grants import Grants, Layer
 
@@ -48,6 +49,11 @@ class Policy:
         self.restricts_clients = self._default is not None or any(
             layer is not None for layer in self._clients.values()
         )
+
+    def principal_of(self, client: str) -> str:
+        """Returns the principal of a client of a program that embeds the broker: its own where it has a grant under
+        its name, else `embedding`."""
+        return client if client in self._clients and is_of_embedder(client) else EMBEDDING.principal
 
     def grants_of(self, principal: str, asked: Grant | None = None) -> Grants | None:
         """Returns the grants of a run; None when nothing is restricted, and nobody is asked.

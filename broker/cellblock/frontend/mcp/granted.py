@@ -10,8 +10,7 @@ from mcp.server.context import CallNext, HandlerResult
 
 from cellblock.catalog.model import Catalog
 from cellblock.frontend.client import Context, client_name
-from cellblock.frontend.mcp.manual import instructions, manual
-from cellblock.frontend.mcp.opening import opening
+from cellblock.frontend.mcp.manual import instructions
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
 from cellblock.policy.policy import claimed_name
@@ -60,16 +59,9 @@ class Granted:
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Describes `codemode.run`, for a client that is shown a catalog."""
         # Not at the top: a client is greeted without it.
-        from cellblock.frontend.mcp.context import Declared, declarations_in_budget
+        from cellblock.frontend.mcp.description import description
 
-        section = self._service.settings.cellblock
-        declared = declarations_in_budget(
-            catalog, section.frontend.declaration_chars, self._uses.ranked(principal)
-        )
-        # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
-        named = None if self._service.policy.grants_of(principal) is None else catalog
-        details = manual(section.limits, self._service.settings, named)
-        return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)
+        return description(self._service, catalog, principal, self._uses.ranked(principal))
 
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""

@@ -1,0 +1,129 @@
+"""The tool for agents that are no MCP clients: its definitions, its declarations, and what calls of models get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock import Broker, ConfigError, Grantee, InvalidRequest, tool
+from cellblock.config.settings import parse_settings
+from support.entries import settings
+from support.waits import within
+
+READERS = "team:readers"
+
+
+@tool(annotations={"readOnlyHint": True})
+def price(fruit: str) -> int:
+    "The price of one fruit."
+    return {"pear": 55}[fruit]
+
+
+@tool
+def buy(fruit: str) -> str:
+    "Buys one."
+    return f"bought {fruit}"
+
+
+@pytest.fixture(scope="module")
+async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
+    policy = {"clients": {READERS: {"readOnly": True}, "token": {"readOnly": True}, "embedding": {}}}
+    given = settings(tmp_path_factory.mktemp("state"), {}, policy=policy)
+    async with Broker(given, tools=[price, buy]) as broker:
+        yield broker
+
+
+def calling(name: str) -> dict[str, Any]:
+    return {
+        "code": f"import * as s from '@codemode/servers/local'; export default await s.{name}({{ fruit: 'pear' }})"
+    }
+
+
+async def test_each_api_gets_the_same_tool_in_its_own_form(broker: Broker) -> None:
+    mcp = await broker.tool_definition("mcp")
+    openai = await broker.tool_definition("openai")
+    anthropic = await broker.tool_definition("anthropic")
+    text, schema = mcp["description"], mcp["inputSchema"]
+    assert "function price(" in text and "function buy(" in text and "globalThis.__codemode_result__" in text
+    assert schema["required"] == ["code"]
+    assert mcp["name"] == "codemode.run"
+    assert openai == {
+        "type": "function",
+        "name": "codemode_run",
+        "description": text,
+        "parameters": schema,
+        "strict": False,
+    }
+    assert anthropic == {"name": "codemode_run", "description": text, "input_schema": schema}
+    schema["properties"].clear()
+    assert (await broker.tool_definition("mcp"))["inputSchema"]["properties"], "what is given is a copy"
+    with pytest.raises(InvalidRequest, match="mcp, openai, anthropic"):
+        await broker.tool_definition("gemini")  # pyright: ignore[reportArgumentType]
+
+
+async def test_declarations_may_stand_elsewhere_than_in_the_definition(broker: Broker) -> None:
+    short = (await broker.tool_definition("openai", budget=0))["description"]
+    assert "function price(" not in short and "price" in short
+    for whole in (await broker.declarations(), await broker.declarations(servers=["local"], budget=10_000)):
+        assert "function price(" in whole and "function buy(" in whole
+    assert "function price(" not in await broker.declarations(budget=10)
+    with pytest.raises(InvalidRequest, match=r"'lokal' are not known: there is none.* local"):
+        await broker.declarations(servers=["lokal"])
+
+
+async def test_a_call_of_a_model_gets_the_response_as_text(broker: Broker) -> None:
+    given = calling("price")
+    for arguments in (given, json.dumps(given), {**given, "limits": None}):
+        answer = await within(broker.handle_tool_call("codemode_run", arguments))
+        assert answer.response is not None and not answer.is_error, answer
+        assert json.loads(answer.text)["result"] == answer.response.result == {"result": 55}
+    failed = await within(broker.handle_tool_call("codemode.run", {"code": "throw new Error('no pears')"}))
+    assert failed.is_error and failed.text.startswith('{"diagnostics"') and "no pears" in failed.text
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "{}", {}, None, {"code": 1}, '{"code": "1", "limits": 3}'])
+async def test_a_malformed_call_is_told_to_the_model(broker: Broker, arguments: Any) -> None:
+    answer = await within(broker.handle_tool_call("codemode_run", arguments))
+    assert answer.is_error and answer.response is None
+    assert "code" in answer.text or "limits" in answer.text
+
+
+async def test_a_call_of_another_tool_is_refused(broker: Broker) -> None:
+    with pytest.raises(InvalidRequest, match="'price' is no tool of Cellblock"):
+        await broker.handle_tool_call("price", {})
+
+
+async def test_a_client_that_the_policy_names_has_its_grant_everywhere(broker: Broker) -> None:
+    """The run, the call of a model, the definition and the declarations agree."""
+    refused = await within(broker.run(**calling("buy"), client=READERS))
+    assert not refused.ok and "grant it in cellblock.policy" in (refused.diagnostics[0].hint or "")
+    assert (await within(broker.run(**calling("price"), client=READERS))).ok
+    assert (await within(broker.handle_tool_call("codemode_run", calling("buy"), client=READERS))).is_error
+    assert "buy" not in (await broker.tool_definition("openai", client=READERS))["description"]
+    assert "buy" not in await broker.declarations(client=READERS)
+    asked = Grantee("embedding")
+    assert (await within(broker.run(**calling("buy"), client=READERS, grantee=asked))).ok
+
+
+@pytest.mark.parametrize("client", ["token", "ann", "team:writers", "oauth:ann", "cli"])
+async def test_any_other_name_is_for_fairness_alone(broker: Broker, client: str) -> None:
+    """What a caller chooses must not become the grant of somebody whom Cellblock itself knows."""
+    assert (await within(broker.run(**calling("buy"), client=client))).ok
+
+
+@pytest.mark.parametrize(
+    "name", ["embeding", "claude-code", "oauht:ann", "OAuth:ann", "tokens:x", "oauth:", ":x", "x:"]
+)
+def test_a_name_that_may_be_a_slip_is_no_client(name: str) -> None:
+    with pytest.raises(ConfigError, match="is no client"):
+        parse_settings({"cellblock": {"policy": {"clients": {name: {"readOnly": True}}}}})
+
+
+def test_names_of_a_programs_own_are(tmp_path: Path) -> None:
+    names = [READERS, "tenant:42:ann", "user:ann@example.com"]
+    read = settings(tmp_path, {}, policy={"clients": {name: {"readOnly": True} for name in names}})
+    assert list(read.cellblock.policy.clients) == names
