@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cellblock.config.server import ServerConfig
     from cellblock.config.settings import CellblockSettings, Profile, Settings, TypecheckMode, load_settings
     from cellblock.daemon.broker import Broker
+    from cellblock.daemon.private_state import StateDir
     from cellblock.execution.events import CallFacts, Observer, RunEvents, RunFacts, Watcher
     from cellblock.execution.response import (
         Diagnostic,
@@ -92,6 +93,7 @@ __all__ = [
     "Settings",
     "Severity",
     "Source",
+    "StateDir",
     "ToolAnswer",
     "ToolCallError",
     "ToolEntry",
@@ -114,6 +116,7 @@ _IN: Final = {
     "config.server": "ServerConfig",
     "config.settings": "CellblockSettings Profile Settings TypecheckMode load_settings",
     "daemon.broker": "Broker",
+    "daemon.private_state": "StateDir",
     "execution.events": "CallFacts Observer RunEvents RunFacts Watcher",
     "frontend.agent_tool": "Api ToolAnswer",
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",

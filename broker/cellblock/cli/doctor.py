@@ -113,7 +113,7 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
         if parsed.json and checked.errors:
             write_json({"ok": False, "problems": warnings})
         settings = checked.usable()
-    broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run())
+    broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
     report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
     if parsed.json:

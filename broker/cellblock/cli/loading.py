@@ -36,7 +36,8 @@ def settings_of(parsed: argparse.Namespace) -> Settings:
 
     settings = load_settings(parsed.config).with_state_dir(parsed.state_dir)
     warn(*settings.warnings)
-    return settings
+    # Named, since commands share it: a broker of a program that names none has one of its own.
+    return settings.with_state_dir(settings.state_dir)
 
 
 def with_state_dir(parsed: argparse.Namespace) -> Settings:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import catalog_before_start, start_executor, start_reach, tools_of
 from cellblock.daemon.machine import check_descriptors, unavailable
+from cellblock.daemon.private_state import StateDir, state_of
 from cellblock.daemon.reload import applicable, described, keeping
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
@@ -60,6 +60,11 @@ class Broker:
     Args:
         settings: A whole configuration.
         tools: Python functions that scripts can call as `@codemode/servers/local`.
+        state_dir: Where it keeps what it learns: a folder, or `user` for the one that the command line and daemons use.
+            None: the configuration's, else a private one that is removed at the end.
+
+    Raises:
+        ConfigError: The configuration wants something that must outlive private state.
 
     Example:
         >>> async with Broker.from_config("cellblock.json", tools=[add]) as broker:  # doctest: +SKIP
@@ -67,7 +72,14 @@ class Broker:
         ...     assert response.result == 2
     """
 
-    def __init__(self, settings: Settings, *, tools: Sequence[Callable[..., Any]] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Sequence[Callable[..., Any]] = (),
+        state_dir: StateDir = None,
+    ) -> None:
+        settings, self._private = state_of(settings, state_dir)
         self._settings: Settings = settings
         self._tools = tools_of(settings, tools)
         self._policy = _policy(settings)
@@ -91,9 +103,9 @@ class Broker:
         path: str | os.PathLike[str] | None = None,
         *,
         tools: Sequence[Callable[..., Any]] = (),
-        state_dir: Path | None = None,
+        state_dir: StateDir = None,
     ) -> Broker:
-        """Makes a broker from a configuration file (None: the defaults, no servers).
+        """Makes a broker from a configuration file (None: the defaults, no servers); the rest is as for `Broker`.
 
         Raises:
             ConfigError: The file cannot be read or used.
@@ -101,7 +113,7 @@ class Broker:
         settings = load_settings(path)
         for warning in settings.warnings:
             logger.warning("%s", warning)
-        return cls(settings.with_state_dir(state_dir), tools=tools)
+        return cls(settings, tools=tools, state_dir=state_dir)
 
     async def __aenter__(self) -> Broker:
         """Starts the worker host and begins to connect to every server.
@@ -141,6 +153,8 @@ class Broker:
             stack.callback(self._forget)
             try:
                 check_descriptors()
+                if self._private is not None:
+                    self._private.make(stack)
                 await self._start(stack)
             except OSError as error:
                 raise unavailable(error) from None
@@ -342,6 +356,8 @@ class Broker:
         if self._executor is None or self._registry is None:
             raise _not_running()
         self._check_loop()
+        if self._private is not None:
+            settings = self._private.named_in(settings)
         settings, kept = keeping(self._settings, settings)
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
