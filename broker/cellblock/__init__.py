@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.policy.asking import Approver, Grantee, Question, Verdict
     from cellblock.python_tools.tool_mark import tool
+    from cellblock.telemetry.collector import MetricsCollector
 
 __version__ = "0.1.0"
 
@@ -81,6 +82,7 @@ __all__ = [
     "JsonSchema",
     "Level",
     "LogEntry",
+    "MetricsCollector",
     "Observer",
     "Overloaded",
     "Profile",
@@ -122,6 +124,7 @@ _IN: Final = {
     "execution.response": "Diagnostic Level LogEntry RunResponse Severity TraceEntry Usage",
     "policy.asking": "Approver Grantee Question Verdict",
     "python_tools.tool_mark": "tool",
+    "telemetry.collector": "MetricsCollector",
 }
 _WHERE: Final = {name: f"cellblock.{module}" for module, names in _IN.items() for name in names.split()}
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from cellblock.frontend.agent_tool import Api, ToolAnswer
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
+    from cellblock.telemetry.collector import MetricsCollector
+    from cellblock.telemetry.tally import Tally
     from cellblock.telemetry.view import BrokerFacts
     from cellblock.upstream.registry import Registry
     from cellblock.upstream.requester import Requester
@@ -91,6 +93,7 @@ class Broker:
         self._workers: Workers | None = None
         self._learner: Learner | None = None
         self._outputs: KnownOutputs | None = None
+        self._tally: Tally | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._changed = Listeners()
         self._before_start = catalog_before_start(settings, local=bool(self._tools))
@@ -419,6 +422,16 @@ class Broker:
 
         return BrokerFacts(self._settings.cellblock.pool, self._workers.pool, self._registry, self._outputs)
 
+    def metrics_collector(self) -> MetricsCollector:
+        """Gives a collector for a Prometheus registry of the program's own; runs are counted from the first call on."""
+        from cellblock.telemetry.collector import MetricsCollector
+        from cellblock.telemetry.tally import Tally
+
+        if self._tally is None:
+            self._tally = Tally(self._settings.cellblock.metrics.max_tools)
+            self.events.add(self._tally)
+        return MetricsCollector(self._tally, self._running)
+
     @property
     def host_pid(self) -> int | None:
         """Process id of the local worker host."""
@@ -495,6 +508,14 @@ class Broker:
                 "This broker runs in another event loop.",
                 hint="Use asyncio.run_coroutine_threadsafe(broker.run(…), loop).",
             )
+
+    def _running(self) -> tuple[asyncio.AbstractEventLoop, BrokerFacts] | None:
+        # Asked from any thread: each part is looked at once.
+        loop, workers = self._loop, self._workers
+        try:
+            return None if loop is None or workers is None else (loop, self.facts())
+        except HostUnavailable:
+            return None
 
     def _grantee_of(self, client: str) -> Grantee:
         return Grantee(self._policy.principal_of(client))

@@ -34,9 +34,14 @@ _CONNECTS: Final = "Attempts to connect to a server."
 
 
 class Metrics:
-    """Makes the page."""
+    """Makes the page.
 
-    def __init__(self, tally: Tally, facts: BrokerFacts) -> None:
+    Args:
+        tally: What is counted.
+        facts: Of the broker; None while it does not run.
+    """
+
+    def __init__(self, tally: Tally, facts: BrokerFacts | None) -> None:
         self._tally = tally
         self._facts = facts
         self._registry: Any = None
@@ -61,7 +66,7 @@ class Metrics:
         from prometheus_client.core import GaugeMetricFamily as Gauge
         from prometheus_client.core import HistogramMetricFamily as Durations
 
-        tally, servers = self._tally, self._facts.upstreams()
+        tally, facts = self._tally, self._facts
 
         def family(kind: Any, name: str, text: str, labels: Sequence[str], rows: Iterable[Any]) -> Metric:
             metric = kind(f"cellblock_{name}", text, labels=labels)
@@ -82,7 +87,9 @@ class Metrics:
         durations = [_row([server], histogram) for server, histogram in tally.call_seconds.items()]
         yield family(Durations, "tool_call_duration_seconds", _CALL_TIME, ["server"], durations)
         yield family(Counter, "worker_ends", _ENDS, ["reason"], ends)
-        pool = self._facts.pool()
+        if facts is None:
+            return
+        pool, servers = facts.pool(), facts.upstreams()
         for name, text, key in _POOL:
             yield family(Gauge, name, text, [], [([], pool[key])])
 
