@@ -175,13 +175,15 @@ def test_the_log_limit_has_an_option(command: Any) -> None:
 
 @pytest.mark.parametrize("from_file", [False, True])
 def test_a_script_that_fails_exits_with_1_and_still_prints_its_response(
-    command: Any, tmp_path: Path, from_file: bool
+    command: Any, home: Path, tmp_path: Path, from_file: bool
 ) -> None:
     code = "console.log('first');\nthrow new TypeError('on purpose');"
     file = tmp_path / "report.ts"
     file.write_text(code)
     outcome = command("run", file if from_file else "-", code=None if from_file else code)
     assert outcome.returncode == 1
+    used = f"none (no --config, and no {home}/.config/cellblock/cellblock.json)"
+    assert outcome.stderr == f"cellblock: the script failed; configuration: {used}\n"
     response = response_of(outcome)
     assert response["result"] is None
     assert [log["message"] for log in response["logs"]] == ["first"]

@@ -25,6 +25,7 @@ def test_a_sound_machine_has_no_problems(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert report["ok"] is True and report["problems"] == []
     assert report["versions"]["Deno"].startswith("2.")
+    assert report["config"].startswith("none (no --config, and no ")
     assert report["stateDir"] == str(tmp_path / "state")
     assert report["typecheck"].startswith(("after (TypeScript ", "off: the build has brought no"))
     if sys.platform.startswith("linux"):
@@ -36,6 +37,7 @@ def test_a_server_that_does_not_start_is_a_problem(tmp_path: Path) -> None:
     config = write_config(tmp_path, servers)
     done = doctor("--config", str(config), "--state-dir", str(tmp_path / "state"))
     assert done.returncode == 1
+    assert f"Configuration: {config}\n" in done.stdout
     assert "plain: connected" in done.stdout
     assert "broken: not connected" in done.stdout.partition("Problems")[0]
     assert "Server broken is not connected" in done.stdout.partition("Problems")[2]

@@ -148,7 +148,7 @@ async def test_tools_over_a_cap_are_left_out_one_by_one_and_shown(tmp_path: Path
             globalThis.__codemode_result__ = await getTool("server", "long_text").catch((error) => error.message);
         """
         assert "max_description_chars" in succeeded(await within(broker.run(asked)))
-    report = await examine(Broker(config))
+    report = await examine(Broker(config), "its own")
     assert not report.problems
     assert "left out" in report.servers["server"]
     said = "\n".join(report.warnings)

@@ -22,7 +22,7 @@ from cellblock.catalog.naming import module_paths
 from cellblock.cli import checkups
 from cellblock.cli.config_check import Checked, check_config
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import reading
+from cellblock.cli.loading import config_used, reading
 from cellblock.cli.overlay_faults import overlay_faults
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
@@ -50,6 +50,7 @@ class Report:
     `warnings`, which are about tools of servers that work."""
 
     versions: dict[str, str]
+    config: str
     state_dir: str
     isolation: str
     layers: list[str] = field(default_factory=list[str])
@@ -73,7 +74,7 @@ class Report:
         """Returns the report for people."""
         parts = [
             [paint("Versions", "bold"), *(f"  {name} {version}" for name, version in self.versions.items())],
-            [f"State directory: {self.state_dir}"],
+            [f"Configuration: {self.config}", f"State directory: {self.state_dir}"],
             [
                 paint(f"Around each worker (isolation = {self.isolation})", "bold"),
                 *(f"  {paint('in force', 'green')}  {layer}" for layer in self.layers),
@@ -115,7 +116,9 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
         settings = checked.usable()
     broker = Broker(settings.with_state_dir(parsed.state_dir).for_one_run(), state_dir="user")
     where, tls = Address.parse(parsed.http), (parsed.tls_cert, parsed.tls_key)
-    report = await examine(broker, warnings=warnings, address=f"{where.host}:{where.port}", tls=tls)
+    report = await examine(
+        broker, config_used(parsed), warnings=warnings, address=f"{where.host}:{where.port}", tls=tls
+    )
     if parsed.json:
         write_json(report.as_json())
     else:
@@ -125,6 +128,7 @@ async def run(parsed: argparse.Namespace, checked: Checked | None) -> int:
 
 async def examine(
     broker: Broker,
+    config: str,
     *,
     warnings: Sequence[str] = (),
     address: str | None = None,
@@ -134,6 +138,7 @@ async def examine(
 
     Args:
         broker: Not yet entered; closed again afterwards.
+        config: The file that its settings are from, for people.
         warnings: What is known already.
         address: Where a daemon usually is, as `HOST:PORT`; None does not look.
         tls: The certificate and the key that a daemon is to serve with.
@@ -141,7 +146,9 @@ async def examine(
     settings = broker.settings
     section, state_dir = settings.cellblock, settings.state_dir
     versions = {"cellblock": __version__, "Python": platform.python_version(), "system": platform.platform()}
-    report = Report(versions, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck))
+    report = Report(
+        versions, config, str(state_dir), section.isolation.mode, typecheck=_typecheck(section.typecheck)
+    )
     report.warnings += warnings
     if address is not None:
         report.daemon, warning = await asyncio.to_thread(checkups.daemon_state, address)

@@ -51,7 +51,8 @@ HELP: Final = {
     "run": Help(
         "run one script and print the response as JSON",
         "Runs one script and prints the codemode.run response as JSON. On a terminal you are asked about calls that "
-        "the policy wants approved, unless the script comes from standard input.",
+        "the policy wants approved, unless the script comes from standard input. A terminal, and whoever reads of an "
+        "error, is told on standard error which configuration was used.",
         "cellblock run script.js --config cellblock.json  # a file",
         "cellblock run - --config cellblock.json --timeout-ms 5000 --require time < script.ts  # standard input, with"
         " a limit",
@@ -63,7 +64,7 @@ HELP: Final = {
     "serve": Help(
         "be an MCP server with the tool codemode.run",
         "Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, inspect_tool and "
-        "list_servers.",
+        "list_servers. Started by hand, on a terminal, it says how to put it into an editor.",
         "cellblock serve --config cellblock.json  # over stdio, for an editor that starts it",
         "cellblock serve --http --config cellblock.json  # a daemon for several editors",
         "cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem  # for other machines",
@@ -300,6 +301,12 @@ HELP: Final = {
         "cellblock completion bash > ~/.local/share/bash-completion/completions/cellblock  # bash",
         "cellblock completion zsh > ~/.zfunc/_cellblock  # zsh, when ~/.zfunc is in fpath",
         "cellblock completion fish > ~/.config/fish/completions/cellblock.fish  # fish",
+    ),
+    "help": Help(
+        "show the help of a command",
+        "Shows the help of a command, as its --help does.",
+        "cellblock help  # all commands",
+        "cellblock help config check  # one command",
     ),
 }
 """Maps commands to their words. The tests parse each example."""

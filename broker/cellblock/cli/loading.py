@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from cellblock.cli.arguments import default_file
 from cellblock.cli.streams import say
 
 if TYPE_CHECKING:
@@ -51,6 +53,13 @@ def with_state_dir(parsed: argparse.Namespace) -> Settings:
     settings = settings_of(parsed)
     warn(check_state_dir(settings.state_dir))
     return settings
+
+
+def config_used(parsed: argparse.Namespace) -> str:
+    """Returns the configuration file that a command uses, for people; where there is none, where it would be."""
+    if parsed.config is not None:
+        return str(Path(parsed.config).expanduser().absolute())
+    return f"none (no --config, and no {default_file()})"
 
 
 def warn(*sentences: str | None) -> None:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from cellblock import __version__
 from cellblock.cli.arguments import DEFAULT_ADDRESS, Parser
-from cellblock.cli.help import HELP, shown
+from cellblock.cli.help import EXIT_OK, HELP, shown
 
 Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # pyright: ignore[reportPrivateUsage]
 
@@ -49,6 +49,12 @@ def make_parser() -> Parser:
     _add_servers(commands)
     _add_machine(commands)
     return parser
+
+
+def show_help(parsed: argparse.Namespace) -> int:
+    """Prints what `--help` does, as the command `help`. Of a command that is none it says what was probably meant."""
+    make_parser().parse_args([*parsed.words, "--help"])
+    return EXIT_OK
 
 
 def _add(commands: Commands, path: str, work: str | None = None) -> Parser:
@@ -274,3 +280,8 @@ def _add_machine(commands: Commands) -> None:
 
     completion = _add(commands, "completion", "completion:run")
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+    told = _add(commands, "help", "parser:show_help")
+    told.value(
+        "words", "COMMAND", "its words, such as `config check` (default: the program itself)", nargs="*"
+    )

@@ -16,10 +16,10 @@ from cellblock.base.json import is_object
 from cellblock.catalog.model import Catalog
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
-from cellblock.cli.loading import with_state_dir
+from cellblock.cli.loading import config_used, with_state_dir
 from cellblock.cli.parser import LIMITS
 from cellblock.cli.progress import progress_on
-from cellblock.cli.streams import write_json
+from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on
 from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.broker import Broker
@@ -41,6 +41,8 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
         UsageError: One of them cannot be read.
     """
     settings = with_state_dir(parsed)
+    if sys.stderr.isatty():
+        say(f"configuration: {config_used(parsed)}")
     code = _read_script(parsed.script)
     return _run(parsed, settings, code, None if parsed.grants is None else _read_grants(parsed.grants))
 
@@ -63,7 +65,7 @@ async def _run(
                 # The rest of a script on stdin is no answer.
                 approver = asker_on(sys.stdin, sys.stderr, progress) if parsed.script != STDIN else None
                 await broker.settled(parsed.require)
-                _require(broker.catalog, parsed.require)
+                _require(broker.catalog, parsed.require, config_used(parsed))
                 grantee = Grantee(GRANTEE, approver)
                 response = await broker.run(
                     code, **wanted, requested_capabilities=parsed.require, grantee=grantee
@@ -71,6 +73,8 @@ async def _run(
     except InvalidRequest as error:
         raise UsageError(str(error)) from None
     write_json(_in_file(response.as_json(), parsed.script))
+    if not response.ok and not sys.stderr.isatty():
+        say(f"the script failed; configuration: {config_used(parsed)}")
     return EXIT_OK if response.ok else EXIT_NO
 
 
@@ -90,11 +94,11 @@ def _waiting_for_types(section: CellblockSettings) -> CellblockSettings:
     return section.model_copy(update={"typecheck_hold_ms": section.typecheck_timeout_ms})
 
 
-def _require(catalog: Catalog, names: Sequence[str]) -> None:
+def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:
     for name in names:
         server_id = catalog.id_of(name)
         if server_id not in catalog.servers:
-            reason = catalog.unavailable.get(server_id, "it is not in the configuration")
+            reason = catalog.unavailable.get(server_id, f"it is not in the configuration: {file}")
             raise UsageError(f"the required server {name} is not connected: {reason}")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellblock import __version__
@@ -11,9 +14,10 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import check_state_dir
 from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_OK
-from cellblock.cli.loading import settings_of, warn
+from cellblock.cli.loading import config_used, settings_of, warn
 from cellblock.cli.reload import following
 from cellblock.cli.signals import Hangups
+from cellblock.cli.streams import say
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 from cellblock.frontend.stdio.server import StdioFront
@@ -42,12 +46,28 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     settings = load()
     warn(check_state_dir(settings.state_dir))
     if parsed.http is None:
+        if sys.stdin.isatty():
+            say(_on_terminal(parsed))
         return _serve(parsed, settings, None, load, hangups)
     # The web server takes long to import, and editors that start the daemon over stdio wait for it.
     from cellblock.cli.serve_http import front_of
 
     front = front_of(parsed, settings.cellblock.http, settings.state_dir)
     return _serve(parsed, settings, front, load, hangups)
+
+
+def _on_terminal(parsed: argparse.Namespace) -> str:
+    """Returns what a person is told who starts by hand what an editor is to start."""
+    named = Path(parsed.config or default_file()) != default_file()
+    option = f" --config {shlex.quote(parsed.config)}" if named else ""
+    return "\n  ".join(
+        [
+            "waiting for an MCP client on standard input, which is a terminal: an editor or agent is to start this.",
+            f"configuration: {config_used(parsed)}",
+            f"`cellblock install CLIENT{option}` puts it into one (`cellblock help install` names them);",
+            "`cellblock serve --http` is a daemon for several; `cellblock run FILE` runs one script. Ctrl-D ends this.",
+        ]
+    )
 
 
 def _check(parsed: argparse.Namespace) -> None:

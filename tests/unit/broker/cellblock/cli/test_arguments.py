@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cellblock.cli.main import main
 from cellblock.cli.parser import make_parser
 
 
@@ -35,6 +36,22 @@ def test_no_command_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -
 def test_a_slip_of_the_pen(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused(capsys, *words)
     assert told in said and said.count("\n") == 1
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        said = capsys.readouterr()
+        assert (ended.value.code, said.err) == (0, "")
+        return said.out
+
+    for words in ([], ["run"], ["config", "check"]):
+        assert shown("help", *words) == shown(*words, "--help")
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "serv"])
+    assert ended.value.code == 2
+    assert "Did you mean `cellblock serve`?" in capsys.readouterr().err
 
 
 def test_other_mistakes_show_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
