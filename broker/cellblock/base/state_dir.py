@@ -121,9 +121,8 @@ def _check(folder: Folder) -> str | None:
 def _unusable(path: Path, error: OSError) -> ConfigError:
     if isinstance(error, InTheWay):
         return in_the_way(error)
-    return ConfigError(
-        f"The state directory {path} cannot be used: {error}.", hint="Use another --state-dir."
-    )
+    why = error.strerror or error
+    return ConfigError(f"The state directory {path} cannot be used: {why}.", hint="Use another --state-dir.")
 
 
 # ---- the first time ----------------------------------------------------------------------------------------

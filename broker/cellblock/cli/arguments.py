@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 import platformdirs
 
-from cellblock.cli.help import EXIT_USAGE
+from cellblock.cli.help import EXIT_USAGE, all_commands
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7433"
 """Names where `serve --http` listens and `connect` looks when nothing else is said."""
@@ -46,6 +46,15 @@ class Parser(argparse.ArgumentParser):
             setattr(found, self.behind_dashes, words[at + 1 :])
         return found, rest
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Parses a command line; what nothing of it takes is told by the command that it is for."""
+        parsed, left = self.parse_known_args(args, namespace)
+        if left:
+            words = (getattr(parsed, name, None) for name in ("command", "action"))
+            path = " ".join(word for word in words if word is not None)
+            _refuse(dict(all_commands(self)).get(path, self), left[0].partition("=")[0])
+        return parsed
+
     def error(self, message: str) -> NoReturn:
         """Says what is wrong on standard error, and ends the program with exit code 2."""
         if re.search(r"are required: (COMMAND|ACTION)$", message):
@@ -61,7 +70,7 @@ class Parser(argparse.ArgumentParser):
                 f"Did you mean `{self.prog} {nearest[0]}`?" if nearest else f"There are: {', '.join(known)}."
             )
             self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
-        super().error(message)
+        super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 
     def flag(self, name: str, meaning: str) -> None:
         """Adds an option without a value."""
@@ -113,3 +122,13 @@ class Parser(argparse.ArgumentParser):
         self.value("--url", "URL", f"of the daemon (default http://{DEFAULT_ADDRESS}/mcp)")
         self.value("--tls-ca", "FILE", "PEM certificates to trust for https", type=Path)
         self.token_file()
+
+
+def _refuse(command: argparse.ArgumentParser, word: str) -> NoReturn:
+    from cellblock.catalog.suggest import did_you_mean, nearest_names
+
+    is_option = word.startswith("-")
+    known = command._option_string_actions if is_option else ()  # pyright: ignore[reportPrivateUsage]
+    hint = did_you_mean(nearest_names(word, known, 1), f"`{command.prog} --help` shows what there is.")
+    kind = "option" if is_option else "argument"
+    command.exit(EXIT_USAGE, f"{command.prog}: there is no {kind} {word} here. {hint}\n")

@@ -11,7 +11,6 @@ import re
 import shutil
 import ssl
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,27 +19,16 @@ from cellblock.base.state_dir import check_state_dir
 from cellblock.config.settings import ServerConfig
 from cellblock.frontend.http.certificate import check_certificate, validity
 from cellblock.frontend.http.token import FILE_NAME, read_token
+from cellblock.upstream.programs import missing_command
 from cellblock_worker.confinement.confinement import deno_binary
 
 LOW_DISK_BYTES: Final = 64 * 1024 * 1024
 """Names the free space below which logs and stores will soon find none."""
 
-TO_INSTALL: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("npx", "npm"), "Install Node.js, which brings it: https://nodejs.org"),
-    "node": "Install Node.js: https://nodejs.org",
-    **dict.fromkeys(("bunx", "bun"), "Install Bun: https://bun.sh"),
-    "uvx": "Install uv, which brings it: https://docs.astral.sh/uv",
-    "uv": "Install uv: https://docs.astral.sh/uv",
-    "docker": "Install Docker, and start it: https://docs.docker.com/engine/install",
-    "python": "Name the interpreter that you have, such as python3.",
-    "deno": "Install Deno: https://deno.com",
-}
-"""Says how to get the programs that entries of MCP servers start with."""
-
 DENO_FIX: Final = "Install Cellblock anew (pip install --force-reinstall cellblock): it brings Deno along."
 
 _BY_REASON: Final = (
-    (r"closed by the server|Connection closed", "It ended by itself; what it said is in {log}."),
+    (r"closed by the server|ended by itself", "All that it said is in {log}."),
     (r"HTTP 40[13]", "Correct its credentials: the headers of its entry."),
     (r"HTTP 404", "Check its URL: many servers answer at /mcp, older ones at /sse with type sse."),
     (
@@ -58,30 +46,11 @@ _BY_REASON: Final = (
 )
 
 
-def missing_command(config: ServerConfig) -> str | None:
-    """Returns what to do about a command that is not there, or None when it is."""
-    command = config.command
-    if command is None:
-        return None
-    if "/" in command:
-        path = Path(config.cwd or ".") / command
-        if os.access(path, os.X_OK) and not path.is_dir():
-            return None
-        why = "is no program that may be started" if path.exists() else "does not exist"
-        return f"{path} {why}. Correct command in its entry."
-    if shutil.which(command, path=config.env.get("PATH") or os.environ.get("PATH")) is not None:
-        return None
-    install = TO_INSTALL.get(command, "Install it, or write its whole path.")
-    return f"{command} is not on PATH. {install}"
-
-
 def fix_of(config: ServerConfig | None, reason: str, log: Path) -> str:
     """Returns what to do about a server that is not connected; its stderr goes to `log`."""
     if config is not None:
         if config.missing is not None:
             return "Set it where Cellblock is started; the warning above has its place."
-        if config.cwd is not None and not config.cwd.is_dir():
-            return f"Its cwd {config.cwd} is no folder. Correct cwd in its entry."
         missing = missing_command(config)
         if missing is not None:
             return missing

@@ -185,7 +185,8 @@ async def examine(
                 report.servers[server_id] = f"not connected: {reason}"
                 name = names.get(server_id, server_id)
                 fix = checkups.fix_of(enabled.get(name), reason, upstream_log(state_dir / LOGS, name))
-                report.problems.append(f"Server {server_id} is not connected: {reason}. {fix}")
+                why = reason if fix.rstrip(".") in reason else f"{reason}. {fix}"
+                report.problems.append(f"Server {server_id} is not connected: {why}")
             report.warnings += map(str, await asyncio.to_thread(overlay_faults, settings, broker.catalog))
             response = await broker.run(PROBE)
             if response.result != PROBE_RESULT:

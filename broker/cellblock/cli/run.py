@@ -106,8 +106,10 @@ def _read_script(name: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
         return raw.decode("utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"there is no script {name}; name a file, or - for standard input") from None
     except OSError as error:
-        raise UsageError(f"cannot read the script: {error}") from None
+        raise UsageError(f"cannot read the script {name}: {error.strerror}; name a file") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"the script {name} is no UTF-8 text: {error}") from None
 
@@ -123,7 +125,7 @@ def _read_grants(text: str) -> dict[str, Any]:
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source}: this is no JSON: {error}") from None
+        raise UsageError(f'{source}: this is no JSON, such as {{"readOnly": true}}: {error}') from None
     if not is_object(found):
         raise UsageError(f'{source}: this is no JSON object, such as {{"readOnly": true}}')
     return found

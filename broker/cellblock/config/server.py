@@ -190,7 +190,8 @@ class ServerConfig(BaseModel):
     @model_validator(mode="after")
     def _one_transport(self) -> ServerConfig:
         if (self.command is None) == (self.url is None):
-            raise ValueError("exactly one of `command` and `url` is needed")
+            has = "there is neither" if self.url is None else "there are both"
+            raise ValueError(f"exactly one of `command` and `url` is needed, and {has}")
         return self
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -214,6 +214,9 @@ class Settings(BaseModel):
         return self.model_copy(update={"cellblock": self.cellblock.model_copy(update=changed)})
 
 
+FIRST_LINE: Final = 'Start with {"mcpServers": {…}}.'
+
+
 def load_settings(path: str | os.PathLike[str] | None) -> Settings:
     """Reads a configuration file; None gives the defaults without servers. `Settings.warnings` has what is let pass.
 
@@ -249,7 +252,8 @@ def read_source(path: str | os.PathLike[str]) -> Source:
         # Some editors on Windows begin a file with a byte order mark.
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the configuration {file}: {error}.", hint="Check --config.") from None
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is no UTF-8 text"
+        raise ConfigError(f"Cannot read the configuration {file}: {why}.", hint="Check --config.") from None
     return Source(str(file), text, toml=file.suffix.lower() == TOML_SUFFIX)
 
 
@@ -262,12 +266,13 @@ def parse_source(source: Source) -> dict[str, Any]:
     try:
         raw: object = parse(source.text or "", toml=source.toml)
     except SyntaxFault as error:
-        fault = Problem(
-            (), f"not valid {'TOML' if source.toml else 'JSON'}: {error.message}", "Correct the file there."
-        )
+        kind = "TOML" if source.toml else "JSON"
+        fault = Problem((), f"not valid {kind}: {error.message}", "Correct the file there.")
+        if not (source.text or "").strip():
+            fault = replace(fault, message="the file is empty", hint=FIRST_LINE)
         raise ConfigProblems(source.name, [replace(fault, position=error.position)]) from None
     if not is_object(raw):
-        fault = Problem((), "the file holds no object", 'Start with {"mcpServers": {…}}.')
+        fault = Problem((), "the file holds no object", FIRST_LINE)
         raise ConfigProblems(source.name, source.placed([fault]))
     return raw
 

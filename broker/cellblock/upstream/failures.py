@@ -19,6 +19,9 @@ CONNECTION_CLOSED_TEXT: Final = "Connection closed"
 HTTP_REFUSED: Final = "Server returned an error response"
 """Repeats the SDK's words for an HTTP status of 400 or more that came without a JSON-RPC error."""
 
+HTTP_REFUSALS: Final = (HTTP_REFUSED, "Not Found")
+"""Adds its words for a 404."""
+
 _METHOD_NOT_FOUND: Final = -32601
 
 MAX_SEARCHED_CHARS: Final = 200
@@ -124,10 +127,16 @@ def answered(server: str, tool: str, error: MCPError, redactor: Redactor) -> Too
     )
 
 
-def text_of(error: BaseException) -> str:
-    """Returns one line that says what failed, without the text of exception groups."""
+def first_of(error: BaseException) -> BaseException:
+    """Returns the first error of exception groups."""
     while isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         error = group.exceptions[0]
+    return error
+
+
+def text_of(error: BaseException) -> str:
+    """Returns one line that says what failed, without the text of exception groups."""
+    error = first_of(error)
     text: object = getattr(error, "message", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())

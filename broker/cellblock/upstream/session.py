@@ -27,6 +27,7 @@ from cellblock.upstream.input_rounds import call_tool
 from cellblock.upstream.lenience import as_arguments
 from cellblock.upstream.listing import Listing, ServerFacts, facts_of, list_tools
 from cellblock.upstream.outstanding import Outstanding, Routing, refused
+from cellblock.upstream.programs import missing_command
 from cellblock.upstream.requester import NOBODY, CallOrigin
 from cellblock.upstream.server_log import ServerLog, wanted_level
 from cellblock.upstream.stderr_log import stderr_log, upstream_log
@@ -105,6 +106,7 @@ class UpstreamSession:
         self._ended = asyncio.Event()
         self._refusal: int | None = None
         self._cut: str | None = None
+        self._said = ""
         self._ready_at: float | None = None
         self._closing = False
 
@@ -214,12 +216,12 @@ class UpstreamSession:
                 await self._connect_and_serve()
                 why = self._cut or _CLOSED_BY_SERVER
             except Exception as error:  # noqa: BLE001 - any failure of a transport means: report and retry
-                why = self._cut or self._why(error)
+                why = self._cut or self._why_unconnected(error)
             finally:
                 self._client = None
             if self._closing:
                 return
-            if self._refusal is not None and (why == failures.HTTP_REFUSED or self._config.type == "sse"):
+            if self._refusal is not None and (why in failures.HTTP_REFUSALS or self._config.type == "sse"):
                 why = f"the server refused the connection: HTTP {self._refusal}"
                 if self._login is not None and self._refusal in (401, 403):
                     problem, hint = self._login.trouble()
@@ -238,7 +240,8 @@ class UpstreamSession:
         ended = self._ended = asyncio.Event()
         heavy = self._heavy = self._large.of(self.name)
         passed_on = self._settings.passed_on
-        async with stderr_log(self._log_file, self._redactor) as log:
+        self._said = ""
+        async with stderr_log(self._log_file, self._redactor, self._note_said) as log:
             client = Client(
                 open_transport(
                     self._config,
@@ -378,6 +381,20 @@ class UpstreamSession:
 
     def _why(self, error: BaseException) -> str:
         return self._redactor.text(failures.text_of(error))[:MAX_REASON_CHARS]
+
+    def _why_unconnected(self, error: BaseException) -> str:
+        """Returns why there is no connection, with what to do about a program that is not there, or what it said."""
+        error = failures.first_of(error)
+        missing = missing_command(self._config) if isinstance(error, OSError) else None
+        if missing is not None:
+            return missing.removesuffix(".")[:MAX_REASON_CHARS]
+        ended = isinstance(error, MCPError) and failures.is_closed(error)
+        if not ended or self._config.command is None:
+            return self._why(error)
+        return f"it ended by itself{f'; it said: {self._said}' if self._said else ' and did not say why'}"
+
+    def _note_said(self, text: str) -> None:
+        self._said = text
 
     def _redacted(self, result: types.CallToolResult) -> types.CallToolResult:
         """Returns an error result in which the server quotes none of its own secrets."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, TextIO
 
+from cellblock.base.errors import shorten
 from cellblock.config.secrets.redaction import Redactor
 from cellblock_worker.base.folders import Folder, InTheWay
 
@@ -28,9 +29,18 @@ def upstream_log(log_dir: Path, name: str) -> Path:
     return log_dir / f"upstream-{safe}.log"
 
 
+def last_said(text: str) -> str | None:
+    """Returns the last line that tells of an error, else the last one; None where there is none."""
+    lines = [line.strip() for line in text[-MAX_LINE_BYTES:].splitlines() if line.strip()]
+    # Behind its error, Node has the stack and its version.
+    told = [line for line in lines if "error" in line.lower()] or lines
+    return shorten(told[-1]) if told else None
+
+
 class _Pump(asyncio.Protocol):
-    def __init__(self, file: IO[bytes] | None, redactor: Redactor) -> None:
+    def __init__(self, file: IO[bytes] | None, redactor: Redactor, on_said: Callable[[str], None]) -> None:
         self._file = file
+        self._on_said = on_said
         self._redactor = redactor
         self._rest = b""
 
@@ -47,9 +57,12 @@ class _Pump(asyncio.Protocol):
         self._rest = b""
 
     def _write(self, data: bytes) -> None:
+        text = self._redactor.text(data.decode("utf-8", "replace"))
+        if (last := last_said(text)) is not None:
+            self._on_said(last)
         if self._file is None:
             return
-        safe = self._redactor.text(data.decode("utf-8", "replace")).encode("utf-8", "replace")
+        safe = text.encode("utf-8", "replace")
         # A full disk must not end the session: the log is what can be done without.
         with suppress(OSError):
             if self._file.tell() + len(safe) > CAP_BYTES:
@@ -72,16 +85,18 @@ def _opened(path: Path) -> Generator[IO[bytes] | None]:
 
 
 @asynccontextmanager
-async def stderr_log(path: Path, redactor: Redactor) -> AsyncGenerator[TextIO, None]:
+async def stderr_log(
+    path: Path, redactor: Redactor, on_said: Callable[[str], None] = lambda _: None
+) -> AsyncGenerator[TextIO, None]:
     """Yields a text stream with a file descriptor, for a child process to write to; what it writes is appended to the
-    file.
+    file, and `on_said` is told its last line of an error.
 
     Raises:
         OSError: The file cannot be opened, or there are no descriptors left.
     """
     with _opened(path) as file:
         reading, writing = os.pipe()
-        pump = _Pump(file, redactor)
+        pump = _Pump(file, redactor, on_said)
         with os.fdopen(reading, "rb", buffering=0) as source, os.fdopen(writing, "w") as sink:
             transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: pump, source)
             try:

@@ -23,6 +23,18 @@ NEAR: Final = 0.6
 _VALUE_ERROR: Final = "Value error, "
 
 
+_NEEDED: Final = {
+    "string_type": ("a text is needed", "Put the value of {} in quotes."),
+    "list_type": ("a list is needed", "Put {} in brackets: [...]."),
+    **dict.fromkeys(["dict_type", "mapping_type"], ("an object is needed", "Put {} in braces.")),
+    **dict.fromkeys(
+        ["model_type", "model_attributes_type"],
+        ("an object or, for a limit, a number is needed", "Put {} in braces, or a number without quotes."),
+    ),
+}
+"""Words what pydantic says of the kind of a value for people who do not write Python."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A problem is one thing that is wrong.
@@ -134,6 +146,9 @@ def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Proble
         elif kind == "missing":
             hint = f"Add {dotted(path[-1:])} to {dotted(path[:-1]) or 'the top level'}."
             found.append(Problem(path, "it is needed, and absent", hint))
+        elif kind in _NEEDED:
+            message, hint = _NEEDED[kind]
+            found.append(Problem(path, message, hint.format(dotted(path) or "all of it")))
         else:
             message = message[0].lower() + message[1:] if message.startswith("Input ") else message
             where = dotted(path) or "the top level"

@@ -46,8 +46,9 @@ def read_token(file: Path) -> str:
             hint=f"Make a new token: rm {file}. To keep this one: chmod 600 {file}.",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
         raise ConfigError(
-            f"The token file {file} cannot be read: {error}.", hint="Check --token-file."
+            f"The token file {file} cannot be read: {why}.", hint="Check --token-file."
         ) from None
     if len(token) < MIN_CHARS or not all(33 <= ord(character) <= 126 for character in token):
         raise ConfigError(

@@ -174,4 +174,6 @@ def _broken(error: Exception) -> Broken:
         return Broken("it has hung up")
     if isinstance(error, TimeoutError):
         return Broken("it is silent")
+    if isinstance(error, ConnectionRefusedError):
+        return Broken("nobody listens there")
     return Broken(str(error) or type(error).__name__)

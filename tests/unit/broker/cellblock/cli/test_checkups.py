@@ -14,6 +14,7 @@ import pytest
 
 from cellblock.cli import checkups
 from cellblock.config.settings import ServerConfig, parse_settings
+from cellblock.upstream.programs import missing_command
 from support.certificates import certificate
 
 
@@ -25,11 +26,11 @@ from support.certificates import certificate
         ({"command": "no-such-program-9"}, "not on PATH. Install it, or write its whole path."),
         ({"command": "/no/such/file"}, "/no/such/file does not exist"),
         ({"command": "/etc"}, "no program that may be started"),
-        ({"command": "./x", "cwd": "/no/such/folder"}, "/no/such/folder/x does not exist"),
+        ({"command": "./x", "cwd": "/no/such/folder"}, "Its cwd /no/such/folder is no folder"),
     ],
 )
 def test_a_command_that_is_not_there(entry: dict[str, object], word: str) -> None:
-    assert word in (checkups.missing_command(ServerConfig.model_validate(entry)) or "")
+    assert word in (missing_command(ServerConfig.model_validate(entry)) or "")
 
 
 def test_commands_that_are_there() -> None:
@@ -39,7 +40,7 @@ def test_commands_that_are_there() -> None:
         {"command": "./sh", "cwd": "/bin"},
         {"url": "http://x"},
     ):
-        assert checkups.missing_command(ServerConfig.model_validate(entry)) is None
+        assert missing_command(ServerConfig.model_validate(entry)) is None
 
 
 @pytest.mark.parametrize(

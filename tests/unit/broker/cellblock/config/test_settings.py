@@ -103,7 +103,7 @@ def test_the_state_directory_can_be_overridden(tmp_path: Path) -> None:
     ("content", "word"),
     [
         (b"{", "not valid"),
-        (b"", "not valid"),
+        (b"", "is empty"),
         (b"[]", "holds no object"),
         (b'"x"', "holds no object"),
         (b"[" * 100_000, "not valid"),

@@ -1,0 +1,446 @@
+"""Typical mistakes of a new user, and the sentence that each gets: whose fault it is, what is certain, one hint."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.cli.main import main
+from support.entries import for_tests, plain_server
+
+USAGE, UNAVAILABLE = 2, 3
+
+SERVER: dict[str, Any] = {"command": "npx", "args": ["-y", "files"]}
+
+
+def servers(**entry: Any) -> str:
+    return json.dumps({"mcpServers": {"files": entry}})
+
+
+def section(**settings: Any) -> str:
+    return json.dumps({"mcpServers": {}, "cellblock": settings})
+
+
+FILES = {
+    "fine.json": '{"mcpServers": {}}',
+    "comma.json": '{"mcpServers": {"a": {"command": "x"} "b": 1}}',
+    "quotes.json": "{'mcpServers': {}}",
+    "empty.json": "",
+    "text.toml": "[mcpServers.a]\ncommand = npx\n",
+    "lower.json": '{"mcpservers": {}}',
+    "snake.json": '{"mcp_servers": {}}',
+    "list.json": '{"mcpServers": [{"name": "a", "command": "x"}]}',
+    "both.json": servers(command="npx", url="https://x.example/mcp"),
+    "neither.json": servers(args=["x"]),
+    "comand.json": servers(comand="npx"),
+    "args.json": servers(command="npx", args="-y foo"),
+    "env.json": servers(command="npx", env={"PORT": 80}),
+    "scheme.json": servers(url="localhost:3000/mcp"),
+    "section.json": '{"mcpServers": {}, "celblock": {}}',
+    "setting.json": section(limts={}),
+    "milliseconds.json": section(limits={"timeout_ms": "5000"}),
+    "seconds.json": section(limits={"timeout": 5}),
+    "module.json": section(tools=["my_tools_of_nowhere"]),
+    "script.js": "1",
+    "token": "x" * 40,
+    "file": "",
+}
+
+RUN = ("run", "script.js", "--config")
+"""Begins a command line that ends with a file."""
+
+OF_PLAIN = ("--config", "plain.json", "--state-dir", "s")
+
+TABLE: dict[str, tuple[tuple[str, ...], int, str]] = {
+    # The file.
+    "a path that is not there": (
+        (*RUN, "absent.json"),
+        USAGE,
+        "Cannot read the configuration absent.json: No such file or directory. Check --config.",
+    ),
+    "a folder": (
+        (*RUN, "folder"),
+        USAGE,
+        "Cannot read the configuration folder: Is a directory. Check --config.",
+    ),
+    "a missing comma": (
+        (*RUN, "comma.json"),
+        USAGE,
+        "comma.json:1:39: not valid JSON: Expecting ',' delimiter. Correct the file there.",
+    ),
+    "single quotes": (
+        (*RUN, "quotes.json"),
+        USAGE,
+        "quotes.json:1:2: not valid JSON: Expecting property name enclosed in double quotes. Correct the file there.",
+    ),
+    "an empty file": (
+        (*RUN, "empty.json"),
+        USAGE,
+        'empty.json:1:1: the file is empty. Start with {"mcpServers": {…}}.',
+    ),
+    "TOML without quotes": (
+        (*RUN, "text.toml"),
+        USAGE,
+        "text.toml:2:11: not valid TOML: Invalid value. Correct the file there.",
+    ),
+    "mcpservers": (
+        (*RUN, "lower.json"),
+        USAGE,
+        "lower.json:1:2: mcpservers: unknown key. Did you mean mcpServers?",
+    ),
+    "mcp_servers": ((*RUN, "snake.json"), USAGE, "mcp_servers: unknown key. Did you mean mcpServers?"),
+    "servers as a list": (
+        (*RUN, "list.json"),
+        USAGE,
+        "list.json:1:16: mcpServers: an object is needed. Put mcpServers in braces.",
+    ),
+    # A server's entry.
+    "command and url": (
+        (*RUN, "both.json"),
+        USAGE,
+        "mcpServers.files: exactly one of `command` and `url` is needed, and there are both. Correct mcpServers.files",
+    ),
+    "neither": (
+        (*RUN, "neither.json"),
+        USAGE,
+        "mcpServers.files: exactly one of `command` and `url` is needed, and there is neither. Correct",
+    ),
+    "comand": (
+        (*RUN, "comand.json"),
+        USAGE,
+        "mcpServers.files.comand: unknown key. Did you mean command? Rename it, or take it out.",
+    ),
+    "args as a text": (
+        (*RUN, "args.json"),
+        USAGE,
+        "mcpServers.files.args: a list is needed. Put mcpServers.files.args in brackets: [...].",
+    ),
+    "a number in env": (
+        (*RUN, "env.json"),
+        USAGE,
+        "mcpServers.files.env.PORT: a text is needed. Put the value of mcpServers.files.env.PORT in quotes.",
+    ),
+    "a url without http": (
+        (*RUN, "scheme.json"),
+        USAGE,
+        "mcpServers.files.url: a URL with http:// or https:// and a host is needed. Correct mcpServers.files.url",
+    ),
+    # Settings.
+    "celblock": ((*RUN, "section.json"), USAGE, "celblock: unknown key. Did you mean cellblock?"),
+    "limts": ((*RUN, "setting.json"), USAGE, "cellblock.limts: unknown key. Did you mean limits?"),
+    "timeout_ms as a text": (
+        (*RUN, "milliseconds.json"),
+        USAGE,
+        "cellblock.limits.timeout_ms: an object or, for a limit, a number is needed. Put cellblock.limits.timeout_ms",
+    ),
+    "timeout": (
+        (*RUN, "seconds.json"),
+        USAGE,
+        "cellblock.limits.timeout: unknown key. Did you mean timeout_ms?",
+    ),
+    "a Python module that is not there": (
+        (*RUN, "module.json"),
+        USAGE,
+        "cellblock.tools[0]: there is no module my_tools_of_nowhere. Install it into Cellblock's environment,",
+    ),
+    # The command line.
+    "an unknown command": (
+        ("instal",),
+        USAGE,
+        "there is no command instal. Did you mean `cellblock install`?",
+    ),
+    "an unknown option": (
+        ("run", "script.js", "--confg", "x.json"),
+        USAGE,
+        "cellblock run: there is no option --confg here. Did you mean --config?",
+    ),
+    "an option of another program": (
+        ("serve", "--host=0.0.0.0"),
+        USAGE,
+        "cellblock serve: there is no option --host here. `cellblock serve --help` shows what there is.",
+    ),
+    "one argument too many": (
+        ("run", "script.js", "more"),
+        USAGE,
+        "cellblock run: there is no argument more here. `cellblock run --help` shows what there is.",
+    ),
+    "5s": (
+        ("run", "script.js", "--timeout-ms", "5s"),
+        USAGE,
+        "argument --timeout-ms: a whole number is needed, not '5s'",
+    ),
+    "no script": (("run",), USAGE, "cellblock run: error: the following arguments are required: SCRIPT"),
+    "a script that is not there": (
+        ("run", "absent.js"),
+        USAGE,
+        "there is no script absent.js; name a file, or - for standard input",
+    ),
+    "a script that is a folder": (
+        ("run", "folder"),
+        USAGE,
+        "cannot read the script folder: Is a directory; name a file",
+    ),
+    "grants that are no JSON": (
+        ("run", "script.js", "--grants", "{readOnly: true}"),
+        USAGE,
+        '--grants: this is no JSON, such as {"readOnly": true}: Expecting property name',
+    ),
+    "an unknown client of install": (
+        ("install", "claude"),
+        USAGE,
+        "there is no client claude; there are claude-code,",
+    ),
+    "an unknown client of import": (
+        ("import", "--from", "clade"),
+        USAGE,
+        "invalid choice: 'clade' (choose from",
+    ),
+    # Names of servers.
+    "a required server": (
+        (*RUN, "fine.json", "--require", "files", "--state-dir", "s"),
+        USAGE,
+        "the required server files is not connected: it is not in the configuration: {folder}/fine.json",
+    ),
+    "an unknown tool": (
+        ("inspect", "plain.ecko", *OF_PLAIN),
+        USAGE,
+        "There is no tool plain.ecko. Did you mean plain.echo",
+    ),
+    "an unknown server": (
+        ("types", "plan", *OF_PLAIN),
+        USAGE,
+        "There is no server plan. Did you mean plain?",
+    ),
+    "a login of an unknown server": (
+        ("auth", "login", "plan", *OF_PLAIN),
+        USAGE,
+        "There is no server plan in mcpServers. Servers: plain.",
+    ),
+    "a login of a command": (
+        ("auth", "login", "plain", *OF_PLAIN),
+        USAGE,
+        "plain is started by a command. Only servers with a url have a login.",
+    ),
+    # Daemons.
+    "no daemon": (
+        ("top", "--once", "--url", "http://127.0.0.1:{free}/mcp", "--state-dir", "s"),
+        UNAVAILABLE,
+        "No daemon answers at http://127.0.0.1:{free}/mcp: nobody listens there. Start it with",
+    ),
+    "another program's port": (
+        ("top", "--once", "--url", "http://127.0.0.1:{web}/404/mcp", "--state-dir", "s"),
+        UNAVAILABLE,
+        "http://127.0.0.1:{web}/404/mcp is no Cellblock daemon (HTTP status 404). Check --url.",
+    ),
+    "no token": (
+        ("top", "--once", "--url", "http://127.0.0.1:{web}/401/mcp", "--state-dir", "s"),
+        UNAVAILABLE,
+        "refuses the token: none is shown. Give the same --state-dir or --token-file as to the daemon.",
+    ),
+    "a token file that is not there": (
+        ("top", "--once", "--token-file", "absent"),
+        USAGE,
+        "The token file absent cannot be read: No such file or directory. Check --token-file.",
+    ),
+    "a token for everybody": (
+        ("top", "--once", "--token-file", "token"),
+        USAGE,
+        "Other users may read the token file token (mode 0644). Make a new token: rm token.",
+    ),
+    "a url without http of a daemon": (
+        ("top", "--once", "--url", "127.0.0.1:7433", "--state-dir", "s"),
+        USAGE,
+        "--url 127.0.0.1:7433: this is no http or https URL. Give what the daemon printed.",
+    ),
+    "a port in use": (
+        ("serve", "--http", "127.0.0.1:{taken}", "--state-dir", "s"),
+        USAGE,
+        "Cannot listen on 127.0.0.1:{taken}: Address already in use. Is another daemon running there? Use it with",
+    ),
+    "a port alone": (
+        ("serve", "--http", "7433", "--state-dir", "s"),
+        USAGE,
+        "--http 7433: this is no HOST:PORT with an IP address or localhost. Give for example --http 127.0.0.1:7433.",
+    ),
+    "all addresses": (
+        ("serve", "--http", "0.0.0.0:7433", "--state-dir", "s"),
+        USAGE,
+        "--http 0.0.0.0:7433 is open to other machines and would send tokens in the clear. Give --tls-cert and",
+    ),
+    "an option of HTTP": (
+        ("serve", "--no-auth"),
+        USAGE,
+        "--no-auth is of use only with --http. Add --http HOST:PORT.",
+    ),
+    # The state directory.
+    "a state directory of another user": (
+        ("run", "script.js", "--state-dir", "{theirs}"),
+        USAGE,
+        "belongs to another user (uid {their_uid}), who could change what is in it. Make it yours",
+    ),
+    "a state directory for everybody": (
+        ("run", "script.js", "--state-dir", "open"),
+        USAGE,
+        "All users may write to the state directory {folder}/open (mode 0777). Close it (chmod 700",
+    ),
+    "a state directory below a file": (
+        ("run", "script.js", "--state-dir", "file/s"),
+        USAGE,
+        "The state directory {folder}/file/s cannot be used: Not a directory. Use another --state-dir.",
+    ),
+}
+
+UNCONNECTED: dict[str, tuple[dict[str, Any], str]] = {
+    "npx": (
+        {"command": "npx", "env": {"PATH": "/no/such/folder"}},
+        "npx is not on PATH. Install Node.js, which brings it: https://nodejs.org",
+    ),
+    "uvx": (
+        {"command": "uvx", "env": {"PATH": "/no/such/folder"}},
+        "uvx is not on PATH. Install uv, which brings it: https://docs.astral.sh/uv",
+    ),
+    "line": (
+        {"command": "npx -y foo"},
+        "There is no program npx -y foo. Its arguments go into args, one by one",
+    ),
+    "cwd": (
+        {"command": "ls", "cwd": "/no/such/folder"},
+        "Its cwd /no/such/folder is no folder. Correct cwd in its entry",
+    ),
+    "data": (
+        {"command": "{folder}/script.js"},
+        "{folder}/script.js is no program that may be started. Correct command in its entry",
+    ),
+    "exits": (
+        {
+            "command": sys.executable,
+            "args": ["-Ic", "import sys; sys.exit('Error: API_KEY is not set\\nbye')"],
+        },
+        "it ended by itself; it said: Error: API_KEY is not set",
+    ),
+    "silent": ({"command": "true"}, "it ended by itself and did not say why"),
+    "unauthorized": (
+        {"url": "http://127.0.0.1:{web}/401/mcp"},
+        "the server refused the connection: HTTP 401; run: cellblock auth login unauthorized",
+    ),
+    "elsewhere": ({"url": "http://127.0.0.1:{web}/404/mcp"}, "the server refused the connection: HTTP 404"),
+}
+
+
+class Status(BaseHTTPRequestHandler):
+    """Answers with the status that a path begins with, else with 401."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        first = self.path.split("/")[1]
+        self.send_response(int(first) if first.isdigit() else 401)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_GET = do_POST = do_HEAD = do_DELETE = answer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What stands for the words in braces; the folder has all files."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "token").chmod(0o644)
+    (folder / "folder").mkdir()
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    theirs, their_uid = Path("/"), 0
+    if os.geteuid() == 0:
+        theirs, their_uid = folder / "theirs", 4711
+        theirs.mkdir()
+        os.chown(theirs, their_uid, -1)
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Status)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+        # Bound, so that nobody else gets it, and not listened at.
+        free.bind(("127.0.0.1", 0))
+        words = {"web": web.server_port, "taken": taken.getsockname()[1], "free": free.getsockname()[1]}
+        words |= {"folder": folder, "theirs": theirs, "their_uid": their_uid}
+        own = {"mcpServers": {"plain": plain_server()}, "cellblock": for_tests({})}
+        (folder / "plain.json").write_text(json.dumps(own), encoding="utf-8")
+        yield words
+    web.shutdown()
+    web.server_close()
+
+
+def told(
+    words: tuple[str, ...],
+    places: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in this process."""
+    monkeypatch.chdir(places["folder"])
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(places["folder"] / "home"))
+    try:
+        code: Any = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize("mistake", TABLE)
+def test_a_mistake_gets_its_sentence(
+    mistake: str,
+    places: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words, expected, sentence = TABLE[mistake]
+    # Not `format`: there is JSON among the words.
+    for name, value in places.items():
+        words = tuple(word.replace(f"{{{name}}}", str(value)) for word in words)
+        sentence = sentence.replace(f"{{{name}}}", str(value))
+    code, output, errors = told(words, places, monkeypatch, capsys)
+    assert (code, output) == (expected, ""), errors
+    assert sentence in errors
+    assert "Traceback" not in errors and "[Errno" not in errors
+
+
+def test_a_command_line_as_a_command_is_told_with_the_entry_to_write(
+    places: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (places["folder"] / "line.json").write_text(servers(command="npx -y foo"), encoding="utf-8")
+    code, output, _ = told(("config", "check", "--config", "line.json"), places, monkeypatch, capsys)
+    assert code == 0
+    assert 'no shell reads this. Write "command": "npx", "args": ["-y", "foo"].' in output
+
+
+def test_servers_that_cannot_be_connected_say_why(
+    places: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def filled(text: str) -> str:
+        return text.replace("{web}", str(places["web"])).replace("{folder}", str(places["folder"]))
+
+    entries = {name: json.loads(filled(json.dumps(entry))) for name, (entry, _) in UNCONNECTED.items()}
+    given = {"mcpServers": entries, "cellblock": for_tests({})}
+    (places["folder"] / "unconnected.json").write_text(json.dumps(given), encoding="utf-8")
+    words = ("types", "--config", "unconnected.json", "--state-dir", "s")
+    code, _, errors = told(words, places, monkeypatch, capsys)
+    assert code == 0
+    lines = errors.splitlines()
+    for name, (_, why) in UNCONNECTED.items():
+        assert f"cellblock: server {name} is not connected: {filled(why)}" in lines
+    assert "[Errno" not in errors
