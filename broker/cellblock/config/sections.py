@@ -280,7 +280,7 @@ class FrontendSettings(Section):
 
     strict: bool = False
     """Says whether what the specification does not have is off: results that are exported or returned in place of being
-    assigned, and any other name of the tool than `codemode.run`."""
+    assigned, any other name of the tool than `codemode.run`, and content blocks for images and sounds in a result."""
 
     declaration_chars: Annotated[int, Field(ge=0)] = 16_000
     """Characters of TypeScript declarations in the tool's description: about 4,000 tokens of a model's context. Servers

@@ -16,6 +16,7 @@ from cellblock.apart.worker import Task
 from cellblock.base.errors import CellblockError
 from cellblock.execution import payload
 from cellblock.execution.failure import has_places, places_in_stacks
+from cellblock.execution.media import Media, taken_out
 from cellblock.execution.response import Diagnostic, error_diagnostic
 from cellblock.script.source import Script
 
@@ -35,10 +36,11 @@ SPELL_RESULT: Final = Task(
 
 class Spelled(NamedTuple):
     """Says how a front-end gives a result: as text within a JSON text, without quotes, or as a document to be
-    kept."""
+    kept. `media` has the images and sounds that are not in the text."""
 
     inline: bytes | None
     document: bytes | None
+    media: list[Media]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,12 @@ class LargeResult(RawJson):
 
     share: Share = field(kw_only=True)
 
-    async def spelled(self, most: int | None) -> Spelled:
+    async def spelled(self, most: int | None, *, with_media: bool = False) -> Spelled:
         """Spells the result as text, or as a document where that text has over `most` bytes.
+
+        Args:
+            most: Bounds the text; None: it may have any size.
+            with_media: Whether words stand for images and sounds in the text.
 
         Raises:
             OverBudget: The client has too many large bodies in memory.
@@ -60,8 +66,15 @@ class LargeResult(RawJson):
             OSError: No process can be started.
         """
         with self.share.holding(len(self.raw)):
-            answer = await self.share.do(SPELL_RESULT, {"most": most}, self.raw)
-        return Spelled(*((None, answer.parts[0]) if answer.told["over"] else (answer.parts[0], None)))
+            answer = await self.share.do(SPELL_RESULT, {"most": most, "media": with_media}, self.raw)
+        spelled, *data = answer.parts
+        if answer.told["over"]:
+            return Spelled(None, spelled, [])
+        media = [
+            Media(kind, mime_type, one.decode("ascii"))
+            for (kind, mime_type), one in zip(answer.told["media"], data, strict=True)
+        ]
+        return Spelled(spelled, None, media)
 
 
 class UnreadableResult(Exception):
@@ -117,7 +130,12 @@ def spell(told: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[by
     text = json.dumps(value, ensure_ascii=False)
     if told["most"] is not None and len(text.encode()) > told["most"]:
         return {"over": True}, [document(value)]
-    return {"over": False}, [to_json(text)[1:-1]]
+    media: list[Media] = []
+    if told["media"]:
+        value, media = taken_out(value)
+        text = json.dumps(value, ensure_ascii=False) if media else text
+    kinds = [[one.type, one.mime_type] for one in media]
+    return {"over": False, "media": kinds}, [to_json(text)[1:-1], *(one.data.encode() for one in media)]
 
 
 def document(value: object) -> bytes:

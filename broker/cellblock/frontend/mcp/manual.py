@@ -27,9 +27,10 @@ UNWRAPPING: Final = (
 
 CONVENTIONS: Final = (
     "- In place of the assignment, which wins: a top-level return, `export default` of a value or a function, or a "
-    "function alone, which is called."
+    "function alone, which is called.\n"
+    "- Image and audio blocks of a tool's result that are in the script's result are shown to you."
 )
-"""Says how else a script may give its result (see `script/conventions.py`)."""
+"""Says how else a script may give its result (see `script/conventions.py`), and what becomes of media in it."""
 
 _UNITS: Final = {"Ms": "ms", "Bytes": "bytes", "Calls": "calls"}
 

@@ -109,6 +109,7 @@ class Surface:
         self._splices = splices
         shown = service.settings.cellblock.frontend
         self._names = ToolNames(shown)
+        self._shows_media = not shown.strict
         self._marks_errors = shown.is_error == "diagnostics"
         self._extended = ExtendedTools(service) if shown.profile == "extended" else None
         self.changes: Final = ListChanges(service, granted, owner_of, kept)
@@ -163,7 +164,9 @@ class Surface:
             response.servers,
             (params.arguments or {}).get("code"),
         )
-        result = await tool_result(response, self._kept, owner, self._splices, declarations)
+        result = await tool_result(
+            response, self._kept, owner, self._splices, declarations, with_media=self._shows_media
+        )
         if self._marks_errors and has_error(result.structured_content):
             result.is_error = True
         return result

@@ -16,6 +16,7 @@ from cellblock.apart.share import ByteBudget, OverBudget
 from cellblock.base.errors import CellblockError
 from cellblock.config.sections import OutputSettings
 from cellblock.execution.large_results import LargeResult, document, not_read
+from cellblock.execution.media import MARK, Media, taken_out
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.client import Owner
 from cellblock.frontend.outputs.kept_outputs import Kept, KeptOutputs, Output
@@ -45,6 +46,8 @@ async def tool_result(
     owner: Owner,
     splices: Splices | None = None,
     declarations: Mapping[str, str] | None = None,
+    *,
+    with_media: bool = True,
 ) -> types.CallToolResult:
     """Returns the result of `codemode.run`: the response as text and as structured content, and links to what is kept.
 
@@ -54,11 +57,15 @@ async def tool_result(
         owner: For whom they are kept.
         splices: Puts large results into what is written; None where nothing does, and they are decoded here.
         declarations: What the client has not been shown of the servers that the script names, by their ids.
+        with_media: Whether images and sounds in the result are content blocks, with words in their place in the text.
+            Structured content has the result as it is.
     """
     # In both: clients show their models the one or the other. They do not count as output, which may be kept away.
     more = {"declarations": dict(declarations)} if declarations else {}
     if isinstance(response.result, LargeResult) and splices is not None:
-        return await _large_result(response, response.result, kept, owner, splices, more)
+        return await _large_result(
+            response, response.result, kept, owner, splices, more, with_media=with_media
+        )
     data = _error_first(response.decoded().as_json())
     text = json.dumps(data, ensure_ascii=False)
     links: list[Kept] = []
@@ -68,7 +75,15 @@ async def tool_result(
     if links or more:
         data |= more
         text = json.dumps(data, ensure_ascii=False)
-    content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
+    media: list[Media] = []
+    if with_media and f'"{MARK}"' in text:
+        shown, media = taken_out(data["result"])
+        text = json.dumps({**data, "result": shown}, ensure_ascii=False) if media else text
+    content: list[types.ContentBlock] = [
+        types.TextContent(text=text),
+        *(_block(one, one.data) for one in media),
+        *map(resource_link, links),
+    ]
     return types.CallToolResult(content=content, structured_content=data)
 
 
@@ -93,24 +108,28 @@ async def _large_result(
     owner: Owner,
     splices: Splices,
     more: Mapping[str, Any],
+    *,
+    with_media: bool,
 ) -> types.CallToolResult:
     """Returns the result of `codemode.run` where its value is not decoded here: tokens stand for it until the response
     is written."""
     data = _error_first(response.as_json())
     links: list[Kept] = []
     in_text = in_data = ""
+    blocks: list[types.ContentBlock] = []
     try:
         most = None
         if kept is not None:
             rest = _bytes_in(json.dumps({**data, "result": None}, ensure_ascii=False))
             most = max(0, (kept.settings.inline_bytes or 0) - rest)
-        spelled = await result.spelled(most)
+        spelled = await result.spelled(most, with_media=with_media)
         if spelled.document is not None and kept is not None:
             links = await _keep_large(data, kept, owner, spelled.document)
             if data["result"] is result:
-                spelled = await result.spelled(None)
+                spelled = await result.spelled(None, with_media=with_media)
         if data["result"] is result and spelled.inline is not None:
             in_text, in_data = _tokens_for(splices, spelled.inline, result.raw)
+            blocks = [_block(one, _token_for(splices, one.data)) for one in spelled.media]
     except (CellblockError, OverBudget, OSError) as error:
         said = (
             error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
@@ -124,7 +143,7 @@ async def _large_result(
     text = json.dumps({**data, "result": in_text if shown is result else shown}, ensure_ascii=False)
     if shown is result:
         data["result"] = in_data
-    content: list[types.ContentBlock] = [types.TextContent(text=text), *map(resource_link, links)]
+    content: list[types.ContentBlock] = [types.TextContent(text=text), *blocks, *map(resource_link, links)]
     return types.CallToolResult(content=content, structured_content=data)
 
 
@@ -135,11 +154,25 @@ def _tokens_for(splices: Splices, text: bytes, data: bytes) -> tuple[str, str]:
         OverBudget: Too much waits already.
     """
     _waiting.take("", len(text) + len(data))
-    in_text = splices.add(text, quote=b'\\"', on_gone=partial(_waiting.give_back, "", len(text)))
-    in_data = splices.add(data, on_gone=partial(_waiting.give_back, "", len(data)))
-    for token in (in_text, in_data):
-        asyncio.get_running_loop().call_later(WAITING_SECONDS, splices.drop, token)
-    return in_text, in_data
+    return _waits(splices, text, b'\\"'), _waits(splices, data)
+
+
+def _token_for(splices: Splices, data: str) -> str:
+    """Returns a token for the base64 of a block. Raises OverBudget."""
+    quoted = f'"{data}"'.encode("ascii")
+    _waiting.take("", len(quoted))
+    return _waits(splices, quoted)
+
+
+def _waits(splices: Splices, text: bytes, quote: bytes = b'"') -> str:
+    token = splices.add(text, quote=quote, on_gone=partial(_waiting.give_back, "", len(text)))
+    asyncio.get_running_loop().call_later(WAITING_SECONDS, splices.drop, token)
+    return token
+
+
+def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
+    made = types.ImageContent if media.type == "image" else types.AudioContent
+    return made(data=data, mime_type=media.mime_type)
 
 
 async def _keep_large(

@@ -102,7 +102,7 @@ def test_results_of_scripts() -> None:
             continue
         assert parts == [to_json(value)]
         text = json.dumps({"result": value}, ensure_ascii=False)
-        (inline,) = large_results.spell({"most": None}, parts[0])[1]
+        (inline,) = large_results.spell({"most": None, "media": True}, parts[0])[1]
         assert to_json(text)[:-2].endswith(inline)
         assert large_results.spell({"most": 0}, parts[0])[1] == [large_results.document(value)]
 
