@@ -107,14 +107,15 @@ async def answer(
         )
     try:
         given: Any = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments or {}
-        if isinstance(given, Mapping):
-            # Models write null for what they leave out.
-            given = {key: value for key, value in given.items() if value is not None}  # pyright: ignore[reportUnknownVariableType]
-        response = await service.run_request(given, observer=observer, client=client, grantee=grantee)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return ToolAnswer(
             f"The arguments are no JSON: {error}. Give an object with the script as `code`.", True
         )
+    if isinstance(given, Mapping):
+        # Models write null for what they leave out.
+        given = {key: value for key, value in given.items() if value is not None}  # pyright: ignore[reportUnknownVariableType]
+    try:
+        response = await service.run_request(given, observer=observer, client=client, grantee=grantee)
     except InvalidRequest as error:
         return ToolAnswer(str(error), True)
     result = await tool_result(response, None, Owner(grantee.principal, client))

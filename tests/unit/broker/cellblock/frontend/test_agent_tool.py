@@ -85,7 +85,19 @@ async def test_a_call_of_a_model_gets_the_response_as_text(broker: Broker) -> No
     assert failed.is_error and failed.text.startswith('{"diagnostics"') and "no pears" in failed.text
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "{}", {}, None, {"code": 1}, '{"code": "1", "limits": 3}'])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "{",
+        "[1]",
+        pytest.param("[" * 200_000, id="deep"),
+        "{}",
+        {},
+        None,
+        {"code": 1},
+        '{"code": "1", "limits": 3}',
+    ],
+)
 async def test_a_malformed_call_is_told_to_the_model(broker: Broker, arguments: Any) -> None:
     answer = await within(broker.handle_tool_call("codemode_run", arguments))
     assert answer.is_error and answer.response is None
