@@ -31,7 +31,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     definitions = folder / "definitions.json"
     definitions.write_text(json.dumps({"pages": [[tool]]}))
     servers = {HOSTILE_SERVER: plain_server("--definitions", definitions)}
-    async with daemon(folder, servers=servers) as running:
+    async with daemon(folder, servers=servers, dashboard={"show_scripts": True}) as running:
         yield running
 
 
@@ -89,7 +89,7 @@ async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
     await run(
         served,
         'import { echo, wait } from "@codemode/servers/plain"; console.warn("half way"); await echo({});'
-        " await wait({ ms: 20 }); globalThis.__codemode_result__ = 'in the result'",
+        " await wait({ ms: 20 }); globalThis.__codemode_result__ = 'in the' + ' result'",
     )
     row = page.locator("#recent tr", has_text="ok").first
     await row.locator("button").click()
@@ -104,6 +104,32 @@ async def test_signing_in_and_seeing_a_run(served: Daemon, page: Any) -> None:
     assert (await page.request.get(url)).status == 403
     (cookie,) = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"], cookie["path"]) == (True, "Strict", "/dashboard")
+
+
+async def test_a_row_opens_by_click_and_its_button_by_space(served: Daemon, page: Any) -> None:
+    await run(served, "/* of this test */ globalThis.__codemode_result__ = 1")
+    await signed_in(served, page)
+    row = page.locator("#recent tr").first
+    # Not the button: the last cell.
+    await row.locator("td").last.click()
+    await page.locator("#detail[open]").wait_for()
+    assert "of this test" in await page.locator("#detail-script").inner_text()
+    await page.keyboard.press("Escape")
+    await page.locator("#detail").wait_for(state="hidden")
+    button = row.locator("button")
+    assert await button.get_attribute("aria-haspopup") == "dialog"
+    await button.focus()
+    await page.keyboard.press("Space")
+    await page.locator("#detail[open]").wait_for()
+    await page.keyboard.press("Escape")
+    await page.locator("#detail").wait_for(state="hidden")
+    # Where text is marked, a click is no wish to open.
+    await page.evaluate(
+        "getSelection().selectAllChildren(document.querySelector('#recent tr td:last-child'))"
+    )
+    await page.evaluate("document.querySelector('#recent tr td:last-child').click()")
+    await page.evaluate("getSelection().removeAllRanges()")
+    assert await page.locator("#detail[open]").count() == 0
 
 
 async def test_live_runs_come_and_go_by_themselves(served: Daemon, page: Any) -> None:
@@ -144,6 +170,7 @@ async def test_hostile_texts_stay_texts(served: Daemon, page: Any) -> None:
     detail = page.locator("#detail[open]")
     await detail.locator(".lane", has_text=ATTACK).wait_for()
     assert ATTACK in await detail.locator("#detail-logs").inner_text()
+    assert await detail.locator("#detail-script").inner_text() == code.replace("{PATH}", path)
     assert ATTACK in await detail.locator("#detail-diagnostics").inner_text()
     assert await page.evaluate("window.owned") is None
     assert await page.locator("img, main script, dialog script").count() == 0

@@ -123,7 +123,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
     broker.events.add(tally)
     view = None
     if is_shown:
-        board = Board(dashboard.recent_runs, logs=dashboard.logs)
+        board = Board(dashboard.recent_runs, logs=dashboard.logs, scripts=dashboard.show_scripts)
         broker.events.add(board)
         view = View(facts, tally, board, __version__)
     metrics = Metrics(tally, facts) if section.metrics.enabled else None

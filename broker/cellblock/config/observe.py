@@ -100,3 +100,7 @@ class DashboardSettings(Section):
 
     logs: bool = True
     """Says whether console output of scripts is kept with them and shown."""
+
+    show_scripts: bool = False
+    """Says whether the scripts themselves are, up to 20,000 characters each. Whoever may open the dashboard sees those
+    of all clients."""

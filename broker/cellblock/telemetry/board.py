@@ -1,7 +1,7 @@
 """Board remembers the runs under way and the last ones, as plain data for the dashboard and `cellblock top`.
 
-Of a run that has ended nothing is kept but this: no script, no input, no output. Texts are cut; who shows them must
-take them for hostile.
+Of a run that has ended nothing is kept but this: no input, no output, and a script only where that is configured. Texts
+are cut; who shows them must take them for hostile.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ MAX_LOGS: Final = 200
 """Bounds the console entries kept of a run: the newest."""
 
 MAX_LOG_CHARS: Final = 2_000
+
+MAX_SCRIPT_CHARS: Final = 20_000
+"""Bounds what is kept of a script."""
 
 MAX_CALLS: Final = 500
 """Bounds the tool calls kept of a run: the first."""
@@ -39,9 +42,11 @@ class _Live:
 
 
 class Board(Watcher):
-    """Remembers runs under way and the last `recent` ones, with their console output if `logs` says so."""
+    """Remembers runs under way and the last `recent` ones, with their console output if `logs` says so, and their
+    scripts if `scripts` does."""
 
-    def __init__(self, recent: int, *, logs: bool = True) -> None:
+    def __init__(self, recent: int, *, logs: bool = True, scripts: bool = False) -> None:
+        self._keep_scripts = scripts
         self._live: dict[str, _Live] = {}
         self._recent: deque[Data] = deque(maxlen=recent)
         self._keep_logs = logs
@@ -63,7 +68,7 @@ class Board(Watcher):
     def run_ended(self, run: RunFacts) -> None:
         """Lets go of the run, and keeps what is shown of it."""
         live = self._live.pop(run.id, None) or _Live(run)
-        self._recent.appendleft(_whole(live))
+        self._recent.appendleft(self._whole(live))
         self.ended.append((run.ended or time.monotonic(), run.outcome == "ok"))
 
     def live(self) -> list[Data]:
@@ -79,8 +84,16 @@ class Board(Watcher):
         """Returns one run with its timeline and logs; None when it is not remembered."""
         live = self._live.get(run_id)
         if live is not None:
-            return _whole(live)
+            return self._whole(live)
         return next((whole for whole in self._recent if whole["id"] == run_id), None)
+
+    def _whole(self, live: _Live) -> Data:
+        whole = _whole(live)
+        if self._keep_scripts:
+            code = live.run.code
+            cut = len(code) - MAX_SCRIPT_CHARS
+            whole["script"] = code if cut <= 0 else f"{code[:MAX_SCRIPT_CHARS]}\n… ({cut:,} characters more)"
+        return whole
 
     def per_second(self, seconds: int) -> list[list[int]]:
         """Counts the runs that ended in each of the last `seconds` whole seconds, oldest first: `[all, failed]`."""
@@ -114,7 +127,7 @@ def _brief(run: RunFacts) -> Data:
 
 
 def _short(data: Data, last_log: str | None) -> Data:
-    long = ("steps", "timeline", "logs", "diagnostics")
+    long = ("steps", "timeline", "logs", "diagnostics", "script")
     short = {key: value for key, value in data.items() if key not in long}
     return short if last_log is None else {**short, "lastLog": last_log[:MAX_NAME_CHARS]}
 

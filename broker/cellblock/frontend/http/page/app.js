@@ -53,8 +53,12 @@ function cells(row, values) {
 function runRow(item) {
   const button = make("button", { class: "run", text: item.id.slice(0, 8), title: "Timeline and logs" });
   button.type = "button";
-  button.addEventListener("click", () => openRun(item.id));
-  const row = make("tr");
+  button.setAttribute("aria-haspopup", "dialog");
+  const row = make("tr", { class: "opens" });
+  // Enter and Space on the button are clicks, too. Whoever has marked some text wants to copy it.
+  row.addEventListener("click", (event) => {
+    if (event.target === button || getSelection().isCollapsed) openRun(item.id);
+  });
   row.insertCell().append(button);
   return row;
 }
@@ -198,6 +202,8 @@ async function showRun() {
   byId("detail-diagnostics").replaceChildren(...(run.diagnostics.length ? run.diagnostics.map((entry) =>
     make("li", { text: `${entry.code}: ${entry.message}`, class: entry.severity === "error" ? "bad-text" : "" }))
     : [make("li", { text: "none" })]));
+  byId("detail-script-part").hidden = run.script === undefined;
+  if (byId("detail-script").textContent !== (run.script ?? "")) byId("detail-script").textContent = run.script ?? "";
   const left = run.logsLeftOut ? [make("div", { class: "debug", text: `(${run.logsLeftOut} earlier entries)` })] : [];
   byId("detail-logs").replaceChildren(...left, ...run.logs.map((entry) =>
     make("div", { class: entry.level, text: `${String(entry.timeMs).padStart(6)} ms  ${entry.message}` })));

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cellblock.execution.events import RunFacts
-from cellblock.telemetry.board import MAX_LOGS, Board
+from cellblock.telemetry.board import MAX_LOGS, MAX_SCRIPT_CHARS, Board
 from support.memory_host import HostedRun, World, hold, turns
 
 MakeWorld = Callable[..., World]
@@ -92,6 +92,19 @@ async def test_logs_can_be_left_out(make_world: MakeWorld) -> None:
     await world.run()
     whole: Any = board.run(board.recent()[0]["id"])
     assert (whole["logs"], whole["logsLeftOut"]) == ([], 1)
+
+
+async def test_scripts_are_kept_only_where_asked_for_and_cut(make_world: MakeWorld) -> None:
+    world, board = make_world(), Board(3)
+    showing = Board(3, scripts=True)
+    for one in (board, showing):
+        world.events.add(one)
+    await world.host(play)
+    await world.run("1;" + "x" * MAX_SCRIPT_CHARS)
+    (short,) = showing.recent()
+    assert "script" not in short and "script" not in (board.run(short["id"]) or {})
+    whole: Any = showing.run(short["id"])
+    assert whole["script"] == "1;" + "x" * (MAX_SCRIPT_CHARS - 2) + "\n… (2 characters more)"
 
 
 async def test_runs_of_each_second(make_world: MakeWorld, monkeypatch: Any) -> None:
