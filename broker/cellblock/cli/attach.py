@@ -202,6 +202,11 @@ async def ask_daemon(daemon: Daemon, method: str, path: str, *, absent: bool = F
                 hint="Set cellblock.dashboard.enabled to true in its configuration.",
             )
         await daemon.check(channel)
+        if status == 403:
+            raise DaemonUnavailable(
+                f"The daemon at {daemon.url} does not show its dashboard to this token.",
+                hint="Use the token of its token file: a named one does not open it.",
+            )
         raise DaemonUnavailable(
             f"The daemon at {daemon.url} answers with status {status}.", hint="Try again in a moment."
         )

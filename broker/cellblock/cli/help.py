@@ -85,6 +85,30 @@ HELP: Final = {
         "cellblock service --systemd --config ~/cellblock.json > ~/.config/systemd/user/cellblock.service  # Linux",
         "cellblock service --launchd > ~/Library/LaunchAgents/cellblock.plist  # macOS",
     ),
+    "token": Help(
+        "make, list and revoke named tokens for the clients of a daemon",
+        "Named tokens let clients of `cellblock serve --http` in, each under a name of its own, which the policy, the "
+        "logs and the dashboard know. A running daemon sees a new or revoked one at once.",
+        "cellblock token create ci --expires 30d  # prints the token",
+    ),
+    "token create": Help(
+        "make a token and print it, once",
+        "Makes a token and prints it. Only a hash of it is kept. Its holder is the client token:NAME of the policy, "
+        "and --grants takes away from what the policy grants that client.",
+        "cellblock token create ci --expires 30d > ci.token  # into a file; then chmod 600 ci.token",
+        "cellblock token create reader --grants '{\"readOnly\": true}'  # for a client that is to change nothing",
+    ),
+    "token list": Help(
+        "list the named tokens",
+        "Lists names, ends and grants of the named tokens, and those that are not accepted, with the reason.",
+        "cellblock token list  # nobody can list the tokens themselves",
+        "cellblock token list --json  # for machines",
+    ),
+    "token revoke": Help(
+        "let the holder of a named token in no more",
+        "Revokes a named token: each later request with it is refused. A run in flight ends by itself.",
+        "cellblock token revoke ci  # at once, without a restart",
+    ),
     "dashboard": Help(
         "open the page of a running daemon in the browser",
         "Prints a URL that is good for one login within a minute, and opens it in the browser where there is one. The"

@@ -114,6 +114,18 @@ def _add_brokers(commands: Commands) -> None:
     service.address("where it listens")
     service.common(json=False)
 
+    actions = _add_actions(commands, "token")
+    create = _add(actions, "token create", "token:create")
+    create.value("name", "NAME", "a-z, 0-9, - and _; the policy knows it as token:NAME")
+    only = "what its holder may call at most, of what the policy grants: a JSON object, or a file with one"
+    create.value("--grants", "FILE|JSON", only)
+    create.value("--expires", "WHEN", "12h, 30d, 8w, or a day such as 2027-01-31 (default: never)")
+    create.common()
+    _add(actions, "token list", "token:list_all").common()
+    revoke = _add(actions, "token revoke", "token:revoke")
+    revoke.value("name", "NAME")
+    revoke.common(json=False)
+
     dashboard = _add(commands, "dashboard", "attach:dashboard")
     dashboard.flag("--no-open", "only print the URL")
     top = _add(commands, "top", "attach:top")

@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if sys.stderr.isatty():
         say(f"configuration: {config_used(parsed)}")
     code = _read_script(parsed.script)
-    return _run(parsed, settings, code, None if parsed.grants is None else _read_grants(parsed.grants))
+    return _run(parsed, settings, code, None if parsed.grants is None else read_grants(parsed.grants))
 
 
 async def _run(
@@ -114,7 +114,8 @@ def _read_script(name: str) -> str:
         raise UsageError(f"the script {name} is no UTF-8 text: {error}") from None
 
 
-def _read_grants(text: str) -> dict[str, Any]:
+def read_grants(text: str) -> dict[str, Any]:
+    """Returns the JSON object that `--grants` gives, or that is in the file it names. Raises UsageError."""
     source = "--grants"
     if not text.lstrip().startswith("{"):
         source = f"--grants {text}"

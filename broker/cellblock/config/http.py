@@ -34,14 +34,14 @@ class HttpSettings(Section):
 
     max_held_bytes: Annotated[int, Field(ge=65536)] = 128 * MIB
     """Caps what all requests that are read, wait or run take of the broker's memory, in bytes; a client may have a
-    quarter, and under `oauth` a principal half. More is refused with 429."""
+    quarter, and of several principals (`oauth`, named tokens) one may have half. More is refused with 429."""
 
     max_connections: Positive = 256
     """Open connections. For one more, an idle one is closed: of those that have shown no token first, for which a
-    quarter of the places is kept. Under `oauth` a principal has half of the places. A client holds two or three."""
+    quarter of the places is kept. Of several principals one has half of the places. A client holds two or three."""
 
     max_sessions: Positive = 128
-    """MCP sessions at the same time, under `oauth` half of them for one principal; one more is refused with 503. An
+    """MCP sessions at the same time, half of them for one of several principals; one more is refused with 503. An
     editor holds one."""
 
     requests_per_second: Annotated[float, Field(gt=0, le=1_000_000)] = 200

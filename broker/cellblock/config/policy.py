@@ -23,10 +23,12 @@ MAX_PATTERNS: Final = 500
 """Caps one list; a request may bring lists of its own."""
 
 PROVEN: Final = "oauth:"
+NAMED: Final = "token:"
 CLAIMED: Final = "stdio:"
 PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
 """Clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
-everybody. `oauth:SUBJECT` is the subject of a token, `stdio:NAME` what a client at our own pipes calls itself."""
+everybody. `token:NAME` is who shows a named token, `oauth:SUBJECT` the subject of a token, `stdio:NAME` what a client
+at our own pipes calls itself."""
 
 KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
 """Kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
@@ -92,8 +94,8 @@ class PolicySettings(BaseModel):
     """Holds for clients without an entry of their own."""
 
     clients: dict[str, Grant] = {}
-    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT`, `stdio:NAME`, or what a program calls
-    its own clients, such as `team:readers`; in place of the default."""
+    """Holds grants by `cli`, `embedding`, `token`, `anybody`, `token:NAME`, `oauth:SUBJECT`, `stdio:NAME`, or what a
+    program calls its own clients, such as `team:readers`; in place of the default."""
 
     approval_timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 120_000
     """Bounds the time for the user's answer to one question, in milliseconds; then the call is denied."""
@@ -110,12 +112,12 @@ class PolicySettings(BaseModel):
         from cellblock.config.file.problems import nearest
 
         for name in clients:
-            named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, CLAIMED))
+            named = any(name.startswith(kind) and len(name) > len(kind) for kind in (PROVEN, NAMED, CLAIMED))
             # A misspelt kind must not pass for an embedder's own: its restriction would hold for nobody.
             own = is_of_embedder(name) and nearest(name.partition(":")[0], KINDS) is None
             if name not in PLAIN_NAMES and not named and not own:
                 raise ValueError(
-                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {PROVEN}SUBJECT, {CLAIMED}NAME, or "
-                    "KIND:NAME for the clients of a program that embeds Cellblock"
+                    f"{name!r} is no client: write {', '.join(PLAIN_NAMES)}, {NAMED}NAME, {PROVEN}SUBJECT, "
+                    f"{CLAIMED}NAME, or KIND:NAME for the clients of a program that embeds Cellblock"
                 )
         return clients

@@ -28,6 +28,7 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
@@ -558,7 +559,6 @@ def _not_running() -> HostUnavailable:
 
 
 def _policy(settings: Settings) -> Policy:
+    server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
     asks = any(config.asks for config in settings.servers.values())
-    return Policy(
-        settings.cellblock.policy, module_paths([*settings.servers, LOCAL_SERVER]).values(), asks=asks
-    )
+    return Policy(settings.cellblock.policy, server_ids, NamedTokens(settings.state_dir), asks=asks)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
 from cellblock.config.policy import CLAIMED, Grant, PolicySettings, is_of_embedder
 from cellblock.policy.asking import EMBEDDING
-from cellblock.policy.faults import unknown_servers
+from cellblock.policy.faults import faults, unknown_servers
 from cellblock.policy.grants import Grants, Layer
+from cellblock.policy.named_tokens import NOTHING, NamedTokens
+
+logger = logging.getLogger("cellblock.policy")
 
 MAX_ASKED_CHARS: Final = 128 * 1024
 """Bounds a request's own grants: its schemas are compiled while other runs wait."""
@@ -29,6 +33,7 @@ class Policy:
     Args:
         settings: The `policy` section.
         server_ids: Every server of the configuration, for patterns that name one that is not there; None: not known.
+        tokens: The named tokens, which have grants of their own; None: there are none.
         asks: Whether the servers' own entries want the user asked about tools.
 
     Raises:
@@ -36,19 +41,24 @@ class Policy:
     """
 
     def __init__(
-        self, settings: PolicySettings, server_ids: Iterable[str] | None = None, *, asks: bool = False
+        self,
+        settings: PolicySettings,
+        server_ids: Iterable[str] | None = None,
+        tokens: NamedTokens | None = None,
+        *,
+        asks: bool = False,
     ) -> None:
         self.settings = settings
         self._asks = asks
-        if server_ids is not None:
-            for fault in unknown_servers(settings, list(server_ids)):
+        self._server_ids = None if server_ids is None else list(server_ids)
+        self._tokens = tokens
+        self._of_tokens: dict[str, tuple[Grant, Layer | None]] = {}
+        if self._server_ids is not None:
+            for fault in unknown_servers(settings, self._server_ids):
                 raise ConfigError(f"cellblock.policy.{fault.grant}: {fault.message}.", hint=fault.hint)
         self._default = _layer("default", settings.default)
         self._clients = {name: _layer(f"clients.{name}", grant) for name, grant in settings.clients.items()}
-        self._grants: OrderedDict[tuple[int, str], Grants] = OrderedDict()
-        self.restricts_clients = self._default is not None or any(
-            layer is not None for layer in self._clients.values()
-        )
+        self._grants: OrderedDict[tuple[int, int, str], Grants] = OrderedDict()
 
     def principal_of(self, client: str) -> str:
         """Returns the principal of a client of a program that embeds the broker: its own where it has a grant under
@@ -67,9 +77,10 @@ class Policy:
                 be checked.
         """
         own = self._clients.get(principal, self._default)
+        issued = self._layer_of_token(principal)
         if asked == Grant():
             asked = None
-        if own is None and asked is None and not self._asks:
+        if own is None and issued is None and asked is None and not self._asks:
             return None
         if asked is not None and len(asked.arguments) > MAX_ASKED_SCHEMAS:
             raise InvalidRequest(
@@ -82,18 +93,47 @@ class Policy:
                 f"`grants` has {len(text)} characters as JSON, over {MAX_ASKED_CHARS}.",
                 hint="Name fewer tools, or give shorter schemas.",
             )
-        key = (id(own), text)
+        key = (id(own), id(issued), text)
         grants = self._grants.get(key)
         if grants is not None:
             self._grants.move_to_end(key)
             return grants
-        layers = [] if own is None else [own]
+        layers = [layer for layer in (own, issued) if layer is not None]
         if asked is not None:
             layers.append(Layer(asked, of_request=True))
         grants = self._grants[key] = Grants(tuple(layers), asks=self._asks)
         if len(self._grants) > KEPT_GRANTS:
             self._grants.popitem(last=False)
         return grants
+
+    def _layer_of_token(self, principal: str) -> Layer | None:
+        """Returns the grant that a named token has brought, which can only take away from the policy's."""
+        grant = self._tokens.grant_of(principal) if self._tokens is not None else None
+        if grant is None:
+            return None
+        held = self._of_tokens.get(principal)
+        if held is None or held[0] is not grant:
+            layer = _layer(principal, grant) if self._fits(principal, grant) else _layer(principal, NOTHING)
+            held = self._of_tokens[principal] = grant, layer
+        return held[1]
+
+    def _fits(self, principal: str, grant: Grant) -> bool:
+        """Says whether a token's grant still means what it meant: it was made with another state of the configuration,
+        and what it forbids at a server that has another name now would be forbidden nowhere."""
+        try:
+            check_grant(grant, self._server_ids or [])
+        except ConfigError as error:
+            logger.warning("%s is granted nothing: %s", principal, error)
+            return False
+        return True
+
+
+def check_grant(grant: Grant, server_ids: Sequence[str]) -> None:
+    """Looks whether a token's grant can be used. Raises ConfigError: A pattern names no server, or a JSON Schema cannot
+    be checked against.
+    """
+    for fault in faults(PolicySettings(default=grant), server_ids):
+        raise ConfigError(f"The token's grants cannot be used: {fault.message}.", hint=fault.hint)
 
 
 def _as_text(asked: Grant | None) -> str:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cellblock.apart.pool import Apart
 from cellblock.config.http import HttpSettings
-from cellblock.config.policy import PROVEN
+from cellblock.config.policy import NAMED
 from cellblock.frontend.client import Owner
 from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.bodies import Memory, giving, read_body
@@ -127,6 +127,7 @@ class Gate:
         self._settings = settings
         self._apart = apart
         self._places = places
+        self._share_of = share_of
         total = settings.max_sessions
         self._sessions = Sessions(share_of(total), total, settings.session_idle_ms / 1000)
         self._memory = Memory(settings.max_held_bytes, share_of(settings.max_held_bytes))
@@ -164,6 +165,11 @@ class Gate:
     def idle_seconds(self) -> float:
         """Says for how long nobody with a token has asked for anything, or has a stream open."""
         return 0.0 if self._carried else asyncio.get_running_loop().time() - self._seen_at
+
+    def share_anew(self) -> None:
+        """Asks again how much one principal may have."""
+        self._sessions.share = self._share_of(self._settings.max_sessions)
+        self._memory.share = self._share_of(self._settings.max_held_bytes)
 
     def no_longer_awaits(self, exchange: Exchange) -> None:
         """Leaves out of draining and readiness an exchange that is over, or lasts for as long as its client likes:
@@ -253,6 +259,9 @@ class Gate:
                 if path == DASHBOARD_PATH and b"authorization" not in headers and self._verifier is not None:
                     return sign_in_page()
                 access = await self._authenticate(headers)
+            if path != METRICS_PATH and _principal(access).startswith(NAMED):
+                # It shows the runs of all.
+                raise Refused(403)
             self._prove(scope, access)
             self._take(self._client(scope, access))
             if path != METRICS_PATH:
@@ -368,7 +377,7 @@ def _principal(access: AccessToken | None) -> str:
     says."""
     if access is None:
         return NO_ONE
-    return TOKEN_HOLDER if access.subject is None else PROVEN + access.subject
+    return access.subject or TOKEN_HOLDER
 
 
 def _headers_of(scope: MutableMapping[str, Any]) -> dict[bytes, bytes]:

@@ -14,6 +14,7 @@ import jwt
 from mcp.server.auth.provider import AccessToken
 
 from cellblock.config.http import OAuthSettings
+from cellblock.config.policy import PROVEN
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -120,7 +121,7 @@ class JwtVerifier:
             client_id=str(client),
             scopes=scopes,
             expires_at=int(claims["exp"]),
-            subject=str(claims["sub"]),
+            subject=PROVEN + str(claims["sub"]),
             claims={"iss": claims["iss"]},
         )
 

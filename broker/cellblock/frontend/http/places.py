@@ -50,7 +50,7 @@ class Places:
 
     def __init__(self, total: int, share: int) -> None:
         self._total = total
-        self._share = share
+        self.share = share
         self._for_holders = max(1, total - max(1, total // STRANGERS_PART))
         self._strangers: dict[str, _Group] = {}
         self._held: dict[str, _Group] = {}
@@ -104,7 +104,7 @@ class Places:
 
     def _make_room(self, holder: str) -> bool:
         own = len(self._held.get(holder, ()))
-        if own >= self._share:
+        if own >= self.share:
             return self._close_idle_one(holder)
         if len(self._holder_of) < self._for_holders:
             return True

@@ -33,14 +33,16 @@ from cellblock.frontend.http.connection import connections_bounded_by
 from cellblock.frontend.http.exchange import Exchange, owner_of
 from cellblock.frontend.http.gate import Gate
 from cellblock.frontend.http.oauth import JwtVerifier
+from cellblock.frontend.http.own_tokens import OwnTokens
 from cellblock.frontend.http.pages import Pages
 from cellblock.frontend.http.places import Places
 from cellblock.frontend.http.spliced import SplicingManager
-from cellblock.frontend.http.token import FileToken, ensure_token
+from cellblock.frontend.http.token import ensure_token
 from cellblock.frontend.mcp.list_changes import LISTEN
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.outputs.kept_outputs import keeping
 from cellblock.frontend.service import RunService
+from cellblock.policy.named_tokens import NamedTokens
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -63,6 +65,7 @@ class HttpOptions:
 
     address: Address
     token_file: Path
+    named_tokens: NamedTokens | None = None
     no_auth: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -118,6 +121,8 @@ class HttpFrontend:
         self._hurried = asyncio.Event()
         self._drained = False
         self._gate: Gate | None = None
+        named = options.named_tokens
+        self._shared = settings.oauth is not None or (named is not None and named.any)
         self._places = Places(settings.max_connections, self._share_of(settings.max_connections))
         self._socket = address.bind()
         try:
@@ -277,7 +282,7 @@ class HttpFrontend:
             return JwtVerifier(self._settings.oauth)
         if self._options.no_auth:
             return None
-        return FileToken(ensure_token(self._options.token_file))
+        return OwnTokens(ensure_token(self._options.token_file), self._options.named_tokens, self._share)
 
     async def _keep_keys_fresh(self) -> None:
         if isinstance(self._verifier, JwtVerifier):
@@ -285,7 +290,16 @@ class HttpFrontend:
 
     def _share_of(self, total: int) -> int:
         """Returns what one principal may have where there are several: half, so that others have the rest."""
-        return total if self._settings.oauth is None else max(1, total // 2)
+        return max(1, total // 2) if self._shared else total
+
+    def _share(self) -> None:
+        """Lets one principal have its share alone, now that there are several."""
+        if self._shared:
+            return
+        self._shared = True
+        self._places.share = self._share_of(self._settings.max_connections)
+        if self._gate is not None:
+            self._gate.share_anew()
 
     def _make_web_server(self, gate: Gate, on_serving: Callable[[], None]) -> _Server:
         options = self._options

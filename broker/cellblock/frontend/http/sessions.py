@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from cellblock.config.policy import NAMED
 from cellblock.frontend.http.refusal import Refused
 
 MAX_REMEMBERED: Final = 4
@@ -39,7 +40,7 @@ class Sessions:
     """
 
     def __init__(self, share: int, total: int, idle_seconds: float) -> None:
-        self._share = share
+        self.share = share
         self._most = total * MAX_REMEMBERED
         self._idle = idle_seconds
         self._open: dict[object, _Session] = {}
@@ -50,7 +51,7 @@ class Sessions:
         for key, one in list(self._open.items()):
             if not one.in_flight and now - one.quiet_since > self._idle:
                 del self._open[key]
-        if sum(one.opener.principal == opener.principal for one in self._open.values()) >= self._share:
+        if sum(one.opener.principal == opener.principal for one in self._open.values()) >= self.share:
             return None
         place = object()
         self._open[place] = _Session(opener, "", 1, now)
@@ -60,7 +61,8 @@ class Sessions:
         """Notes a session that the SDK has opened, in a place that was reserved."""
         self.forget(place)
         # The id lets its holder into the session: logs and the dashboard get another name for it.
-        name = f"http session {hashlib.sha256(key).hexdigest()[:16]}"
+        whose = f"{opener.principal} " if opener.principal.startswith(NAMED) else ""
+        name = f"http {whose}session {hashlib.sha256(key).hexdigest()[:16]}"
         self._open[key] = _Session(opener, name, 0, now)
         if len(self._open) > self._most:
             del self._open[next(iter(self._open))]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.own_folders import MARK_NAME
 from cellblock.base.state_dir import in_the_way
 from cellblock_worker.base.folders import FILE, Folder, InTheWay
 from cellblock_worker.base.private_files import OpenToOthers, read_named, read_private, write_private
-
-if TYPE_CHECKING:
-    from mcp.server.auth.provider import AccessToken
 
 FILE_NAME: Final = "token"
 """Names the token file in the state directory."""
@@ -83,18 +80,3 @@ def ensure_token(file: Path) -> str:
                 f"The token file {file} cannot be made: {error}.", hint="Check --token-file."
             ) from None
     return read_token(file)
-
-
-class FileToken:
-    """Accepts one token; an `mcp.server.auth.provider.TokenVerifier`."""
-
-    def __init__(self, token: str) -> None:
-        # Not at the top: a relay reads the token, and does without the SDK.
-        from mcp.server.auth.provider import AccessToken
-
-        self._token = token.encode()
-        self._access = AccessToken(token="", client_id=SUBJECT, scopes=[])
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
-        return self._access if secrets.compare_digest(token.encode("latin-1"), self._token) else None

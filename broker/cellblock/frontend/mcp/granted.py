@@ -66,7 +66,9 @@ class Granted:
     async def greet(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Greets a client (a middleware of the SDK): the instructions name only what the client is granted."""
         result = await call_next(ctx)
-        if ctx.method in GREETINGS and isinstance(result, dict) and result.get("instructions"):
+        if ctx.method not in GREETINGS or self._service.policy.grants_of(self._principal_of(ctx)) is None:
+            return result
+        if isinstance(result, dict) and result.get("instructions"):
             profile = self._service.settings.cellblock.frontend.profile
             return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result

@@ -70,6 +70,7 @@ class FrontServer(Server[dict[str, Any]]):
             self.add_request_handler(method, params, self._at_surface(name))
         initialized = self._at_surface("greeted")
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
+        self.middleware.append(self._granted.greet)
         self._renew_greeting()
         if service.settings.cellblock.traces.endpoint is not None:
             from cellblock.frontend.mcp.trace_context import with_trace_context
@@ -154,5 +155,3 @@ class FrontServer(Server[dict[str, Any]]):
     def _renew_greeting(self) -> None:
         profile = self._service.settings.cellblock.frontend.profile
         self.instructions = instructions(self._service.known_catalog, profile)
-        if self._service.policy.restricts_clients and self._granted.greet not in self.middleware:
-            self.middleware.append(self._granted.greet)

@@ -189,7 +189,6 @@ def test_without_any_policy_nothing_is_asked_of_it() -> None:
     policy = Policy(PolicySettings(), [])
     assert policy.grants_of("anybody") is None
     assert policy.grants_of("anybody", Grant()) is None
-    assert not policy.restricts_clients
 
 
 @pytest.mark.parametrize(

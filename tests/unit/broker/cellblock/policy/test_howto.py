@@ -21,7 +21,6 @@ def test_every_example_is_accepted() -> None:
     )
     settings = parse_settings(configuration)
     policy = Policy(settings.cellblock.policy, settings.servers)
-    assert policy.restricts_clients
     assert policy.grants_of("oauth:4f1c-ann") is None
     assert read_request(request, CellblockSettings()).grants is not None
 

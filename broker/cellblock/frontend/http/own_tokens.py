@@ -1,0 +1,39 @@
+"""The tokens that Cellblock itself gives out: that of the token file, and named ones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from mcp.server.auth.provider import AccessToken
+
+from cellblock.config.policy import NAMED
+from cellblock.frontend.http.token import SUBJECT
+from cellblock.policy.named_tokens import NamedTokens
+
+
+class OwnTokens:
+    """Accepts the token of the token file and named ones; an `mcp.server.auth.provider.TokenVerifier`.
+
+    Args:
+        token: That of the file.
+        named: The others; None: there are none.
+        on_named: Called when one of those is shown.
+    """
+
+    def __init__(
+        self, token: str, named: NamedTokens | None = None, on_named: Callable[[], object] = lambda: None
+    ) -> None:
+        self._token = token.encode()
+        self._named = named
+        self._on_named = on_named
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Says who shows this token, or None. Takes the same time for every wrong token of the right length."""
+        if secrets.compare_digest(token.encode("latin-1"), self._token):
+            return AccessToken(token="", client_id=SUBJECT, scopes=[])
+        name = self._named.name_of(token) if self._named is not None else None
+        if name is None:
+            return None
+        self._on_named()
+        return AccessToken(token="", client_id=NAMED + name, subject=NAMED + name, scopes=[])

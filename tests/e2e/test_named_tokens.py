@@ -1,0 +1,138 @@
+"""Named tokens at a daemon that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cellblock.cli.main import main
+from support.entries import CELLBLOCK
+from support.http_daemon import INITIALIZE, MCP_HEADERS, TOOL, daemon, opened
+from support.waits import within
+
+ECHO = (
+    'import { echo } from "@codemode/servers/plain"; globalThis.__codemode_result__ = await echo({ is: 1 });'
+)
+
+
+def made(capfd: pytest.CaptureFixture[str], folder: Path, *arguments: str) -> str:
+    config = ("--config", str(folder / "cellblock.json"), "--state-dir", str(folder / "s"))
+    assert main(["token", *arguments, *config]) == 0
+    return capfd.readouterr().out
+
+
+async def test_each_is_a_principal_of_its_own_until_it_is_revoked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    only = '{"tools": ["plain.fail"]}'
+    async with daemon(tmp_path, audit={"enabled": True}, http={"max_sessions": 2}) as owner:
+
+        def create(*arguments: str) -> Any:
+            token = made(capfd, tmp_path, "create", *arguments).strip()
+            return replace(owner, token=token)
+
+        ann, bob = (
+            await asyncio.to_thread(create, "ann"),
+            await asyncio.to_thread(create, "bob", "--grants", only),
+        )
+        for mode in ("auto", "legacy"):
+            async with ann.client(mode) as client:
+                result = await within(client.call_tool(TOOL, {"code": ECHO}), 60)
+                assert (
+                    result.structured_content is not None and result.structured_content["diagnostics"] == []
+                )
+            async with bob.client(mode) as client:
+                listed = await within(client.list_tools(), 60)
+                assert "echo" not in (listed.tools[0].description or "")
+                result = await within(client.call_tool(TOOL, {"code": ECHO}), 60)
+                said = json.dumps(result.structured_content)
+                assert "The tool echo is left out: the policy for this client does not grant it" in said
+
+        # Each has half of the sessions, and none is of use to another.
+        session = await opened(ann)
+        ping = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "ping"}).encode()
+        assert (await ann.ask(headers=session, body=ping)).status == 200
+        for other in (bob, owner):
+            assert (await other.ask(headers={**session, **other.auth}, body=ping)).status == 404
+        assert (await ann.ask(headers={**MCP_HEADERS, **ann.auth})).status == 503
+        assert (await owner.ask(headers={**MCP_HEADERS, **owner.auth})).status == 200
+
+        # The dashboard shows the runs of all by name, and not to all.
+        state = json.loads((await owner.ask("GET", "/dashboard/state", headers=owner.auth)).body)
+        clients = {run["client"].split(" session")[0].split(" 127")[0] for run in state["recent"]}
+        assert clients == {"http token:ann", "http token:bob"}
+        for path, method, status in (
+            ("/dashboard", "GET", 403),
+            ("/dashboard/state", "GET", 403),
+            ("/dashboard/code", "POST", 403),
+            ("/metrics", "GET", 200),
+        ):
+            assert (await ann.ask(method, path, headers=ann.auth)).status == status
+
+        file = tmp_path / "mine"
+        file.touch(0o600)
+        file.write_text(ann.token or "")
+        top = await asyncio.create_subprocess_exec(
+            *(str(CELLBLOCK), "top", "--once", "--url", owner.url, "--token-file", str(file)),
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        _, error = await within(top.communicate(), 60)
+        assert top.returncode == 3 and b"a named one does not open it" in error
+
+        # A session that is open ends with its token.
+        await asyncio.to_thread(made, capfd, tmp_path, "revoke", "ann")
+        assert (await ann.ask(headers=session, body=ping)).status == 401
+        assert (await bob.ask("GET", "/metrics", headers=bob.auth)).status == 200
+    lines = [json.loads(line) for line in (tmp_path / "s" / "audit.jsonl").read_text().splitlines()]
+    assert {line["client"].split()[1] for line in lines if line["event"] == "call"} == {"token:ann"}
+
+
+async def test_connect_shows_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with daemon(tmp_path) as running:
+        file = tmp_path / "mine"
+        file.touch(0o600)
+        file.write_text(await asyncio.to_thread(made, capfd, tmp_path, "create", "ci", "--expires", "1h"))
+        process = await asyncio.create_subprocess_exec(
+            *(str(CELLBLOCK), "connect", "--url", running.url, "--token-file", str(file)),
+            stdin=PIPE,
+            stdout=PIPE,
+        )
+        output, _ = await within(process.communicate(json.dumps(INITIALIZE).encode() + b"\n"), 60)
+        assert process.returncode == 0 and json.loads(output)["result"]["serverInfo"]["name"] == "cellblock"
+
+
+def test_what_is_said_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cellblock.json").write_text('{"mcpServers": {}}')
+    place = ("--config", str(tmp_path / "cellblock.json"), "--state-dir", str(tmp_path / "s"))
+
+    def said(*arguments: str) -> tuple[int, str, str]:
+        code = main(["token", *arguments, *place])
+        return code, *capfd.readouterr()
+
+    assert said("list") == (0, "There are no named tokens.\n", "")
+    for wrong, why in (
+        (("create", "ci", "--expires", "tomorrow"), "write a span such as"),
+        (("create", "ci", "--expires", "2020-01-01"), "over already"),
+        (("create", "ci", "--expires", "0d"), "write a span such as"),
+        (("create", "ci", "--grants", '{"tols": []}'), "tols"),
+        (("create", "ci", "--grants", '{"tools": ["files.*"]}'), "names no server"),
+        (("create", "ci", "--grants", str(tmp_path / "none.json")), "cannot be read"),
+        (("create", "A B"), "no name for a token"),
+        (("revoke", "ci"), "There are none"),
+    ):
+        code, output, error = said(*wrong)
+        assert (code, output) == (2, "") and why in error, error
+    assert not (tmp_path / "s" / "tokens" / "ci.json").exists()
+    code, output, error = said("create", "ci", "--expires", "2099-01-31", "--grants", '{"readOnly": true}')
+    assert code == 0 and output.startswith("cellblock.ci.") and "mode 600" in error
+    code, listed, _ = said("list")
+    assert "ends 2099-01-31T00:00:00Z; with grants of its own" in listed and output.strip() not in listed
+    assert json.loads(said("list", "--json")[1])[0]["grants"] == {"readOnly": True}
+    assert said("create", "ci")[0] == 2 and said("revoke", "ci")[:2] == (0, "revoked ci\n")
