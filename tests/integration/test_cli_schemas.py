@@ -126,3 +126,39 @@ def test_overlay_and_store_from_the_command_line(tmp_path: Path, capsys: pytest.
     file.unlink()
     assert cellblock("schemas", "clear", "plain", "echo") == "forgot 1 tool\n"
     assert json.loads(cellblock("schemas", "export", "plain"))["plain"] == {}
+
+
+def test_what_was_observed_goes_out_in_every_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(write_config(tmp_path, {"plain": plain_server()}))
+
+    def cellblock(*arguments: str) -> str:
+        found = main([*arguments, "--config", config, "--state-dir", str(tmp_path / "state")])
+        out, err = capsys.readouterr()
+        assert found == 0, out + err
+        return out
+
+    script = tmp_path / "script.js"
+    script.write_text('import { echo } from "@codemode/servers/plain"; await echo({ id: 1 });', "utf-8")
+    cellblock("run", str(script))
+    plain = json.loads(cellblock("schemas", "export"))["plain"]["echo"]
+    assert plain["source"] == "observed" and set(plain["schema"]) >= {"contentSchema"}
+    schema = {**plain["schema"]["contentSchema"], "description": plain["note"]}
+
+    def echo(form: str) -> Any:
+        made = json.loads(cellblock("schemas", "export", "plain", "--format", form))
+        name = "mcp__plain__echo"
+        assert made["outputs"][name]["source"] == "observed"
+        return next(one for one in made["tools"] if one["name"] == name)
+
+    assert echo("openai")["output_schema"] == schema
+    assert echo("mcp")["outputSchema"]["anyOf"] == [schema, {}]
+    assert "type Output = {" in echo("anthropic")["description"]
+    document = json.loads(cellblock("schemas", "export", "--format", "json-schema"))["$defs"]
+    assert document["mcp__plain__echo.output"]["contentSchema"] == plain["schema"]["contentSchema"]
+    types = cellblock("schemas", "export", "--format", "typescript")
+    assert (
+        '// "plain.echo": observed. Observed from 1 result' in types
+        and "echo(input?: {}): Promise<JsonText<" in types
+    )

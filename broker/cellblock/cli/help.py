@@ -161,9 +161,12 @@ HELP: Final = {
         "cellblock schemas init files --config cellblock.json  # an overlay to fill in",
     ),
     "schemas export": Help(
-        "print what is known of outputs as JSON",
-        "Prints what is known of outputs, declared, given or observed, as JSON.",
+        "print what is known of outputs as JSON, or whole tool definitions for others",
+        "Prints what is known of outputs, declared, given or observed, as JSON. With --format, prints the tools as MCP "
+        "clients, OpenAI's and Anthropic's APIs, TypeScript or JSON Schema have them, with what is known of outputs.",
         "cellblock schemas export files --config cellblock.json > files.json  # one server",
+        "cellblock schemas export --format openai --config cellblock.json | jq .tools  # for a request to OpenAI",
+        "cellblock schemas export --format typescript --config cellblock.json > tools.d.ts  # observed types, too",
     ),
     "schemas diff": Help(
         "print how what a tool returns has changed",

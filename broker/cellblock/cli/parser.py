@@ -168,6 +168,8 @@ def _add_tools(commands: Commands) -> None:
     init.common(json=False)
     export = _add(actions, "schemas export", "schemas:export")
     export.value("server", "SERVER", "all servers when none is named", nargs="?")
+    formats = ["mcp", "openai", "anthropic", "typescript", "json-schema"]
+    export.add_argument("--format", choices=formats, help="whole definitions for others (default: outputs)")
     export.common(json=False)
     diff = _add(actions, "schemas diff", "schemas:diff")
     diff.value("server", "SERVER", "the server's name in the configuration")

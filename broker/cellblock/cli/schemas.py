@@ -14,7 +14,8 @@ from typing import Any
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.state_dir import prepare_state_dir
-from cellblock.catalog.lookup import find_server
+from cellblock.catalog.definitions import definitions_in, marks_in_comments, published, schema_document
+from cellblock.catalog.lookup import find_server, show_types
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.loading import catalog_of, reading, with_state_dir
 from cellblock.cli.overlay_faults import overlay_faults
@@ -60,9 +61,21 @@ async def init(parsed: argparse.Namespace, settings: Settings) -> int:
 
 @reading(with_state_dir)
 async def export(parsed: argparse.Namespace, settings: Settings) -> int:
-    """Prints what is known of outputs. Raises ConfigError: There is no such server."""
+    """Prints what is known of outputs, or whole definitions. Raises ConfigError: There is no such server."""
     catalog, broker = await catalog_of(settings)
     servers = catalog.servers.values() if parsed.server is None else [find_server(catalog, parsed.server)]
+    if parsed.format is not None:
+        # Of all servers: a tool has the same name however few are asked for.
+        tools = {name: one for name, one in published(catalog).items() if one.server in servers}
+        if parsed.format == "typescript":
+            lines = [*marks_in_comments(tools, broker.output_of), ""]
+            names = [] if parsed.server is None else [parsed.server]
+            write_data("\n".join([*lines, show_types(catalog, names, broker.output_of)]))
+        elif parsed.format == "json-schema":
+            write_json(schema_document(tools, broker.output_of))
+        else:
+            write_json(definitions_in(tools, parsed.format, broker.output_of, broker.observed_of))
+        return EXIT_OK
     exported: dict[str, dict[str, Any]] = {}
     for server in servers:
         tools = exported[server.server_id] = {}
