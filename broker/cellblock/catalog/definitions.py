@@ -42,12 +42,19 @@ class Published(NamedTuple):
     tool: ToolEntry
 
 
-def published(catalog: Catalog) -> dict[str, Published]:
+def published(catalog: Catalog, *, plain: bool = False) -> dict[str, Published]:
     """Returns all tools by the names `mcp__SERVER__TOOL`, as letters, digits, `_` and `-`, 64 at most.
 
-    A name that had to be changed ends in a hash of what it was, so that it depends on its own tool alone.
+    A name that had to be changed ends in a hash of what it was, so that it depends on its own tool alone. With `plain`,
+    the tools of the only server that is configured have their own names.
     """
     found: dict[str, Published] = {}
+    if plain and len({*catalog.ids.values(), *catalog.servers}) == 1:
+        return {
+            tool.tool_name: Published(tool.tool_name, server, tool)
+            for server in catalog.servers.values()
+            for tool in server.tools
+        }
     for server in catalog.servers.values():
         for tool in server.tools:
             whole = f"{NAMESPACE}{server.server_id}__{tool.tool_name}"
@@ -240,7 +247,7 @@ def _references(schema: object) -> Iterator[str]:
 
 def _object_schema(schema: JsonSchema | None) -> dict[str, Any]:
     """Returns an input schema with the root that MCP and the APIs want."""
-    return {"type": "object", **schema} if isinstance(schema, Mapping) else {"type": "object"}
+    return {**schema, "type": "object"} if isinstance(schema, Mapping) else {"type": "object"}
 
 
 def _plain_root(schema: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def _add_brokers(commands: Commands) -> None:
     serve = _add(commands, "serve", "serve:serve")
     serve.common(json=False)
     serve.flag("--stdio", "over standard input and output (the default)")
-    profiles = ["default", "extended"]
+    profiles = ["default", "extended", "proxy"]
     serve.add_argument(
         "--profile", choices=profiles, help="the tools that clients see (default: as configured)"
     )

@@ -41,6 +41,8 @@ def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
             # `cellblock add` has made it since.
             parsed.config = str(default_file())
         settings = settings_of(parsed).with_profile(parsed.profile)
+        if settings.cellblock.frontend.profile == "proxy":
+            settings = settings.without_workers()
         return settings if parsed.http is None else settings.for_service()
 
     settings = load()

@@ -65,7 +65,10 @@ async def serve_http(
         async with Broker(settings) as broker:
 
             def ready() -> bool:
-                return bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
+                runs_none = section.frontend.profile == "proxy"
+                return runs_none or (
+                    bool(broker.hosts) and (broker.warm_workers > 0 or section.pool.warm == 0)
+                )
 
             _drain_on_signals(front, hangups)
             async with following(broker, parsed, load, hangups), _ending_when_idle(front, broker, parsed):

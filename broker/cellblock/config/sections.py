@@ -251,7 +251,7 @@ class PinSettings(Section):
         return self.servers.get(server, self.reaction)
 
 
-Profile = Literal["default", "extended"]
+Profile = Literal["default", "extended", "proxy"]
 ToolName = Literal["codemode.run", "codemode_run", "auto"]
 IsError = Literal["never", "diagnostics"]
 
@@ -266,7 +266,8 @@ class FrontendSettings(Section):
     profile: Profile = "default"
     """The tools that clients see. `default` is the one tool `codemode.run`. `extended` adds `search_tools`,
     `inspect_tool` and `list_servers`, which say what is known at the moment: a client reads the list of tools once,
-    and so it never sees there what was learnt since."""
+    and so it never sees there what was learnt since. `proxy` runs no scripts: it passes the servers' own tools
+    through, as `mcp__SERVER__TOOL`, and does not conform to section 2.1 of the Code Mode specification."""
 
     tool_name: ToolName = "auto"
     """Names the tool where tools are listed: `codemode.run`, as the Code Mode specification has it, or `codemode_run`.

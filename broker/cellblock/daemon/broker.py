@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -326,6 +327,23 @@ class Broker:
         return await self._executor.run(
             request, observer=observer, client=client, grantee=grantee, requester=requester
         )
+
+    async def call_tool(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        *,
+        client: str,
+        grantee: Grantee,
+        requester: Requester | None,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one call for a client, as `Executor.call`. Raises HostUnavailable: The broker is not running."""
+        if self._executor is None:
+            raise _not_running()
+        whom: dict[str, Any] = {"client": client, "grantee": grantee, "requester": requester, "used": used}
+        return await self._executor.call(server, tool, arguments, **whom)
 
     @property
     @internal

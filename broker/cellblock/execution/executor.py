@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from cellblock.apart.pool import Apart
 from cellblock.apart.share import ALL_BYTES, CLIENT_BYTES, ByteBudget, Share
 from cellblock.base.errors import HostUnavailable, Overloaded
 from cellblock.catalog.discovery import DiscoveryCache
-from cellblock.catalog.model import Catalog
+from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import DISCOVERY_SPECIFIER, SERVERS_PREFIX, ModuleUrls
 from cellblock.catalog.outputs import OutputLookup, stated_output
 from cellblock.config.settings import RunSettings
+from cellblock.execution.call_inputs import CallInputs
 from cellblock.execution.context import ResultObserver, RunContext, ToolCaller
+from cellblock.execution.direct import DirectCall
 from cellblock.execution.events import RunEvents, RunWatch, Watcher
 from cellblock.execution.generation import Generation
 from cellblock.execution.plan import capability_warnings, make_plan, named_servers, refused_plan
@@ -35,7 +38,7 @@ from cellblock.script.imports import Imports, TooComplex
 from cellblock.script.source import encoded, specifiers
 from cellblock.script.source_apart import analysed
 from cellblock.typecheck.checker import TypeChecker
-from cellblock.upstream.requester import Requester
+from cellblock.upstream.requester import CallOrigin, Requester
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 from cellblock.workers.pool.pool import Lease, Pool
 
@@ -221,6 +224,45 @@ class Executor:
             return response.model_copy(update={"servers": tuple(sorted(order.servers))})
         finally:
             self._at_work -= 1
+
+    async def call(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        *,
+        client: str,
+        grantee: Grantee,
+        requester: Requester | None,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one call for a client, without a script: gives a `CallToolResult`, or a Python tool's plain data.
+
+        Args:
+            server: The tool's server, of the newest snapshot.
+            tool: The tool.
+            arguments: The input, as JSON data.
+            client: Whose call it is.
+            grantee: Which grants it has, and who is asked for approval.
+            requester: The client that the server may ask meanwhile; None where nobody can be asked.
+            used: What counts for budgets already.
+
+        Raises:
+            ScriptError: The call was refused, or has failed.
+        """
+        with self._generation:
+            if self._upstreams.starting:
+                bound = self._settings.upstream.startup_wait_ms / 1000
+                await self._upstreams.settled(bound, {server.server_id})
+            grants, rules = self._policy.grants_of(grantee.principal), None
+            if grants is not None:
+                rules = RunRules(grants, self._policy.settings, grantee.approver, used)
+            share = Share(self._apart, self._budget, client)
+            watch = self._events.open(client, f"{server.server_id}.{tool.tool_name}")
+            call = DirectCall(server, tool, CallInputs(self._schemas, share, rules), rules, watch)
+            result = await call.make(self._upstreams, arguments, CallOrigin(requester))
+            await call.learn(result, self._learner, self._settings.max_message_bytes)
+            return result
 
     async def _run(self, order: _Order) -> RunResponse:
         with ExitStack() as until_end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -76,4 +77,18 @@ class RunService(Protocol):
         requester: Requester | None = None,
     ) -> RunResponse:
         """Runs a `codemode.run` request of a client, such as one MCP connection. Raises InvalidRequest."""
+        ...
+
+    async def call_tool(
+        self,
+        server: ServerEntry,
+        tool: ToolEntry,
+        arguments: Any,
+        *,
+        client: str,
+        grantee: Grantee,
+        requester: Requester | None,
+        used: Counter[tuple[int, str]],
+    ) -> Any:
+        """Makes one call for a client, without a script: gives a `CallToolResult` or plain data. Raises ScriptError."""
         ...

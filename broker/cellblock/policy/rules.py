@@ -66,13 +66,20 @@ class RunRules:
         grants: What the run has.
         settings: The bounds of questions.
         approver: Asks the user; None where nobody can be asked.
+        used: What counts for budgets already, and is counted on; None: nothing yet.
     """
 
-    def __init__(self, grants: Grants, settings: PolicySettings, approver: Approver | None) -> None:
+    def __init__(
+        self,
+        grants: Grants,
+        settings: PolicySettings,
+        approver: Approver | None,
+        used: Counter[tuple[int, str]] | None = None,
+    ) -> None:
         self._grants = grants
         self._settings = settings
         self._approver = approver
-        self._used: Counter[tuple[int, str]] = Counter()
+        self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking = asyncio.Lock()
         self._questions = 0
         self._waited = 0.0

@@ -139,6 +139,13 @@ class Routing:
         answer = await self._ask(lambda by: by.roots())
         return types.ListRootsResult(roots=[]) if isinstance(answer, types.ErrorData) else answer
 
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Passes on a log message to the client whose call it is of, as far as that is known."""
+        call = self._cause()
+        if isinstance(call, Outstanding) and call.by is not None:
+            told = self.redactor.tree(params.model_dump(mode="json", by_alias=True, exclude={"meta"}))
+            tell(call.by.logged, types.LoggingMessageNotificationParams.model_validate(told, by_name=False))
+
     # ---- inside --------------------------------------------------------------------------------------
 
     def _redacted(

@@ -39,6 +39,10 @@ class Requester(Protocol):
         """Hears how far a call is. Must neither block nor raise."""
         ...
 
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Hears what the server has logged during a call. Must neither block nor raise."""
+        ...
+
 
 PAUSE_MS: Final = 600_000
 """Bounds the time that the clock of one run may stand still while its client answers what servers ask: a server must

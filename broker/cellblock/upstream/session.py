@@ -254,7 +254,7 @@ class UpstreamSession:
                     auth=self._login,
                 ),
                 message_handler=self._on_message,
-                logging_callback=self._server_log,
+                logging_callback=self._on_log,
                 log_level=wanted_level(),
                 elicitation_callback=self._routing.elicit if "elicitation" in passed_on else None,
                 sampling_callback=self._routing.sample if "sampling" in passed_on else None,
@@ -353,6 +353,10 @@ class UpstreamSession:
         if self._prepare is not None:
             await self._prepare(facts)
         return facts
+
+    async def _on_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self._routing.logged(params)
+        await self._server_log(params)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):

@@ -3,6 +3,7 @@ where any are named."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -57,8 +58,14 @@ class Granted:
         return self._narrowed_for(principal, self._service.known_catalog)
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
-        """Describes `codemode.run`, for a client that is shown a catalog."""
+        """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
+        if self._service.settings.cellblock.frontend.profile == "proxy":
+            from cellblock.catalog.definitions import mcp_definition, published
+            from cellblock.catalog.outputs import stated_output
+
+            tools = published(catalog, plain=True).values()
+            return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
         from cellblock.frontend.mcp.description import description
 
         return description(self._service, catalog, principal, self._uses.ranked(principal))

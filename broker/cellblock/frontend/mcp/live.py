@@ -80,6 +80,9 @@ class LiveRun:
         interval: Seconds between two progress notifications.
     """
 
+    wants_progress: bool = True
+    """Says whether servers are to report progress."""
+
     def __init__(self, level: types.LoggingLevel | None, interval: float) -> None:
         self._from = len(_SEVERITIES) if level is None else _SEVERITIES.index(level)
         self._interval = interval
@@ -117,6 +120,9 @@ class LiveRun:
         """Notes what a server reports of a call that is under way; shown until a call ends."""
         share = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
         self._step = "; " + one_line(f"{server}.{tool}: {share} {message or ''}")
+
+    def call_logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Does not pass on what servers log: a client takes a run's log messages for the script's."""
 
     # ---- inside --------------------------------------------------------------------------------------
 

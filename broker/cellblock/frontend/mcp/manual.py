@@ -157,6 +157,13 @@ WHEN: Final = (
 )
 
 
+PROXY: Final = (
+    "The tools are those of several MCP servers, each as mcp__SERVER__TOOL. What is known of their results is in their "
+    "output schemas; what no server has declared is only what results looked like so far."
+)
+"""Says what there is in the profile `proxy`."""
+
+
 def instructions(catalog: Catalog, profile: Profile = "default") -> str:
     """Returns the server's instructions: when to use the tool, and which servers there are; `INSTRUCTIONS_CHARS` at
     most.
@@ -165,7 +172,7 @@ def instructions(catalog: Catalog, profile: Profile = "default") -> str:
         catalog: The servers that may be named.
         profile: The tools that the client sees.
     """
-    lines = [WHEN, *([EXTENDED_HINT] if profile == "extended" else [])]
+    lines = [PROXY] if profile == "proxy" else [WHEN, *([EXTENDED_HINT] if profile == "extended" else [])]
     if catalog.servers:
         counts = [f"{server.server_id}: {len(server.tools)} tools" for server in catalog.servers.values()]
         lines.append(

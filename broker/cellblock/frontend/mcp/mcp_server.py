@@ -24,6 +24,7 @@ from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
 
 if TYPE_CHECKING:
+    from cellblock.frontend.mcp.proxy import Proxy
     from cellblock.frontend.mcp.surface import Surface
     from cellblock.frontend.outputs.kept_outputs import KeptOutputs
 
@@ -64,7 +65,7 @@ class FrontServer(Server[dict[str, Any]]):
         self._service, self._owner_of = service, owner_of
         self._uses = UseLog(service.settings.state_dir)
         self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
-        self._surface: Surface | None = None
+        self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
         for method, (params, name) in METHODS.items():
             self.add_request_handler(method, params, self._at_surface(name))
@@ -83,9 +84,11 @@ class FrontServer(Server[dict[str, Any]]):
         Args:
             kept: Where outputs go that are too large for a response; None: responses are whole.
         """
+        from cellblock.frontend.mcp.proxy import Proxy
         from cellblock.frontend.mcp.surface import INPUT_SCHEMA, Surface
 
-        self._surface = Surface(
+        is_proxy = self._service.settings.cellblock.frontend.profile == "proxy"
+        self._surface = (Proxy if is_proxy else Surface)(
             self._service,
             self._granted,
             self._uses,
@@ -96,6 +99,9 @@ class FrontServer(Server[dict[str, Any]]):
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
         names = ToolNames(self._service.settings.cellblock.frontend).taken
         self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
+        if isinstance(self._surface, Proxy):
+            self.get_tool_input_schema = self._surface.input_schema
+            self.middleware.append(self._surface.place_large)
         self._opened.set()
         return self
 

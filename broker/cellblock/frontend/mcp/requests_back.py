@@ -47,7 +47,7 @@ class ClientOfRun:
     """
 
     def __init__(self, context: Context, ask: Ask, live: LiveRun | None) -> None:
-        self.wants_progress = live is not None
+        self.wants_progress = live is not None and live.wants_progress
         self._live = live
         self._capabilities = context.session.client_capabilities or types.ClientCapabilities()
         self._send = ask
@@ -88,6 +88,11 @@ class ClientOfRun:
         """Tells it with the run's own progress."""
         if self._live is not None:
             self._live.call_progress(server, tool, progress, total, message)
+
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        """Tells it, where there is no script whose log it would be mixed up with."""
+        if self._live is not None:
+            self._live.call_logged(params)
 
     # ---- inside --------------------------------------------------------------------------------------
 

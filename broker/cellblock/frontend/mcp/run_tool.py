@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import mcp_types as types
 
 from cellblock.execution.response import RunResponse
-from cellblock.frontend.client import Context, OwnerOf
+from cellblock.frontend.client import Context, Owner, OwnerOf
 from cellblock.frontend.mcp.approvals import elicitor
 from cellblock.frontend.mcp.held_runs import HeldRuns
 from cellblock.frontend.mcp.live import LiveRun, LogLevels
@@ -22,7 +22,7 @@ from cellblock.frontend.mcp.requests_back import (
     in_rounds,
 )
 from cellblock.frontend.service import RunService
-from cellblock.policy.asking import Grantee
+from cellblock.policy.asking import Approver, Grantee
 
 T = TypeVar("T")
 
@@ -58,19 +58,15 @@ class RunTool:
         if params.request_state is not None and in_rounds(context):
             held = self._held.take(params, owner.principal)
             return await _told(held.live, context, self._held.finish(held))
-        arguments = params.arguments or {}
         live = self._live(context, owner.client)
-        restricted = "grants" in arguments or self._service.policy.grants_of(owner.principal) is not None
+        restricted = (
+            "grants" in (params.arguments or {})
+            or self._service.policy.grants_of(owner.principal) is not None
+        )
 
-        async def start(ask: Ask) -> RunResponse:
+        async def start(ask: Ask) -> Any:
             approver = elicitor(ask) if restricted and can_show_forms(context) else None
-            return await self._service.run_request(
-                arguments,
-                observer=live.observer if live else None,
-                client=owner.client,
-                grantee=Grantee(owner.principal, approver),
-                requester=ClientOfRun(context, ask, live),
-            )
+            return await self._begin(params, owner, live, approver, ClientOfRun(context, ask, live))
 
         if in_rounds(context) and can_be_asked(context):
             held = self._held.new(owner.principal, live)
@@ -79,6 +75,23 @@ class RunTool:
         else:
             work = start(by_requests(context))
         return await _told(live, context, work)
+
+    async def _begin(
+        self,
+        params: types.CallToolRequestParams,
+        owner: Owner,
+        live: LiveRun | None,
+        approver: Approver | None,
+        requester: ClientOfRun,
+    ) -> Any:
+        """Does what is asked for; may be given up while its client is away."""
+        return await self._service.run_request(
+            params.arguments or {},
+            observer=live.observer if live else None,
+            client=owner.client,
+            grantee=Grantee(owner.principal, approver),
+            requester=requester,
+        )
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         level = self._levels.of(context, client)

@@ -128,8 +128,11 @@ async def _large_result(
             if data["result"] is result:
                 spelled = await result.spelled(None, with_media=with_media)
         if data["result"] is result and spelled.inline is not None:
-            in_text, in_data = _tokens_for(splices, spelled.inline, result.raw)
-            blocks = [_block(one, _token_for(splices, one.data)) for one in spelled.media]
+            spelt = [(f'"{one.data}"'.encode("ascii"), b'"') for one in spelled.media]
+            in_text, in_data, *media = tokens_for(
+                splices, (spelled.inline, b'\\"'), (result.raw, b'"'), *spelt
+            )
+            blocks = [_block(one, data) for one, data in zip(spelled.media, media, strict=True)]
     except (CellblockError, OverBudget, OSError) as error:
         said = (
             error.message if isinstance(error, CellblockError) else f"The result could not be sent: {error}."
@@ -147,27 +150,20 @@ async def _large_result(
     return types.CallToolResult(content=content, structured_content=data)
 
 
-def _tokens_for(splices: Splices, text: bytes, data: bytes) -> tuple[str, str]:
-    """Returns tokens for a result as it is within a JSON text, without quotes, and as JSON.
+def tokens_for(splices: Splices, *texts: tuple[bytes, bytes]) -> list[str]:
+    """Returns tokens for texts that are large, each with its quote; see `Splices.add`.
 
     Raises:
         OverBudget: Too much waits already.
     """
-    _waiting.take("", len(text) + len(data))
-    return _waits(splices, text, b'\\"'), _waits(splices, data)
-
-
-def _token_for(splices: Splices, data: str) -> str:
-    """Returns a token for the base64 of a block. Raises OverBudget."""
-    quoted = f'"{data}"'.encode("ascii")
-    _waiting.take("", len(quoted))
-    return _waits(splices, quoted)
-
-
-def _waits(splices: Splices, text: bytes, quote: bytes = b'"') -> str:
-    token = splices.add(text, quote=quote, on_gone=partial(_waiting.give_back, "", len(text)))
-    asyncio.get_running_loop().call_later(WAITING_SECONDS, splices.drop, token)
-    return token
+    _waiting.take("", sum(len(text) for text, _ in texts))
+    tokens = [
+        splices.add(text, quote=quote, on_gone=partial(_waiting.give_back, "", len(text)))
+        for text, quote in texts
+    ]
+    for token in tokens:
+        asyncio.get_running_loop().call_later(WAITING_SECONDS, splices.drop, token)
+    return tokens
 
 
 def _block(media: Media, data: str) -> types.ImageContent | types.AudioContent:
