@@ -114,7 +114,8 @@ def test_what_is_said_of_them(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
     def said(*arguments: str) -> tuple[int, str, str]:
         code = main(["token", *arguments, *place])
-        return code, *capfd.readouterr()
+        out, err = capfd.readouterr()
+        return code, out, err
 
     assert said("list") == (0, "There are no named tokens.\n", "")
     for wrong, why in (

@@ -90,7 +90,7 @@ HELP: Final = {
         "make, list and revoke named tokens for the clients of a daemon",
         "Named tokens let clients of `cellblock serve --http` in, each under a name of its own, which the policy, the "
         "logs and the dashboard know. A running daemon sees a new or revoked one at once.",
-        "cellblock token create ci --expires 30d  # prints the token",
+        "cellblock token create ann --expires 30d  # prints the token",
     ),
     "token create": Help(
         "make a token and print it, once",
