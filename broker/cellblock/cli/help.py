@@ -64,8 +64,8 @@ HELP: Final = {
     "serve": Help(
         "be an MCP server with the tool codemode.run",
         "Serves MCP clients: one tool, codemode.run; with the profile `extended` also search_tools, inspect_tool and "
-        "list_servers. Started by hand, on a terminal, it says how to put it into an editor. The profile `proxy` runs no "
-        "scripts: it passes the servers' tools through, one by one.",
+        "list_servers. Started by hand, on a terminal, it says how to put it into an editor. The profile `proxy` runs "
+        "no scripts: it passes the servers' tools through, one by one.",
         "cellblock serve --config cellblock.json  # over stdio, for an editor that starts it",
         "cellblock serve --http --config cellblock.json  # a daemon for several editors",
         "cellblock serve --http 192.0.2.7:7433 --tls-cert cert.pem --tls-key key.pem  # for other machines",
