@@ -25,12 +25,8 @@ class Fault(NamedTuple):
 
 
 def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
-    """Yields everything that `Policy` refuses.
-
-    Args:
-        settings: The `policy` section.
-        server_ids: Every server of the configuration, as scripts import it.
-    """
+    """Yields everything that `Policy` refuses; `server_ids` has every server of the configuration, as scripts import
+    it."""
     yield from unknown_servers(settings, server_ids)
     for place, path, grant in _grants(settings):
         for pattern, schema in grant.arguments.items():
@@ -42,7 +38,7 @@ def faults(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Faul
 
 
 def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iterator[Fault]:
-    """Patterns that name no server. Arguments as for `faults`."""
+    """Yields patterns that name no server. Arguments as for `faults`."""
     for place, path, grant in _grants(settings):
         for where, pattern, at_key in _patterns(grant):
             server = pattern.partition(".")[0]

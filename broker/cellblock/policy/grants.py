@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from cellblock.base.errors import InvalidRequest
+from cellblock.base.errors import InvalidRequest, shorten
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry, Withheld
 from cellblock.config.policy import Grant
 from cellblock.policy.effects import effect_of
 from cellblock.policy.patterns import any_fits, fits, may_fit_server
 from cellblock.schemas.validation import Allowance, InputValidator
-
-MAX_SHOWN_NAME_CHARS: Final = 200
 
 PREPARE_SECONDS: Final = 0.1
 """Bounds the CPU time for compiling the schemas of one request; the last of them may take as long again. Ordinary ones
@@ -129,7 +127,7 @@ class Grants:
         self.layers = layers
         self._asks = asks
         self._catalogs: dict[int, tuple[Catalog, Catalog]] = {}
-        self._entries: dict[str, tuple[ServerEntry, ServerEntry | None]] = {}
+        self._entries: dict[str, tuple[ServerEntry, ServerEntry | str]] = {}
 
     @property
     def may_ask(self) -> bool:
@@ -140,10 +138,8 @@ class Grants:
 
     def refusal(self, server_id: str, tool: ToolEntry) -> Refusal | None:
         """Says why a tool is not granted; None when it is."""
-        for layer in self.layers:
-            if (refusal := layer.refusal(server_id, tool)) is not None:
-                return refusal
-        return None
+        refusals = (layer.refusal(server_id, tool) for layer in self.layers)
+        return next((refusal for refusal in refusals if refusal is not None), None)
 
     def narrowed(self, catalog: Catalog) -> Catalog:
         """Returns the catalog without what is not granted: those tools are withheld, and servers without any are
@@ -155,8 +151,8 @@ class Grants:
         denied: dict[str, str] = {}
         for server_id, server in catalog.servers.items():
             entry = self._entry(server)
-            if entry is None:
-                denied[server_id] = self._hint_for(server)
+            if isinstance(entry, str):
+                denied[server_id] = entry
             else:
                 servers[server_id] = entry
         unavailable: dict[str, str] = {}
@@ -182,7 +178,8 @@ class Grants:
 
     # ---- inside --------------------------------------------------------------------------------------
 
-    def _entry(self, server: ServerEntry) -> ServerEntry | None:
+    def _entry(self, server: ServerEntry) -> ServerEntry | str:
+        """Returns what is granted of a server, or what can be done where that is nothing."""
         held = self._entries.get(server.server_id)
         if held is not None and held[0] is server:
             return held[1]
@@ -190,16 +187,18 @@ class Grants:
         self._entries[server.server_id] = (server, made)
         return made
 
-    def _made(self, server: ServerEntry) -> ServerEntry | None:
+    def _made(self, server: ServerEntry) -> ServerEntry | str:
         refused = {
             tool.tool_name: refusal
             for tool in server.tools
             if (refusal := self.refusal(server.server_id, tool)) is not None
         }
-        if not refused and (server.tools or self._reaches(server.server_id)):
+        if not refused and (server.tools or all(layer.may_reach(server.server_id) for layer in self.layers)):
             return server
         if len(refused) == len(server.tools):
-            return None
+            # The request's own grants are what its sender can change.
+            of_request = any(refusal.hint == _OF_REQUEST for refusal in refused.values())
+            return _OF_REQUEST if of_request else _OF_CLIENT
         tools = tuple(tool for tool in server.tools if tool.tool_name not in refused)
         withheld = tuple(
             Withheld(_shown(tool.tool_name), tool.export_name, *refused[tool.tool_name], granted=False)
@@ -213,20 +212,7 @@ class Grants:
             withheld=(*server.withheld, *withheld),
         )
 
-    def _reaches(self, server_id: str) -> bool:
-        return all(layer.may_reach(server_id) for layer in self.layers)
-
-    def _hint_for(self, server: ServerEntry) -> str:
-        hints = {
-            refusal.hint
-            for tool in server.tools
-            if (refusal := self.refusal(server.server_id, tool)) is not None
-        }
-        # The request's own grants are what its sender can change.
-        return _OF_REQUEST if _OF_REQUEST in hints else _OF_CLIENT
-
 
 def _shown(name: str) -> str:
     """Returns a tool's name as it may be shown: an upstream chose it."""
-    safe = "".join(character if character.isprintable() else "\ufffd" for character in name)
-    return safe if len(safe) <= MAX_SHOWN_NAME_CHARS else safe[:MAX_SHOWN_NAME_CHARS] + "…"
+    return shorten("".join(character if character.isprintable() else "\ufffd" for character in name))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from cellblock.base.errors import ConfigError, InvalidRequest
-from cellblock.config.policy import CLAIMED, Grant, PolicySettings, is_of_embedder
+from cellblock.config.policy import Grant, PolicySettings, is_of_embedder
 from cellblock.policy.asking import EMBEDDING
 from cellblock.policy.faults import faults, unknown_servers
 from cellblock.policy.grants import Grants, Layer
@@ -146,11 +146,6 @@ def _as_text(asked: Grant | None) -> str:
             "`grants` cannot be written as JSON: it is nested too deep, or a text in it is no Unicode.",
             hint="Give simpler schemas, and texts without lone surrogates.",
         ) from None
-
-
-def claimed_name(name: str) -> str:
-    """Returns the principal of a client that has only said its name."""
-    return CLAIMED + name
 
 
 def _layer(place: str, grant: Grant) -> Layer | None:

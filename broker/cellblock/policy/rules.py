@@ -81,7 +81,8 @@ class RunRules:
         self._approver = approver
         self._used: Counter[tuple[int, str]] = Counter() if used is None else used
         self._asking = asyncio.Lock()
-        self._questions = 0
+        self.asked = 0
+        """Counts how often the user was asked."""
         self._waited = 0.0
         self._nobody = False
 
@@ -89,11 +90,6 @@ class RunRules:
     def pause_ms(self) -> int:
         """Says how long the run's clock may stand still in all, in milliseconds."""
         return self._settings.approval_total_ms if self._approver and self._grants.may_ask else 0
-
-    @property
-    def asked(self) -> int:
-        """Counts how often the user was asked."""
-        return self._questions
 
     @property
     def waited_ms(self) -> int:
@@ -159,10 +155,10 @@ class RunRules:
                 raise _not_approved(tool, Verdict.CANNOT_ASK)
             left = self._settings.approval_total_ms / 1000 - self._waited
             bound = min(self._settings.approval_timeout_ms / 1000, left)
-            if self._questions >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
-                why = f"the user has been asked {self._questions} times in this run, which is all that is allowed"
+            if self.asked >= self._settings.max_questions or bound < MIN_QUESTION_SECONDS:
+                why = f"the user has been asked {self.asked} times in this run, which is all that is allowed"
                 raise _denied("TOO_MANY_QUESTIONS", tool, why, "Do the rest in another run.")
-            self._questions += 1
+            self.asked += 1
             question = Question(server_id, tool.tool_name, effect_of(tool) == "destructive", arguments, bound)
             verdict = await self._answered(self._approver, question, clock)
         if verdict is not Verdict.ACCEPTED:

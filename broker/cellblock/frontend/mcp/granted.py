@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from mcp.server.context import CallNext, HandlerResult
 
 from cellblock.catalog.model import Catalog
+from cellblock.config.policy import CLAIMED
 from cellblock.frontend.client import Context, client_name
 from cellblock.frontend.mcp.manual import instructions
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.service import RunService
-from cellblock.policy.policy import claimed_name
 
 if TYPE_CHECKING:
     from cellblock.frontend.mcp.context import Declared
@@ -28,7 +28,7 @@ GREETINGS: Final = ("initialize", "server/discover")
 
 def stdio_principal(context: Context) -> str:
     """Returns the principal of a client at our own pipes, as it calls itself; nothing proves it."""
-    return claimed_name(client_name(context))
+    return CLAIMED + client_name(context)
 
 
 class Granted:
@@ -47,15 +47,15 @@ class Granted:
 
     def catalog(self, context: Context) -> Catalog:
         """Returns what the client of a request may import now."""
-        return self._narrowed(context, self._service.catalog)
+        return self._narrowed(self._principal_of(context), self._service.catalog)
 
     def known_catalog(self, context: Context) -> Catalog:
         """Returns the client's catalog with servers that are out of reach at the moment: stable text for agents."""
-        return self._narrowed(context, self._service.known_catalog)
+        return self.known_catalog_of(self._principal_of(context))
 
     def known_catalog_of(self, principal: str) -> Catalog:
         """Returns the `known_catalog` of whoever `principal_of` calls so."""
-        return self._narrowed_for(principal, self._service.known_catalog)
+        return self._narrowed(principal, self._service.known_catalog)
 
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
@@ -80,9 +80,6 @@ class Granted:
             return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result
 
-    def _narrowed(self, context: Context, catalog: Catalog) -> Catalog:
-        return self._narrowed_for(self._principal_of(context), catalog)
-
-    def _narrowed_for(self, principal: str, catalog: Catalog) -> Catalog:
+    def _narrowed(self, principal: str, catalog: Catalog) -> Catalog:
         grants = self._service.policy.grants_of(principal)
         return catalog if grants is None else grants.narrowed(catalog)
