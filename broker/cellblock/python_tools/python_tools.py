@@ -128,7 +128,7 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
         )
     own = annotated_function(function)
     mark = mark_of(function) or ToolMark()
-    name = mark.name or _name(function, own)
+    name = mark.name or (type(function) if own.__name__ == "__call__" else own).__name__
     if inspect.isasyncgenfunction(own) or inspect.isgeneratorfunction(own):
         raise ConfigError(
             f"{name} cannot be a tool: it is a generator, and a tool gives one value.",
@@ -139,7 +139,9 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
     form = read_input(function, hints, label=name, explicit=mark.input_schema, flatten=mark.flatten)
     return PythonTool(
         name=name,
-        description=mark.description or _description(function, own),
+        # An object with `__call__` is described by its class, when the method itself says nothing.
+        description=mark.description
+        or inspect.getdoc(own if own.__name__ != "__call__" or own.__doc__ else function),
         annotations=mark.annotations,
         function=function,
         is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(own),
@@ -147,17 +149,6 @@ def read_tool(function: Callable[..., Any]) -> PythonTool:
         result=result,
         checked=CheckedSchema(form.schema, name),
     )
-
-
-def _name(function: Callable[..., Any], own: Callable[..., Any]) -> str:
-    if own.__name__ == "__call__":
-        return type(function).__name__
-    return own.__name__
-
-
-def _description(function: Callable[..., Any], own: Callable[..., Any]) -> str | None:
-    # An object with `__call__` is described by its class, when the method itself says nothing.
-    return inspect.getdoc(own if own.__name__ != "__call__" or own.__doc__ else function)
 
 
 def _read(adapter: TypeAdapter[Any], arguments: object) -> Any:

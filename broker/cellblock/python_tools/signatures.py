@@ -89,13 +89,14 @@ def read_input(
         form = _flat_input(function, hints, label) if flatten else _input(function, hints)
     except ImportError as error:
         raise _missing_package(label, error) from None
-    except NoSchema as error:
+    except (NoSchema, Unresolved) as error:
         if flatten:
             raise ConfigError(
-                f"{label} cannot be flattened: {error}.", hint="Leave `flatten` out, or change the parameter."
+                f"{label} cannot be flattened: {_first_line(error)}.",
+                hint="Leave `flatten` out, or change the parameter.",
             ) from None
         if explicit is None:
-            logger.warning("%s takes any object, unchecked: %s", label, error)
+            logger.warning("%s takes any object, unchecked: %s", label, _first_line(error))
         form = InputForm(dict(PERMISSIVE_SCHEMA))
     if explicit is not None:
         return InputForm(dict(explicit), form.adapter, form.whole)
@@ -131,7 +132,7 @@ def _input(function: Callable[..., Any], hints: Hints) -> InputForm:
     fields: dict[str, Any] = {}
     defaults: dict[str, Any] = {}
     for parameter in _parameters(function):
-        annotation = _hint(hints, parameter.name)
+        annotation = hints.get(parameter.name)
         if isinstance(parameter.default, FieldInfo):
             # `limit: int = Field(10, ge=1)`: pydantic reads the rest, and fills the default in.
             annotation = Annotated[annotation, parameter.default]
@@ -151,7 +152,7 @@ def _flat_input(function: Callable[..., Any], hints: Hints, label: str) -> Input
     if len(parameters) != 1:
         raise NoSchema(f"it has {len(parameters)} parameters, not one")
     [parameter] = parameters
-    adapter, schema = _adapted(_hint(hints, parameter.name), hints)
+    adapter, schema = _adapted(hints.get(parameter.name), hints)
     if schema.get("type") != "object" or "properties" not in schema:
         raise NoSchema(f"{parameter.name} is no class with fields")
     return InputForm(_described(schema, {}), adapter, whole=parameter.name)
@@ -178,13 +179,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         if parameter.kind in _VARIADIC:
             raise NoSchema(f"{_VARIADIC[parameter.kind]}{parameter.name} has no place in a schema")
     return list(signature.parameters.values())
-
-
-def _hint(hints: Hints, name: str) -> Any:
-    try:
-        return hints.get(name)
-    except Unresolved as error:
-        raise NoSchema(_first_line(error)) from None
 
 
 def _adapter(annotation: Any, hints: Hints) -> TypeAdapter[Any]:

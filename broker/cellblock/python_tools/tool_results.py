@@ -70,8 +70,7 @@ class ResultForm:
         return self._checked(data)
 
     def _checked(self, data: Any) -> Any:
-        violation = self._validator.check(data) if self._validator is not None else None
-        if violation is None or self._validator is None:
+        if self._validator is None or (violation := self._validator.check(data)) is None:
             return data
         # JSON has no NaN: null stands for it, where the schema allows null.
         finite = _finite(data)

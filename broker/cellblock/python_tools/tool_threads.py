@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from cellblock.base.threads import DaemonThread, call_when_done, is_done_within
 
@@ -16,9 +16,6 @@ class AllBusy(Exception):
 
 class StillRunning(Exception):
     """The work did not end in time; its thread goes on with it."""
-
-
-_NAME: Final = "cellblock-tool"
 
 
 class ToolThreads:
@@ -51,7 +48,7 @@ class ToolThreads:
                 await self._free.acquire()
         except TimeoutError:
             raise AllBusy(f"All {self._maximum} threads for tools are busy.") from None
-        thread = self._idle.pop() if self._idle else DaemonThread(_NAME)
+        thread = self._idle.pop() if self._idle else DaemonThread("cellblock-tool")
         try:
             future = thread.submit(contextvars.copy_context().run, work)
         except RuntimeError:
