@@ -72,12 +72,7 @@ class NotTaken(Exception):
 
 
 async def take(raw: bytes, apart: Apart, client: str) -> Taken:
-    """Returns what is to be decoded of a message.
-
-    Args:
-        raw: The message.
-        apart: Where large ones are read.
-        client: Whose it is; clients share the processes fairly.
+    """Returns what is to be decoded of a client's message. Clients share the processes that read large ones fairly.
 
     Raises:
         NotTaken: It is too large or no JSON, or there is no room to read it.

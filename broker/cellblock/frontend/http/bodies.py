@@ -103,15 +103,7 @@ async def read_body(
     settings: HttpSettings,
     apart: Apart,
 ) -> bytes:
-    """Returns what is to be decoded of a request's body.
-
-    Args:
-        headers: The request's.
-        receive: Gives its parts.
-        charge: For what is held of it; the caller's to end.
-        client: Whose it is.
-        settings: The bounds.
-        apart: Where large ones are looked at.
+    """Returns what is to be decoded of a request's body; the `charge` for what is held of it is the caller's to end.
 
     Raises:
         Refused: It is too large, too slow, cut off, or there is no memory for it.

@@ -33,12 +33,7 @@ _LINE = re.compile(rb"[^\n]*HTTP/1\.1\r\n")
 
 
 def connections_bounded_by(settings: HttpSettings, shared: Places) -> type[asyncio.Protocol]:
-    """Returns the protocol class for uvicorn's `http` setting.
-
-    Args:
-        settings: The bounds of a connection.
-        shared: The places that all connections take.
-    """
+    """Returns the protocol class for uvicorn's `http` setting, for connections that share places."""
 
     class Bounded(BoundedConnection):
         bounds = settings
@@ -91,11 +86,8 @@ class StrictConnection(h11.Connection):
 
 
 def fault_of(data: bytes) -> str | None:
-    """Says what is wrong with a head, or with as much of it as there is; None: nothing that is looked for here.
-
-    Args:
-        data: From the request line on; what follows the head does no harm.
-    """
+    """Says what is wrong with a head, or with as much of it as there is; None: nothing that is looked for here. `data`
+    begins at the request line; what follows the head does no harm."""
     end = _END.search(data)
     if (len(data) if end is None else end.end()) > MAX_HEADER_BYTES:
         return "the head is too large"
@@ -142,7 +134,7 @@ class BoundedConnection(H11Protocol):
         return cycle is None or cycle.response_complete
 
     def welcome(self) -> None:
-        """Allows a connection that has shown a token to be idle for longer: it may be idle for longer."""
+        """Allows a connection that has shown a token to be idle for longer."""
         self.timeout_keep_alive = self.config.timeout_keep_alive
 
     def give_up(self) -> None:

@@ -149,12 +149,8 @@ class Gate:
         self._posts: set[Exchange] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._draining = False
-
-    @property
-    def draining(self) -> bool:
+        self.draining = False
         """Says whether the gate takes nothing new any more."""
-        return self._draining
 
     @property
     def busy(self) -> bool:
@@ -185,7 +181,7 @@ class Gate:
         Returns:
             Whether all ended by itself.
         """
-        self._draining = True
+        self.draining = True
         ends = [asyncio.create_task(event.wait()) for event in (self._quiet, hurried)]
         try:
             await asyncio.wait(ends, timeout=bound, return_when=asyncio.FIRST_COMPLETED)
@@ -241,7 +237,7 @@ class Gate:
         self._take(f"stranger {network_of(scope.get('client'))}")
         if method not in ("GET", "HEAD"):
             raise Refused(405, (b"allow", b"GET, HEAD"))
-        if path == READY_PATH and (self._draining or not (self.busy or self._ready())):
+        if path == READY_PATH and (self.draining or not (self.busy or self._ready())):
             raise busy(503, DRAIN_RETRY_SECONDS)
         kind = b"application/json" if path in self._public else b"text/plain"
         headers = ((b"content-type", kind), (b"cache-control", b"no-store"))
@@ -311,7 +307,7 @@ class Gate:
             client = name or self._client(scope, access)
             self._take(client)
             # Who is here already may still ask, cancel and say goodbye; a call is refused behind us.
-            if self._draining and session is None and version is None:
+            if self.draining and session is None and version is None:
                 raise busy(503, DRAIN_RETRY_SECONDS)
             if access is not None:
                 scope["user"] = AuthenticatedUser(access)

@@ -138,7 +138,8 @@ class Pages:
             return False
         for part in cookies.split(b";"):
             name, _, value = part.strip().partition(b"=")
-            if name == COOKIE.encode() and self._is_good(value.decode("latin-1")):
+            until = self._cookies.get(value.decode("latin-1"), float("-inf"))
+            if name == COOKIE.encode() and until >= self._clock():
                 return True
         return False
 
@@ -201,10 +202,6 @@ class Pages:
         )
         headers = ((b"location", DASHBOARD_PATH.encode()), (b"set-cookie", cookie.encode()), *HEADERS)
         return Page(HTTPStatus.SEE_OTHER, headers=headers)
-
-    def _is_good(self, value: str) -> bool:
-        until = self._cookies.get(value)
-        return until is not None and until >= self._clock()
 
 
 def _server_page(servers: Servers, method: str, name: str) -> Page:

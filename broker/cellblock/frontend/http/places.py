@@ -29,7 +29,7 @@ class Place(Protocol):
         ...
 
     def welcome(self) -> None:
-        """Allows a connection that has shown a token to be idle for longer: it may be idle for longer."""
+        """Allows a connection that has shown a token to be idle for longer."""
         ...
 
     def give_up(self) -> None:
@@ -70,15 +70,8 @@ class Places:
             self._send_away(next(iter(self._strangers[most])))
 
     def prove(self, client: Client | None, holder: str) -> bool:
-        """Notes for whom the request on a connection is.
-
-        Args:
-            client: The connection's.
-            holder: Who.
-
-        Returns:
-            Whether it may stay; an idle connection of somebody who has more of them makes room for it.
-        """
+        """Notes for whom the request on a connection is, and says whether it may stay: an idle connection of somebody
+        who has more of them makes room for it."""
         place = self._places.get(client) if client is not None else None
         if place is None or self._holder_of.get(place) == holder:
             if place is not None:

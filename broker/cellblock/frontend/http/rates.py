@@ -24,15 +24,8 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str, now: float) -> int:
-        """Takes one request from a client's bucket.
-
-        Args:
-            client: Whose.
-            now: Seconds on a clock that never goes back.
-
-        Returns:
-            0, or the whole seconds after which to ask again.
-        """
+        """Takes one request from a client's bucket, `now` in seconds on a clock that never goes back. Returns 0, or the
+        whole seconds after which to ask again."""
         level, since = self._buckets.get(client, (self._burst, now))
         level = min(self._burst, level + (now - since) * self._rate)
         allowed = level >= 1.0

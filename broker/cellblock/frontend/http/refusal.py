@@ -58,14 +58,7 @@ def busy(status: int, seconds: int, why: str | None = None) -> Refused:
 
 
 async def refuse(refused: Refused, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
-    """Answers with a refusal; the connection is closed behind it.
-
-    Args:
-        refused: The refusal.
-        headers: The request's.
-        receive: Gives what its client still sends.
-        send: To the client.
-    """
+    """Answers a request with these `headers` by a refusal; the connection is closed behind it."""
     left = DISCARD_LARGE_BYTES if refused.status == 413 else DISCARD_BYTES
     if b"expect" in headers:
         # It asks before it sends the body, and looking for that would be our yes.

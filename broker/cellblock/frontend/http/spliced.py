@@ -14,12 +14,7 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class SplicingManager(StreamableHTTPSessionManager):
-    """The SDK's manager, in whose responses large results are put.
-
-    Args:
-        splices: Has them.
-        arguments: As the SDK takes them.
-    """
+    """Puts large results into the responses of the SDK's manager, whose other arguments it takes."""
 
     def __init__(self, *arguments: Any, splices: Splices, **options: Any) -> None:
         super().__init__(*arguments, **options)

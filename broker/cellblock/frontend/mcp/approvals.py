@@ -49,13 +49,12 @@ def question_text(question: Question) -> str:
 def _visible(text: str, most: int) -> str:
     """Shows invisible characters as escapes, wide gaps as their width, and what is over `most` as its length."""
     rest = len(text) - most
-    shown = "".join(character if is_visible(character) else _escaped(character) for character in text[:most])
+    shown = "".join(
+        character if is_visible(character) else character.encode("unicode_escape").decode("ascii")
+        for character in text[:most]
+    )
     shown = _GAP.sub(lambda found: f"\\x20{{{len(found[0])}}}", shown)
     return f"{shown}… ({rest} more characters are not shown)" if rest > 0 else shown
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def elicitor(ask: Ask) -> Approver:

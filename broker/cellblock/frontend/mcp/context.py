@@ -71,13 +71,11 @@ _texts: Final[dict[str, list[_Texts]]] = {}
 def _kept_texts(server: ServerEntry) -> _Texts | None:
     """Finds what was made for a server with these definitions; one that has only reconnected is the same."""
     held = _texts.get(server.server_id, [])
-    for one in held:
-        if one.server is server:
-            return one
     for place, one in enumerate(held):
-        if one.server == server:
+        if one.server is not server and one.server == server:
             # The newer one is asked for from now on, and the other is not held.
             held[place] = replace(one, server=server)
+        if held[place].server is server:
             return held[place]
     return None
 

@@ -71,12 +71,13 @@ def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequen
     told: dict[str, Any] = {"id": known if _is_id(known) else None}
     values, long = measured(message, MAX_VALUES)
     escapes = short.count(b"\\")
-    if values > MAX_VALUES:
-        return {**told, "much": f"over {MAX_VALUES} values"}, ()
-    if len(short) - escapes - long > MAX_REST_BYTES:
-        return {**told, "much": f"over {MAX_REST_BYTES} bytes beside its long texts"}, ()
-    if escapes > MAX_ESCAPES:
-        return {**told, "much": f"over {MAX_ESCAPES} escaped characters"}, ()
+    for found, most, what in (
+        (values, MAX_VALUES, "values"),
+        (len(short) - escapes - long, MAX_REST_BYTES, "bytes beside its long texts"),
+        (escapes, MAX_ESCAPES, "escaped characters"),
+    ):
+        if found > most:
+            return {**told, "much": f"over {most} {what}"}, ()
     return {**told, "values": values}, (short,)
 
 

@@ -113,11 +113,7 @@ TOOLS: Final = (
 
 
 class ExtendedTools:
-    """Answers the three tools from what the broker knows when it is asked.
-
-    Args:
-        service: The broker.
-    """
+    """Answers the three tools from what the broker knows when it is asked."""
 
     def __init__(self, service: RunService) -> None:
         self._service = service

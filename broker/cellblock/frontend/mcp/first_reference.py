@@ -34,11 +34,7 @@ _WORD: Final = re.compile(r"[\w$]+")
 
 
 class FirstReferences:
-    """Remembers who has been shown what.
-
-    Args:
-        service: The broker.
-    """
+    """Remembers which declarations each client has been shown."""
 
     def __init__(self, service: RunService) -> None:
         self._service = service

@@ -19,8 +19,7 @@ MAX_HELD: Final = 64
 """Runs whose client is away; each has a worker, too."""
 
 RETURN_SECONDS: Final = 30.0
-"""Sets for how long a run, or its response, is kept for a client that is away, after the time for its last answer: how
-long a run, or its response, is kept for a client that is away."""
+"""Sets for how long a run, or its response, is kept for a client that is away, after the time for its last answer."""
 
 TOKEN_BYTES: Final = 32
 
@@ -61,12 +60,8 @@ class HeldRun:
         self._task.add_done_callback(lambda _: self._wake.set())
 
     async def ask(self, key: str, request: types.InputRequest, bound: float) -> types.InputResponse | None:
-        """Waits until the client is back with an answer; the caller keeps the bound.
-
-        Args:
-            key: Of the question; not that of another open one.
-            request: What the client is asked.
-            bound: Seconds for the answer.
+        """Waits until the client is back with an answer, at most `bound` seconds, which the caller keeps. No other open
+        question has this `key`.
 
         Returns:
             The answer; None when the client has come back without one.

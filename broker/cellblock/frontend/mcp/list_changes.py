@@ -66,14 +66,7 @@ class _Audience:
 
 
 class ListChanges:
-    """Tells everyone at one front-end who is to be told: everyone who is to be told.
-
-    Args:
-        service: The broker.
-        granted: What each client is shown.
-        owner_of: Names the client of a request, and on whose behalf it is.
-        kept: Outputs, which are resources of their owners; None where none are kept.
-    """
+    """Tells the clients of one front-end of changes. Kept outputs are resources of their owners."""
 
     def __init__(
         self, service: RunService, granted: Granted, owner_of: OwnerOf, kept: KeptOutputs | None
@@ -90,10 +83,8 @@ class ListChanges:
         self._known: dict[tuple[int, str, frozenset[str]], tuple[Catalog, Shown]] = {}
 
     def listed(self, context: Context, catalog: Catalog) -> None:
-        """Notes that the client of a request is shown the list of tools with this catalog, which may be a while old.
-
-        What has started since it came is no news to it then.
-        """
+        """Notes that the client of a request is shown the list of tools with this catalog, which may be a while old:
+        what has started since is no news to it then."""
         owner = self._owner_of(context)
         shown = self._shown(owner, catalog)
         is_old = self._note_if_old(owner, catalog)

@@ -15,6 +15,7 @@ import mcp_types as types
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from cellblock.base.errors import shorten
 from cellblock.execution.events import Observer
 from cellblock.execution.response import Level, LogEntry, TraceEntry
 from cellblock.frontend.client import Context
@@ -179,4 +180,4 @@ def one_line(text: str) -> str:
         character if character.isprintable() else "\ufffd"
         for character in " ".join(text[: 4 * MAX_SHOWN_CHARS].split())
     )
-    return line if len(line) <= MAX_SHOWN_CHARS else line[:MAX_SHOWN_CHARS] + "…"
+    return shorten(line, MAX_SHOWN_CHARS)

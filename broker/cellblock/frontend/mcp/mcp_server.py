@@ -79,11 +79,8 @@ class FrontServer(Server[dict[str, Any]]):
             self.middleware.append(with_trace_context)
 
     def open(self, kept: KeptOutputs | None = None) -> Self:
-        """Answers what waits, and what comes, now that the broker runs; returns the server itself.
-
-        Args:
-            kept: Where outputs go that are too large for a response; None: responses are whole.
-        """
+        """Answers what waits, and what comes, now that the broker runs; returns the server itself. Without `kept`,
+        responses are whole."""
         from cellblock.frontend.mcp.proxy import Proxy
         from cellblock.frontend.mcp.surface import INPUT_SCHEMA, Surface
 
@@ -130,8 +127,7 @@ class FrontServer(Server[dict[str, Any]]):
 
     @contextlib.asynccontextmanager
     async def _following(self, _: Server[dict[str, Any]]) -> AsyncGenerator[dict[str, Any]]:
-        """Follows changes of the catalog, for the greeting and the clients, as long as the server lives: the greeting
-        and the clients follow changes of the catalog."""
+        """Follows changes of the catalog, for the greeting and the clients, as long as the server lives."""
         self._renew_greeting()
         unwatch = self._service.watch_catalog(self._renew_greeting)
         changes = asyncio.create_task(self._follow_changes(), name="list changes")

@@ -48,12 +48,8 @@ HEADING: Final = 'Servers, as "@codemode/servers/<id>", and their functions:'
 
 
 def opening(catalog: Catalog) -> str:
-    """Writes purpose, example, rules, the way to declarations, and each server with its functions; `OPENING_CHARS` at
-    most.
-
-    Args:
-        catalog: The servers that may be named.
-    """
+    """Writes purpose, example, rules, the way to declarations, and each server that may be named with its functions;
+    `OPENING_CHARS` at most."""
     functions = {
         server.server_id: [tool.export_name for tool in server.tools] for server in catalog.servers.values()
     }

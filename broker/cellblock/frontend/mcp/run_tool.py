@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -28,12 +29,7 @@ T = TypeVar("T")
 
 
 class RunTool:
-    """Carries calls to the broker.
-
-    Args:
-        service: The broker.
-        owner_of: Says whose a request is.
-    """
+    """Carries calls to the broker."""
 
     def __init__(self, service: RunService, owner_of: OwnerOf) -> None:
         self._service, self._owner_of = service, owner_of
@@ -102,7 +98,5 @@ class RunTool:
 
 async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
     """Returns the outcome of `work`, of which the client is told meanwhile."""
-    if live is None:
-        return await work
-    async with live.told(context):
+    async with live.told(context) if live is not None else contextlib.nullcontext():
         return await work

@@ -25,7 +25,7 @@ from cellblock.frontend.mcp.run_tool import RunTool
 from cellblock.frontend.mcp.tool_name import TOOL_NAME, ToolNames
 from cellblock.frontend.mcp.use import UseLog
 from cellblock.frontend.outputs.kept_outputs import KeptOutputs
-from cellblock.frontend.outputs.kept_resources import TEMPLATE, is_output_uri, read_resource, resources_of
+from cellblock.frontend.outputs.kept_resources import PREFIX, TEMPLATE, read_resource, resources_of
 from cellblock.frontend.outputs.run_output import has_error, tool_result
 from cellblock.frontend.service import RunService
 
@@ -192,7 +192,7 @@ class Surface:
     ) -> types.ReadResourceResult:
         """Handles `resources/read`."""
         owner, uri = self._owner_of(context), str(params.uri)
-        if self._kept is not None and is_output_uri(uri):
+        if self._kept is not None and uri.startswith(PREFIX):
             return await read_resource(self._kept, owner, uri)
         await self._service.about_to_answer()
         known = self._granted.known_catalog(context)

@@ -34,11 +34,7 @@ COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
 
 
 class ToolNames:
-    """The tool's names in one front-end.
-
-    Args:
-        settings: Which one is shown to whom.
-    """
+    """Names the tool in one front-end."""
 
     def __init__(self, settings: FrontendSettings) -> None:
         self._setting = TOOL_NAME if settings.strict else settings.tool_name

@@ -36,10 +36,8 @@ MAX_NAME_CHARS: Final = 100
 HALF_LIFE_DAYS: Final = 14.0
 """Sets the days after which a use counts half."""
 
-SETTLED_SECONDS: Final = 24 * 3600.0
-"""Sets for how long a client is shown the same: its model's prompt cache depends on it."""
-
-_DAY: Final = 24 * 3600.0
+DAY_SECONDS: Final = 24 * 3600.0
+"""Counts the seconds of a day: for so long a client is shown the same, since its model's prompt cache depends on it."""
 
 _CONTENT: Final = "usesOfServers"
 """Marks the file as ours."""
@@ -51,11 +49,7 @@ _FILE: Final = TypeAdapter(dict[str, Uses])
 
 
 class UseLog:
-    """Keeps the uses of one front-end.
-
-    Args:
-        state_dir: Where it is kept.
-    """
+    """Keeps the uses of one front-end in the state directory."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
@@ -68,7 +62,7 @@ class UseLog:
         """Returns the servers that a principal has used, the most used of late first; the same answer for a day."""
         now = time.monotonic()
         held = self._ranks.get(principal)
-        if held is None or now - held[0] > SETTLED_SECONDS:
+        if held is None or now - held[0] > DAY_SECONDS:
             today = _today()
             uses = (read_uses(self._state_dir) or {}).get(principal[:MAX_NAME_CHARS], {})
             order = sorted(uses, key=lambda server_id: (-_weight(uses[server_id], today), server_id))
@@ -134,4 +128,4 @@ def _weight(use: tuple[float, int], today: int) -> float:
 
 
 def _today() -> int:
-    return int(time.time() // _DAY)
+    return int(time.time() // DAY_SECONDS)

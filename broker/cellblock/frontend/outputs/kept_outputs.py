@@ -118,9 +118,8 @@ class KeptOutputs:
             for output in outputs:
                 kept = self._reserve(owner, output)
                 made.append(kept)
-                cap = self.settings.total_bytes
-                own, name = self._own, kept.output_id
-                await self._on_disk(write_within, own.parent, cap, own.folder, name, output.data)
+                own, cap = self._own, self.settings.total_bytes
+                await self._on_disk(write_within, own.parent, cap, own.folder, kept.output_id, output.data)
         except BaseException:
             for kept in made:
                 self._drop(kept)

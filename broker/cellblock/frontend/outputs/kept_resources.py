@@ -36,11 +36,6 @@ def resource_link(kept: Kept) -> types.ResourceLink:
     return types.ResourceLink(**_described(kept))
 
 
-def is_output_uri(uri: str) -> bool:
-    """Says whether a URI is one of an output, of whatever client."""
-    return uri.startswith(PREFIX)
-
-
 def resources_of(kept: KeptOutputs, owner: Owner) -> list[types.Resource]:
     """Returns a client's own outputs as resources, newest first."""
     return [types.Resource(**_described(one)) for one in kept.of(owner)]

@@ -193,17 +193,14 @@ async def _keep_large(
         return []
     for output, one in zip(chosen, made, strict=True):
         if one.part == "result":
-            data["result"] = _beginning(output.data, settings.shown_bytes)
+            # One character takes up to four bytes: what is cut in the middle of one here is cut by `preview` before.
+            beginning = output.data[: settings.shown_bytes + 8].decode("utf-8", "ignore")
+            data["result"] = preview(beginning, settings.shown_bytes)
         else:
             data["logs"] = _shortened(data["logs"], one, settings)
     data["diagnostics"] = [*data["diagnostics"], *(_diagnostic(one, settings) for one in made)]
     data["outputs"] = [_facts(one, settings) for one in made]
     return made
-
-
-def _beginning(data: bytes, max_bytes: int) -> str:
-    # One character takes up to four bytes: what is cut in the middle of one here is cut by `preview` before.
-    return preview(data[: max_bytes + 8].decode("utf-8", "ignore"), max_bytes)
 
 
 def _encoded(data: dict[str, Any], result: bytes | None) -> list[Output]:

@@ -116,9 +116,8 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 def _of_data(data: object, raw: bytes) -> Message | None:
     if not is_object(data):
         return None
-    body = data
-    kind = _kind_of(body) if body.get("jsonrpc") == "2.0" else None
-    return None if kind is None else Message(kind, body, raw)
+    kind = _kind_of(data) if data.get("jsonrpc") == "2.0" else None
+    return None if kind is None else Message(kind, data, raw)
 
 
 def _kind_of(body: dict[str, Any]) -> Kind | None:

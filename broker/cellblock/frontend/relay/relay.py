@@ -385,18 +385,14 @@ class Relay:
         return self._channel.ask("POST", self._url, headers, message.raw)
 
     def _of_session(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        if self._session is not None:
-            headers[SESSION_HEADER] = self._session
-        if self._version is not None:
-            headers[VERSION_HEADER] = self._version
-        return headers
+        headers = {SESSION_HEADER: self._session, VERSION_HEADER: self._version}
+        return {name: value for name, value in headers.items() if value is not None}
 
     async def _say_goodbye(self) -> None:
         with contextlib.suppress(Broken, TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                async with self._channel.ask("DELETE", self._url, self._of_session()):
-                    pass
+            ended = self._channel.ask("DELETE", self._url, self._of_session())
+            async with asyncio.timeout(FAREWELL_SECONDS), ended:
+                pass
 
     async def _tell(self, found: Misread) -> None:
         await self._send(encoded(found.answer()))
@@ -450,7 +446,3 @@ class Relay:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-
-def _shown(session: str | None) -> str | None:
-    return session if session and session.isascii() and session.isprintable() else None

@@ -15,13 +15,8 @@ from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, B
 async def remote_http(
     headers: Mapping[str, str], tls: ssl.SSLContext | None, *, trust_env: bool
 ) -> AsyncGenerator[RemoteHttp]:
-    """Opens a way to a daemon.
-
-    Args:
-        headers: For every request.
-        tls: What to trust; None: what the system trusts.
-        trust_env: Whether proxies of the environment are used.
-    """
+    """Opens a way to a daemon with headers for every request. `tls` None trusts what the system trusts; `trust_env`
+    uses proxies of the environment."""
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
     async with httpx2.AsyncClient(
         headers=headers, timeout=timeout, verify=tls or True, trust_env=trust_env

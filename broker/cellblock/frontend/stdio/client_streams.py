@@ -51,11 +51,7 @@ def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
 
 
 class ToClient(ClosingStream):
-    """A write stream that writes one message at a time, and knows which requests of the client wait for an answer.
-
-    Args:
-        output: Takes lines.
-    """
+    """A write stream that writes one message at a time, and knows which requests of the client wait for an answer."""
 
     def __init__(self, output: StdoutLines) -> None:
         self._output = output
