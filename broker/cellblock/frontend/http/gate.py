@@ -220,7 +220,7 @@ class Gate:
                     raise Refused(404)
                 self._seen_at = asyncio.get_running_loop().time()
                 if scope["method"] not in METHODS:
-                    if self._draining:
+                    if self.draining:
                         raise busy(503, DRAIN_RETRY_SECONDS)
                     allow = (b"allow", b", ".join(name.encode() for name in METHODS))
                     raise Refused(405, allow, (CONFIG_HEADER.encode(), self._config))

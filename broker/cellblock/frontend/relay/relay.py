@@ -446,3 +446,7 @@ class Relay:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def _shown(session: str | None) -> str | None:
+    return session if session and session.isascii() and session.isprintable() else None
