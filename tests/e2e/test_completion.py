@@ -95,7 +95,7 @@ SHELLS = {"bash": by_bash, "zsh": by_zsh, "fish": by_fish}
         ("cellblock run --time", ["--timeout-ms"]),
         ("cellblock run --timeout-ms ", []),
         ("cellblock run scr", ["script.js"]),
-        ("cellblock serve --profile ", ["default", "extended"]),
+        ("cellblock serve --profile ", ["default", "extended", "proxy"]),
         ("cellblock import --from v", ["vscode"]),
         ("cellblock approve --config cellblock.json ", ["files", "wiki"]),
         ("cellblock approve --config missing.json ", []),

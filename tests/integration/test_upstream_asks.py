@@ -262,6 +262,9 @@ class Watching:
         self.told.append(told)
         raise RuntimeError("a listener that fails costs nothing")
 
+    def logged(self, params: types.LoggingMessageNotificationParams) -> None:
+        raise RuntimeError("a listener that fails costs nothing")
+
 
 async def test_progress_and_log_messages(each: Broker, caplog: pytest.LogCaptureFixture) -> None:
     broker = each

@@ -328,6 +328,7 @@ class Broker:
             request, observer=observer, client=client, grantee=grantee, requester=requester
         )
 
+    @internal
     async def call_tool(
         self,
         server: ServerEntry,

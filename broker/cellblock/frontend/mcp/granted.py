@@ -63,6 +63,7 @@ class Granted:
         if self._service.settings.cellblock.frontend.profile == "proxy":
             from cellblock.catalog.definitions import mcp_definition, published
             from cellblock.catalog.outputs import stated_output
+            from cellblock.frontend.mcp.context import Declared
 
             tools = published(catalog, plain=True).values()
             return Declared(json.dumps([mcp_definition(one, stated_output) for one in tools]))
