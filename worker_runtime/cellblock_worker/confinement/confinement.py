@@ -15,7 +15,7 @@ import functools
 import importlib.metadata
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from cellblock_worker.confinement import bubblewrap, syscall_lists
 from cellblock_worker.confinement.cgroup.cgroup import Membership
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
 from cellblock_worker.confinement.held_files import HeldFiles
-from cellblock_worker.launch.launching import Order
+from cellblock_worker.launch.launching import Order, Room
 
 BUNDLE_DIR: Final = Path(__file__).parents[1] / "_bundle"
 BOOT_SCRIPT: Final = "boot.js"
@@ -107,11 +107,15 @@ class Launch:
         command: The command line for a launcher, which guards what is not wrapped (see `launching`).
         fds: Descriptors that the command line names.
         wrapped: Whether it is inside bubblewrap.
+        in_room: Whether it can only be started by a launcher that is in `room()`.
+        environment: All of it.
     """
 
     command: list[str]
     fds: tuple[int, ...] = ()
     wrapped: bool = False
+    in_room: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: WORKER_ENVIRONMENT)
 
     @property
     def argv(self) -> list[str]:
@@ -133,11 +137,12 @@ class Launch:
         """
         return Order(
             self.command,
-            WORKER_ENVIRONMENT,
+            dict(self.environment),
             self.fds,
             guarded=not self.wrapped,
             entries=group.entries if group is not None else (),
             group=group.born_in if group is not None else "",
+            in_room=self.in_room,
         )
 
     def close(self) -> None:
@@ -154,6 +159,7 @@ class _Choice:
     missing: tuple[str, ...] = ()
     cgroup: Membership | None = None
     deno_dir: str | None = None
+    room: Room | None = None
     host_has_network: bool = True
     held: HeldFiles = field(default_factory=HeldFiles)
 
@@ -184,7 +190,7 @@ def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_net
         OSError: This machine is at its end for now (no process, no descriptor, no memory): that says nothing about
             what it offers, and must not make a weaker choice.
     """
-    _choice.wrapper, _choice.missing, _choice.deno_dir = None, (), None
+    _choice.wrapper, _choice.missing, _choice.deno_dir, _choice.room = None, (), None, None
     _choice.host_has_network = has_network
     _choice.held.close()
     if isolation == "off":
@@ -204,6 +210,7 @@ def use_isolation(isolation: Isolation, *, seccomp: Seccomp = "enforce", has_net
     if lacks and isolation == "required" and seccomp == "enforce":
         raise IsolationUnavailable(lacks)
     _choice.missing = (lacks,) if lacks else ()
+    _choice.room = _room()
 
 
 def use_cgroup(membership: Membership | None) -> None:
@@ -214,6 +221,21 @@ def use_cgroup(membership: Membership | None) -> None:
 def use_deno_dir(folder: str | None) -> None:
     """Names the folder that every worker inside bubblewrap sees, read-only, as its DENO_DIR (see `deno_dir`)."""
     _choice.deno_dir = folder
+    _choice.room = _room()
+
+
+def room() -> Room | None:
+    """Returns what the host's launcher is to enter, the same object until it changes; None without bubblewrap."""
+    return _choice.room
+
+
+def _room() -> Room | None:
+    if _choice.wrapper is None:
+        return None
+    command = list(_choice.wrapper)
+    if _choice.deno_dir is not None:
+        command = bubblewrap.with_folder(command, _choice.deno_dir, DENO_DIR_INSIDE)
+    return Room(tuple(command), _choice.filter or b"")
 
 
 def take_group() -> WorkerGroup | None:
@@ -246,6 +268,15 @@ def launch(max_old_space_mb: int, script: str = BOOT_SCRIPT, *, deno_dir: str | 
     if _choice.wrapper is None:
         return Launch(plain_argv(max_old_space_mb, script))
     return _wrapped(_choice.wrapper, max_old_space_mb, script, deno_dir or _choice.deno_dir)
+
+
+def launch_in(room: Room, max_old_space_mb: int, script: str = BOOT_SCRIPT) -> Launch:
+    """Returns how to start a worker, or another script of the bundle just like one, by a launcher that is in a room."""
+    command = [bubblewrap.DENO_INSIDE, *_deno_arguments(max_old_space_mb, bubblewrap.BUNDLE_INSIDE, script)]
+    environment = WORKER_ENVIRONMENT
+    if DENO_DIR_INSIDE in room.command:
+        environment = {**environment, "DENO_DIR": DENO_DIR_INSIDE}
+    return Launch(command, in_room=True, environment=environment)
 
 
 def launch_filling(folder: str, max_old_space_mb: int) -> Launch | None:
@@ -359,8 +390,11 @@ def _lower(pid: int, limit: int, soft: int, hard: int) -> None:
     resource.prlimit(pid, limit, (soft, hard))
 
 
-def layers_in_force() -> list[str]:
-    """Returns the names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`."""
+def layers_in_force(*, in_room: bool = False) -> list[str]:
+    """Returns the names of the layers that a worker gets on this machine, for `doctor` and the host's `Hello`.
+
+    `in_room`: its launcher is in `room()`.
+    """
     layers = ["deno: no permission, no npm, no remote, no code from strings", "environment: empty"]
     if _LINUX:
         layers += [
@@ -371,6 +405,10 @@ def layers_in_force() -> list[str]:
         layers.append(
             "namespaces: user, pid, network, ipc, uts, mount; read-only root of Deno and its libraries; no capability"
         )
+        if in_room:
+            layers.append(
+                "namespaces: pid, ipc and uts are each worker's own; user, mount and root are the host's workers'"
+            )
         if not _choice.host_has_network:
             layers.append(
                 "network: the worker host has none either; all its workers are in its empty namespace"

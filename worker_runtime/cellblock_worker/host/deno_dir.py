@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -48,11 +49,15 @@ class DenoDir:
         parent: Where to make it, in place of what a killed host has left there: a folder only this user can enter, and
             only one host at a time uses. None: a new one in the system's folder for temporary files.
         max_old_space_mb: As for `confinement.launch`.
+        on_shown: Called when later workers may see it.
     """
 
-    def __init__(self, parent: Path | None, max_old_space_mb: int) -> None:
+    def __init__(
+        self, parent: Path | None, max_old_space_mb: int, on_shown: Callable[[], Awaitable[None]]
+    ) -> None:
         self._parent = parent
         self._max_old_space_mb = max_old_space_mb
+        self._on_shown = on_shown
         self._folder: Path | None = None
         self._held = HeldFiles()
 
@@ -69,6 +74,7 @@ class DenoDir:
             self._held.hold([shown])
             await run_selftest(self._max_old_space_mb, str(shown))
             confinement.use_deno_dir(str(shown))
+            await self._on_shown()
         except (OSError, SelfTestFailed, ValueError) as error:
             logger.warning("workers boot without a DENO_DIR of their own: %s", error)
 

@@ -128,7 +128,8 @@ class Host:
         self._cut = False
         self._last_status: protocol.Status | None = None
         self._all_gone = asyncio.Event()
-        self.launcher = Launcher()
+        self.launcher = Launcher(room=confinement.room())
+        self._former_launchers: list[Launcher] = []
         self.stopped = asyncio.Event()
         self.dismissed: protocol.Shutdown | None = None
         dealer = context.socket(zmq.DEALER)
@@ -150,6 +151,21 @@ class Host:
         """Begins to warm workers."""
         self._balance()
 
+    async def move(self) -> None:
+        """Has workers from now on born in the room as it is by now; those that are there stay where they are."""
+        launcher = Launcher(room=confinement.room())
+        try:
+            await launcher.opened()
+        except OSError as error:
+            logger.warning("workers boot in the room as it was: %s", error)
+            return
+        if self._stopping:
+            launcher.close()
+            return
+        self._former_launchers.append(self.launcher)
+        self.launcher = launcher
+        self._end_former_launchers()
+
     def announce(self) -> None:
         """Connects and says hello: runs may come."""
         self.dial()
@@ -167,7 +183,7 @@ class Host:
             pid=os.getpid(),
             capacity=self._config.capacity,
             deno=confinement.deno_binary(),
-            layers=confinement.layers_in_force(),
+            layers=confinement.layers_in_force(in_room=self.launcher.room is not None),
             missing=[*confinement.layers_missing(), *self._first_place.missing],
             message_bytes=self._config.max_message_bytes,
             heap_mb=self._config.max_old_space_mb,
@@ -192,7 +208,8 @@ class Host:
         self._socket.close(linger_ms=FAREWELL_MS)
         self._wire.close()
         self._first_place.close()
-        self.launcher.close()
+        for launcher in (self.launcher, *self._former_launchers):
+            launcher.close()
         self.stopped.set()
 
     def _on_wire(self, event: zmq.Event, _value: int) -> None:
@@ -238,6 +255,7 @@ class Host:
             self._all_gone.set()
         with contextlib.suppress(ValueError):
             self._warm.remove(worker)
+        self._end_former_launchers()
         if not worker.was_ready:
             self._booting -= 1
             if self._stopping:
@@ -245,6 +263,14 @@ class Host:
             what = f"worker {worker.pid} did not boot" if worker.pid else "cannot spawn a worker"
             self._boot_failed(f"{what}: {worker.detail}")
         self._balance()
+
+    def _end_former_launchers(self) -> None:
+        """Closes those whose workers are gone."""
+        used = {worker.launcher for worker in self._workers}
+        for launcher in self._former_launchers[:]:
+            if launcher not in used:
+                self._former_launchers.remove(launcher)
+                launcher.close()
 
     # ---- what the broker says ------------------------------------------------------------------------
 
@@ -346,6 +372,8 @@ class Host:
     def _spawn(self) -> bool:
         self._first_place.vacate()
         try:
+            # Before it: whether there is a room is known then.
+            self.launcher.open()
             worker = Worker(
                 self,
                 max_frame_bytes=self._config.max_message_bytes,

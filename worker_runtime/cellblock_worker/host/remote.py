@@ -68,7 +68,7 @@ class RemoteHost:
             RefusedByBroker: It said that it will not have this host.
             zmq.ZMQError: The endpoint cannot be dialled at all.
         """
-        deno_dir = DenoDir(None, self._config.max_old_space_mb)
+        deno_dir = DenoDir(None, self._config.max_old_space_mb, self._move)
         filling = asyncio.get_running_loop().create_task(deno_dir.serve())
         try:
             while not self._stop.is_set():
@@ -79,6 +79,10 @@ class RemoteHost:
             filling.cancel()
             await asyncio.gather(filling, return_exceptions=True)
             deno_dir.close()
+
+    async def _move(self) -> None:
+        if self._host is not None:
+            await self._host.move()
 
     async def _serve_once(self) -> None:
         self._greeted = False

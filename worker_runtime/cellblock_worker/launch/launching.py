@@ -53,6 +53,7 @@ class Order:
         guarded: Whether it is to ask for PDEATHSIG and no_new_privs.
         entries: Files of v1 cgroups that take a thread.
         group: Folder of the v2 cgroup that it is born in, or nothing.
+        in_room: Whether it is a worker in the launcher's room.
         preexec: Runs in the child when there is no launcher.
     """
 
@@ -62,7 +63,20 @@ class Order:
     guarded: bool = False
     entries: tuple[str, ...] = ()
     group: str = ""
+    in_room: bool = False
     preexec: Callable[[], None] | None = None
+
+
+class Room(NamedTuple):
+    """A room is what all workers of a launcher share: the root and the namespaces that bubblewrap makes.
+
+    Attributes:
+        command: Command line of bubblewrap, without a program.
+        filter: The seccomp filter of who lives there, as the kernel reads it; nothing: there is none.
+    """
+
+    command: tuple[str, ...]
+    filter: bytes
 
 
 class Started(NamedTuple):
@@ -82,19 +96,38 @@ class Launcher:
 
     Args:
         alone: Whether to do without that process, for one child that need not be started quickly.
+        room: What the launcher is to enter, so that its workers are born there.
+
+    Attributes:
+        room: What it has entered, or will; None where it could not, so that each worker needs a bubblewrap of its own.
     """
 
-    def __init__(self, *, alone: bool = False) -> None:
+    def __init__(self, *, alone: bool = False, room: Room | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._waiting: deque[tuple[Answer, asyncio.TimerHandle]] = deque()
         self._watched: set[int] = set()
         self._alone = alone or not lifetime.LINUX or not HAS_PIDFD
+        self.room = None if self._alone else room
 
     @property
     def pid(self) -> int | None:
         """Returns the process id of the launcher, if there is one now."""
         return self._process.pid if self._process is not None else None
+
+    def open(self) -> None:
+        """Starts the launcher where there is none now, and waits until it has entered its room. Raises OSError."""
+        if self._alone or self._channel is not None:
+            return
+        channel = self._begin()
+        self._take(channel, _tried(channel, self.room))
+
+    async def opened(self) -> None:
+        """Does the same as `open`, but holds no loop meanwhile. Raises OSError."""
+        if self._alone or self._channel is not None:
+            return
+        channel = self._begin()
+        self._take(channel, await asyncio.to_thread(_tried, channel, self.room))
 
     def start(self, order: Order, streams: tuple[int, int, int], answer: Answer) -> None:
         """Starts a child whose standard streams are `streams`, which may be closed afterwards.
@@ -104,8 +137,7 @@ class Launcher:
         Raises:
             OSError: The order cannot be given.
         """
-        if not self._alone and self._channel is None:
-            self._open()
+        self.open()
         if self._channel is None:
             started = _start_alone(order, streams)
             asyncio.get_running_loop().call_soon(answer, started)
@@ -137,8 +169,8 @@ class Launcher:
                 process.kill()
                 process.wait()
 
-    def _open(self) -> None:
-        """Starts the launcher. Where it can make no child here, this process does without it from now on."""
+    def _begin(self) -> socket.socket:
+        """Starts the process. Raises OSError."""
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -156,36 +188,27 @@ class Launcher:
             except OSError:
                 ours.close()
                 raise
-        self._channel = ours
-        try:
-            self._try_out(ours)
-        except OSError as error:
+        return ours
+
+    def _take(self, channel: socket.socket, failed: _Failed | None) -> None:
+        """Takes over a process that was tried. Without a room, or alone, where this machine does not let it be."""
+        self._channel = channel
+        if failed is not None:
             self.close()
-            if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
-                raise
-            logger.warning("workers are started without a launcher: %s", error)
-            self._alone = True
+            if failed.room:
+                logger.warning("each worker gets a bubblewrap of its own: %s", failed.error)
+                self.room = None
+                self.open()
+                return
+            if failed.error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EPERM):
+                raise failed.error
+            logger.warning("workers are started without a launcher: %s", failed.error)
+            self._alone, self.room = True, None
             return
-        ours.setblocking(False)
-        asyncio.get_running_loop().add_reader(ours, self._read)
+        channel.setblocking(False)
+        asyncio.get_running_loop().add_reader(channel, self._read)
         for pidfd in self._watched:
             self._send(marshal.dumps(None), [pidfd])
-
-    def _try_out(self, channel: socket.socket) -> None:
-        """Has the launcher start something that ends at once. Raises OSError."""
-        channel.settimeout(HELLO_BOUND_SECONDS)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            self._send(_written(Order(["/"], {})), [nothing] * 3)
-            answer = _received(channel)
-        except TimeoutError:
-            raise OSError(errno.ETIMEDOUT, "the launcher is silent") from None
-        finally:
-            os.close(nothing)
-        if isinstance(answer, OSError):
-            raise answer
-        os.close(answer.pidfd)
-        os.waitpid(answer.pid, 0)
 
     def _send(self, data: bytes, fds: list[int]) -> None:
         assert self._channel is not None
@@ -223,6 +246,47 @@ class Launcher:
             self._channel = None
 
 
+class _Failed(NamedTuple):
+    """Says what a launcher could not do: enter its room, or start anything."""
+
+    error: OSError
+    room: bool
+
+
+def _tried(channel: socket.socket, room: Room | None) -> _Failed | None:
+    """Has a launcher start something that ends at once, first as it is, then in its room. Says what it cannot do."""
+    channel.settimeout(HELLO_BOUND_SECONDS)
+    entering = False
+    try:
+        _try_start(channel, Order(["/"], {}))
+        if room is not None:
+            entering = True
+            channel.send(marshal.dumps((list(room.command), room.filter)))
+            answer = _received(channel)
+            if isinstance(answer, OSError):
+                return _Failed(answer, room=True)
+            _try_start(channel, Order(["/"], {}, guarded=True, in_room=True))
+    except TimeoutError:
+        return _Failed(OSError(errno.ETIMEDOUT, "the launcher is silent"), entering)
+    except OSError as error:
+        return _Failed(error, entering)
+    return None
+
+
+def _try_start(channel: socket.socket, order: Order) -> None:
+    """Has a launcher start something that ends at once. Raises OSError."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        socket.send_fds(channel, [_written(order)], [nothing] * 3)
+        answer = _received(channel)
+    finally:
+        os.close(nothing)
+    if isinstance(answer, OSError):
+        raise answer
+    os.close(answer.pidfd)
+    os.waitpid(answer.pid, 0)
+
+
 def _written(order: Order) -> bytes:
     parent = os.getpid() if order.guarded else 0
     words = (
@@ -232,6 +296,7 @@ def _written(order: Order) -> bytes:
         [0, 1, 2, *order.fds],
         list(order.entries),
         order.group,
+        order.in_room,
     )
     return marshal.dumps(words)
 
@@ -242,7 +307,9 @@ def _received(channel: socket.socket) -> Started | OSError:
     if not data:
         raise ConnectionResetError(errno.ECONNRESET, "it has ended")
     number = int(marshal.loads(data))
-    return Started(number, fds[0]) if number > 0 else OSError(-number, os.strerror(-number))
+    if number < 0:
+        return OSError(-number, os.strerror(-number))
+    return Started(number, fds[0] if fds else -1)
 
 
 def _start_alone(order: Order, streams: tuple[int, int, int]) -> Started | OSError:

@@ -83,6 +83,7 @@ class Worker:
 
     Attributes:
         detail: Why the worker ended, as far as it is known; empty until then.
+        launcher: What started it, and watches over it.
 
     Raises:
         OSError: The process cannot be spawned.
@@ -116,13 +117,17 @@ class Worker:
         self.was_ready = False
         self.token = b""
         self._memory = MemoryEvidence.at_spawn()
-        launch = confinement.launch(max_old_space_mb)
+        self.launcher = owner.launcher
+        room = self.launcher.room
+        launch = (
+            confinement.launch_in(room, max_old_space_mb) if room else confinement.launch(max_old_space_mb)
+        )
         self._wrapped = launch.wrapped
         self._group: WorkerGroup | None = None
         try:
             self._group = confinement.take_group()
             self._process = DenoProcess(
-                owner.launcher, launch.order(self._group), self, max_unsent_bytes=2 * max_frame_bytes
+                self.launcher, launch.order(self._group), self, max_unsent_bytes=2 * max_frame_bytes
             )
         except OSError:
             self._give_back_group()

@@ -38,7 +38,7 @@ def wrapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 async def filled(wrapped: None, tmp_path: Path) -> AsyncIterator[Path]:
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
     await owner.serve()
     yield tmp_path / deno_dir.FOLDER_NAME / "shown"
     owner.close()
@@ -65,6 +65,10 @@ async def until_there(path: Path) -> None:
     async with asyncio.timeout(BOUND_SECONDS):
         while path.name not in names(path.parent):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+async def shown() -> None:
+    """Nobody moves workers here."""
 
 
 def boot() -> tuple[subprocess.Popen[bytes], int]:
@@ -107,7 +111,7 @@ async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_sta
     (filled.parent / "filled").mkdir()
     (filled.parent / "filled" / "dep_analysis_cache_v2-wal").write_text("of a host that was killed")
     (filled.parent / "mine.txt").write_text("precious")
-    owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB)
+    owner = deno_dir.DenoDir(filled.parent.parent, HEAP_MB, shown)
     await owner.serve()
     assert names(filled.parent) == ["mine.txt", "shown"]
     with caplog.at_level(logging.WARNING, "cellblock.host"):
@@ -118,7 +122,7 @@ async def test_what_a_killed_host_left_is_replaced_and_what_others_put_there_sta
 async def test_without_bubblewrap_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deno_dir, "IDLE_PAUSE_SECONDS", 0.0)
     confinement.use_isolation("off")
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
     await owner.serve()
     assert "--setenv" not in confinement.launch(HEAP_MB).argv
     owner.close()
@@ -129,7 +133,7 @@ async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
     wrapped: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
-    owner = deno_dir.DenoDir(tmp_path / "file", HEAP_MB)
+    owner = deno_dir.DenoDir(tmp_path / "file", HEAP_MB, shown)
     with caplog.at_level(logging.WARNING, "cellblock.host"):
         await owner.serve()
     assert "without a DENO_DIR" in caplog.text
@@ -138,7 +142,7 @@ async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
 
 
 async def test_a_stop_while_it_is_filled_leaves_nothing(wrapped: None, tmp_path: Path) -> None:
-    owner = deno_dir.DenoDir(tmp_path, HEAP_MB)
+    owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
     task = asyncio.create_task(owner.serve())
     await until_there(tmp_path / deno_dir.FOLDER_NAME)
     task.cancel()
