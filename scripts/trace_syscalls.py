@@ -103,6 +103,8 @@ import ctypes, os, socket, sys
 if "--bind" in sys.argv:
     # It fills a folder for workers, with no script in it.
     os.execv({bwrap!r}, [{bwrap!r}, *sys.argv[1:]])
+if "--block-fd" in sys.argv:
+    sys.exit("who is to be traced needs a bubblewrap of its own, not a room")
 link = socket.socket(socket.AF_UNIX)
 link.connect({path!r})
 link.sendall(b"tsc " if any(word.endswith("/tsc") for word in sys.argv) else b"deno")

@@ -100,7 +100,7 @@ async def test_the_root_of_a_worker_has_deno_and_its_libraries_and_cannot_be_wri
     required: Broker,
 ) -> None:
     files = files_below(Path(f"/proc/{(await deno_of(required)).pid}/root"))
-    outside = {name for name in files if not name.startswith(("lib", "cellblock/", "deno_dir/", "usr/lib"))}
+    outside = {name for name in files if not name.startswith(("lib", "worker/", "deno_dir/", "usr/lib"))}
     assert outside == {"deno"}
     mounts = lines_of((await deno_of(required)).pid, "mounts")
     assert mounts

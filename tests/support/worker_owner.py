@@ -7,6 +7,7 @@ import base64
 import json
 from typing import Any
 
+from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.wire.frames import unpack_header
@@ -18,15 +19,16 @@ MIB = 1024 * 1024
 
 
 class Owner:
-    """Records what workers tell."""
+    """Records what workers tell. Its launcher is one of its own, which ends with its worker, unless one is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: Launcher | None = None) -> None:
         self.said: list[tuple[dict[str, Any], bytes]] = []
         self.ended: list[tuple[protocol.Ended, bytes]] = []
         self.events: list[str] = []
         self.computed: list[float] = []
         self.others = False
-        self.launcher = Launcher()
+        self.launcher = launcher or Launcher(room=confinement.room())
+        self._own_launcher = launcher is None
         self._changed = asyncio.Event()
 
     def worker_ready(self, worker: Worker) -> None:
@@ -46,7 +48,8 @@ class Owner:
         self._note("ended")
 
     def worker_gone(self, worker: Worker) -> None:
-        self.launcher.close()
+        if self._own_launcher:
+            self.launcher.close()
         self._note("gone")
 
     def _note(self, event: str) -> None:
@@ -87,8 +90,10 @@ def script(code: str) -> bytes:
     return json.dumps({"main": main, "modules": {}, "refused": {}}).encode()
 
 
-async def booted(max_frame_bytes: int = 2 * MIB, *, rehearse: bool = True) -> tuple[Worker, Owner]:
-    owner = Owner()
+async def booted(
+    max_frame_bytes: int = 2 * MIB, *, rehearse: bool = True, launcher: Launcher | None = None
+) -> tuple[Worker, Owner]:
+    owner = Owner(launcher)
     made = Worker(owner, max_frame_bytes=max_frame_bytes, max_old_space_mb=128, rehearse=rehearse)
     await owner.until("ready")
     assert made.state is State.WARM and made.was_ready

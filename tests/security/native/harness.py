@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 from cellblock_worker.confinement import confinement
+from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.worker import Worker
 from security.native.stand_in import stand_in
@@ -118,18 +119,18 @@ def outcome(owner: Owner) -> list[Any]:
     return json.loads(body)
 
 
-async def attack(*lines: Step, **changes: int) -> list[Any]:
+async def attack(*lines: Step, launcher: Launcher | None = None, **changes: int) -> list[Any]:
     """One attacker's outcome, from this process (`in_this_process`)."""
-    made, owner = await booted()
+    made, owner = await booted(launcher=launcher)
     made.lease(b"token", make_run(**changes), script(steps(*lines)))
     ended = await owner.end()
     assert ended.reason == "finished", (ended, owner.ended)
     return outcome(owner)
 
 
-async def let_loose(*lines: Step, **changes: int) -> tuple[Worker, Owner]:
+async def let_loose(*lines: Step, launcher: Launcher | None = None, **changes: int) -> tuple[Worker, Owner]:
     """An attacker that has begun; the caller ends it."""
-    made, owner = await booted()
+    made, owner = await booted(launcher=launcher)
     made.lease(b"token", make_run(**changes), script(steps(*lines)))
     await asyncio.sleep(0)
     return made, owner

@@ -24,7 +24,7 @@ from support.worker_owner import booted
 MIB = 1024 * 1024
 NO = -errno.EPERM
 THERE_IS_NO_SUCH = -errno.ENOSYS
-BOOT_FILE = b"/cellblock/boot.js"
+BOOT_FILE = b"/worker/boot.js"
 NEW_USER = 0x10000000
 
 # A step, and what it gives: each is fine without a filter, or fails with another error there.
@@ -149,7 +149,7 @@ async def test_memory_beside_the_limit_is_refused_and_the_limit_holds(filtered: 
 async def test_a_lease_on_the_boot_files_holds_up_nobody(native_workers: Native) -> None:
     """Whoever opens a file that is under a write lease waits for its holder, 45 s at most: longer than a boot may."""
     leases: list[Step] = []
-    for index, file in enumerate((BOOT_FILE, b"/cellblock/node_blocked.json")):
+    for index, file in enumerate((BOOT_FILE, b"/worker/node_blocked.json")):
         leases += [("openat", -100, file, 0), ("fcntl", f"${2 * index}", 1024, 1)]
     attacker, owner = await let_loose(*leases, "say held", ("sleep", 60_000), timeout_ms=60_000)
     await owner.until("says")

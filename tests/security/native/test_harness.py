@@ -14,7 +14,7 @@ from support.responses import succeeded
 async def test_it_does_its_steps_inside_the_layers(native_workers: Native) -> None:
     outcome = await attack(
         "getpid",
-        ("openat", -100, b"/cellblock/boot.js", 0),
+        ("openat", -100, b"/worker/boot.js", 0),
         ("read", "$1", "&4", 4),
         ("peek", "%2.1", 4),
         ("openat", -100, b"/etc/passwd", 0),

@@ -23,7 +23,8 @@ TRIAL_BOUND_SECONDS: Final = 10.0
 """Bounds the trial start of Deno inside, which takes about 30 ms."""
 
 DENO_INSIDE: Final = "/deno"
-BUNDLE_INSIDE: Final = "/cellblock"
+BUNDLE_INSIDE: Final = "/worker"
+"""Must not be `/cellblock`: hosts of releases before rooms end who has that and no bubblewrap for a parent."""
 
 _LIBRARY: Final = re.compile(r"(?<!\S)(/\S+) \(0x")
 

@@ -3,7 +3,8 @@
 One kind has only just been starting: bubblewrap's child waits, before it does anything else, for its parent to write
 down the namespace's users. A parent that is killed within the microseconds after it has asked to die with the host and
 before it has written that leaves a child that waits for ever: it has run nothing of ours, holds 232 KB, and nothing but
-a signal ends it. The other kind is a worker that was taken over, and has taken back its wish to die with bubblewrap.
+a signal ends it. The other kind is a worker that was taken over, and has taken back its wish to die with bubblewrap, or
+with its host.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from cellblock_worker.confinement import bubblewrap
 _OURS: Final = b"\0" + "\0".join(bubblewrap.WITHOUT_NETWORK).encode() + b"\0"
 
 
+_LAUNCHER: Final = b"/cellblock_worker/launch/launcher.py"
+"""Ends the command line of a launcher, of whichever installation."""
+
 _FIRST_OF_A_NAMESPACE: Final = re.compile(rb"\nNSpid:\t(?:\d+\t)+1\n")
 _PARENT: Final = re.compile(rb"\nPPid:\t(\d+)\n")
 _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
@@ -31,9 +35,9 @@ _USER: Final = re.compile(rb"\nUid:\t(\d+)\t")
 def end_orphans() -> list[int]:
     """Kills this user's orphans of bubblewrap that Cellblock has started, whichever host it was. Takes a few ms.
 
-    A process counts when it is the first of a namespace within ours, its parent is not bubblewrap, and it is
-    bubblewrap with our arguments or lives in a root like a worker's. A living worker never looks like that, and one
-    that was taken over cannot change any of it.
+    A process counts when it is the first of a namespace within ours, its parent is neither bubblewrap nor a host (which
+    has a launcher for a child), and it is bubblewrap with our arguments or lives in a root like a worker's. A living
+    worker does not look like that, and one that was taken over cannot change any of it.
 
     Returns:
         The pids, for the log.
@@ -54,7 +58,19 @@ def _is_orphan(pid: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         if Path(f"/proc/{int(parent[1])}/comm").read_bytes() == b"bwrap\n":
             return False
+    if _has_launcher(int(parent[1])):
+        return False
     if (folder / "comm").read_bytes() == b"bwrap\n" and _OURS in (folder / "cmdline").read_bytes():
         return True
     points = {line.split()[4] for line in (folder / "mountinfo").read_text().splitlines()}
     return {bubblewrap.DENO_INSIDE, bubblewrap.BUNDLE_INSIDE} <= points
+
+
+def _has_launcher(pid: int) -> bool:
+    """Says whether a process is a host, as far as its children show. Raises OSError: they cannot be seen."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = Path(f"/proc/{int(child)}/cmdline").read_bytes().split(b"\0")
+            if any(word.endswith(_LAUNCHER) for word in words):
+                return True
+    return False

@@ -372,8 +372,6 @@ class Host:
     def _spawn(self) -> bool:
         self._first_place.vacate()
         try:
-            # Before it: whether there is a room is known then.
-            self.launcher.open()
             worker = Worker(
                 self,
                 max_frame_bytes=self._config.max_message_bytes,

@@ -49,7 +49,7 @@ _OWN_NAMESPACES: Final = 0x04000000 | 0x08000000 | 0x20000000
 """CLONE_NEWUTS, NEWIPC and NEWPID: what workers in a room do not share."""
 
 _NETWORK_OPTION: Final = "--unshare-net"
-_NO_PROGRAM: Final = "/cellblock/no-program"
+_NO_PROGRAM: Final = "/worker/no-program"
 """Names no file: bubblewrap's failure to execute it says that the root is as it is to be."""
 
 _NO_SUCH_PROGRAM: Final = b"execvp " + _NO_PROGRAM.encode()
@@ -164,12 +164,13 @@ def enter(argv: list[str]) -> None:
         pid = _number_behind(b'"child-pid":', os.read(info, _INFO_BYTES))
         namespaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in names]
     finally:
-        for fd in (info, go):
-            os.close(fd)
+        os.close(go)
         said = b""
         while more := os.read(complaints, _INFO_BYTES):
             said += more
-        os.close(complaints)
+        # Not before: there is more of it, and who writes to nobody ends.
+        for fd in (info, complaints):
+            os.close(fd)
         os.waitpid(maker, 0)
     if _NO_SUCH_PROGRAM not in said:
         raise OSError(errno.EPERM, said.decode("utf-8", "replace"))

@@ -118,6 +118,8 @@ class Worker:
         self.token = b""
         self._memory = MemoryEvidence.at_spawn()
         self.launcher = owner.launcher
+        # Whether there is a room is known then.
+        self.launcher.open()
         room = self.launcher.room
         launch = (
             confinement.launch_in(room, max_old_space_mb) if room else confinement.launch(max_old_space_mb)
