@@ -22,6 +22,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.harness import BOUND_SECONDS, MIB, median_and, parser, table
+from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
@@ -151,14 +152,13 @@ async def _bare(late: list[float]) -> None:
     """The yardstick: the same process in the same confinement, and nothing but a timer, SIGKILL, EOF and wait."""
     launch = confinement.launch(256)
     process = await asyncio.create_subprocess_exec(
-        *launch.argv,
+        *(launch.command if launch.wrapped else lifetime.dying_with_this(launch.command)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         env=confinement.WORKER_ENVIRONMENT,
         cwd="/",
         start_new_session=True,
-        preexec_fn=launch.preexec,
         pass_fds=launch.fds,
     )
     launch.close()

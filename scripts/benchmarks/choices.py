@@ -79,7 +79,7 @@ def isolation(rounds: int) -> None:
         started = time.perf_counter()
         try:
             subprocess.run(
-                launch.argv,
+                launch.command,
                 env=confinement.WORKER_ENVIRONMENT,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from cellblock.config.settings import parse_settings
 from cellblock_worker.confinement import bubblewrap, confinement, selftest, syscall_lists
 from cellblock_worker.confinement.confinement import IsolationUnavailable
 from cellblock_worker.confinement.once import Outcome
-from cellblock_worker.worker import deno_process
+from cellblock_worker.launch import deno_process
 from cellblock_worker.worker.use_watch import UseWatch
 from support.processes import gone, workers_of
 from support.waits import until

@@ -55,8 +55,8 @@ async def test_the_next_host_finds_one_where_no_launcher_and_no_cgroup_has_ended
 ) -> None:
     """Started by hand, so that nobody else watches over it, and without the filter, which refuses its prctl."""
     launch = confinement.launch(64)
-    at = launch.argv.index("--seccomp")
-    argv = [*launch.argv[:at], *launch.argv[at + 2 :]]
+    at = launch.command.index("--seccomp")
+    argv = [*launch.command[:at], *launch.command[at + 2 :]]
     process = subprocess.Popen(  # noqa: ASYNC220 - a test
         argv,
         env=confinement.WORKER_ENVIRONMENT,

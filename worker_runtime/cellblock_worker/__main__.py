@@ -44,7 +44,7 @@ async def serve(config: HostConfig) -> None:
         os.set_blocking(0, False)
         loop.add_reader(0, lifeline)
         host.warm_up()
-        testing = loop.create_task(run_selftest(config.max_old_space_mb))
+        testing = loop.create_task(run_selftest(config.max_old_space_mb, launcher=host.launcher))
         deno_dir = DenoDir(ipc_folder(config.connect), config.max_old_space_mb, host.move)
         filling: asyncio.Task[None] | None = None
         ways_out = [loop.create_task(stop.wait()), loop.create_task(host.stopped.wait())]

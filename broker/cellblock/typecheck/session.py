@@ -14,8 +14,8 @@ from typing import Any, Final
 from cellblock.base.json import is_array, is_object
 from cellblock.typecheck import compiler
 from cellblock_worker.confinement import bubblewrap
+from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
-from cellblock_worker.worker.deno_process import DenoProcess
 
 logger = logging.getLogger("cellblock.typecheck")
 

@@ -150,7 +150,7 @@ class _Host:
             environment = {**confinement.WORKER_ENVIRONMENT, "DENO_DIR": self._folder}
             return _Worker([*argv, self._script], environment, ())
         launch = confinement.launch(HEAP_MB)
-        binary, *arguments = launch.argv
+        binary, *arguments = launch.command
         script = Path(self._script)
         argv = [
             binary,

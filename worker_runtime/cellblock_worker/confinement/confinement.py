@@ -15,7 +15,7 @@ import functools
 import importlib.metadata
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -116,18 +116,6 @@ class Launch:
     wrapped: bool = False
     in_room: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: WORKER_ENVIRONMENT)
-
-    @property
-    def argv(self) -> list[str]:
-        """Returns the command line for who starts it without a launcher."""
-        if self.wrapped:
-            return self.command
-        return lifetime.dying_with_this(self.command, no_new_privs=True, empty_environment=True)
-
-    @property
-    def preexec(self) -> Callable[[], None] | None:
-        """Returns what the child does before its exec, with `argv`."""
-        return None if self.wrapped else lifetime.child_setup()
 
     def order(self, group: WorkerGroup | None) -> Order:
         """Returns the order for a launcher.

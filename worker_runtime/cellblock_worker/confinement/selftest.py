@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.once import Outcome, run_once
+from cellblock_worker.launch.launching import Launcher
 
 BOUND_SECONDS: Final = 20.0
 """Bounds the whole test, which takes about 0.2 s; each attempt has 2 s of its own."""
@@ -25,16 +26,29 @@ class SelfTestFailed(RuntimeError):
     """A way out is open, or the test could not be run; the text says which."""
 
 
-async def run_selftest(max_old_space_mb: int, deno_dir: str | None = None) -> dict[str, str]:
+async def run_selftest(
+    max_old_space_mb: int, deno_dir: str | None = None, launcher: Launcher | None = None
+) -> dict[str, str]:
     """Runs the test. Returns what was tried and how each was refused.
+
+    Args:
+        max_old_space_mb: As for `confinement.launch`.
+        deno_dir: A DENO_DIR that workers do not see yet.
+        launcher: Starts workers; in its room, where it has one, the test is made too. None: in a bubblewrap of its own.
 
     Raises:
         SelfTestFailed: The host must not serve.
         OSError: No descriptor is left.
     """
-    launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
     try:
-        done = await run_once(launch, BOUND_SECONDS)
+        if launcher is not None:
+            launcher.open()
+        if launcher is not None and launcher.room is not None:
+            launch = confinement.launch_in(launcher.room, max_old_space_mb, confinement.SELFTEST_SCRIPT)
+        else:
+            launcher = None
+            launch = confinement.launch(max_old_space_mb, confinement.SELFTEST_SCRIPT, deno_dir=deno_dir)
+        done = await run_once(launch, BOUND_SECONDS, launcher=launcher)
     except TimeoutError:
         raise SelfTestFailed(f"the self-test did not end within {BOUND_SECONDS:g} s") from None
     except OSError as error:

@@ -20,10 +20,12 @@ from typing import Final
 import zmq
 from pydantic import ValidationError
 
+from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.selftest import run_selftest
 from cellblock_worker.host.deno_dir import DenoDir
 from cellblock_worker.host.host import Host, HostConfig
 from cellblock_worker.host.host_process import EXIT_USAGE, RefusedByBroker, run_confined
+from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
 from cellblock_worker.wire.endpoints import EndpointError, check_tcp
 from cellblock_worker.wire.keys import DialKeys, KeyFileError, parse_public_key, read_key_file
@@ -222,7 +224,11 @@ async def serve(config: HostConfig, keys: DialKeys) -> None:
         remote = RemoteHost(config, keys, context)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, remote.stop)
-        await run_selftest(config.max_old_space_mb)
+        launcher = Launcher(room=confinement.room())
+        try:
+            await run_selftest(config.max_old_space_mb, launcher=launcher)
+        finally:
+            launcher.close()
         await remote.serve()
     finally:
         context.destroy(linger=0)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from cellblock_worker.confinement import bubblewrap, confinement
 from cellblock_worker.confinement.cgroup.cgroup_workers import WorkerGroup
+from cellblock_worker.launch.deno_process import DenoProcess
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.scheduling.scheduling import GO_FIRST_SECONDS, Scheduling
 from cellblock_worker.wire import protocol
@@ -20,7 +21,6 @@ from cellblock_worker.worker.death import (
     why_it_did_not_boot,
     why_it_ended,
 )
-from cellblock_worker.worker.deno_process import DenoProcess
 from cellblock_worker.worker.hearing import Hearing
 from cellblock_worker.worker.rehearsal import READY_FRAME, WARM_FRAME
 from cellblock_worker.worker.states import MAY_SAY, Event, State, advance

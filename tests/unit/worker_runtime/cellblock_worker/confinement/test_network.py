@@ -157,7 +157,7 @@ def test_workers_can_be_started_from_there(possible: None) -> None:
         print(network.leave("ipc:///tmp/x", confinement.works_without_network))
         confinement.use_isolation("required", has_network=False)
         launch = confinement.launch(64)
-        print("--unshare-net" in launch.argv, "--unshare-pid" in launch.argv, launch.wrapped)
+        print("--unshare-net" in launch.command, "--unshare-pid" in launch.command, launch.wrapped)
         print(any(layer.startswith("network: ") for layer in confinement.layers_in_force()))
         """
     )

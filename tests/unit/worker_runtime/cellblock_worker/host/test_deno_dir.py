@@ -74,7 +74,7 @@ async def shown() -> None:
 def boot() -> tuple[subprocess.Popen[bytes], int]:
     launch = confinement.launch(HEAP_MB)
     process = subprocess.Popen(
-        launch.argv,
+        launch.command,
         env=confinement.WORKER_ENVIRONMENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -124,7 +124,7 @@ async def test_without_bubblewrap_there_is_none(tmp_path: Path, monkeypatch: pyt
     confinement.use_isolation("off")
     owner = deno_dir.DenoDir(tmp_path, HEAP_MB, shown)
     await owner.serve()
-    assert "--setenv" not in confinement.launch(HEAP_MB).argv
+    assert "--setenv" not in confinement.launch(HEAP_MB).command
     owner.close()
     assert names(tmp_path) == []
 
@@ -137,7 +137,7 @@ async def test_a_folder_that_cannot_be_made_is_told_and_workers_boot_without(
     with caplog.at_level(logging.WARNING, "cellblock.host"):
         await owner.serve()
     assert "without a DENO_DIR" in caplog.text
-    assert "--setenv" not in confinement.launch(HEAP_MB).argv
+    assert "--setenv" not in confinement.launch(HEAP_MB).command
     owner.close()
 
 

@@ -65,6 +65,7 @@ class DenoProcess:
         self._events = events
         self._max_unsent = max_unsent_bytes
         self._unsent = bytearray()
+        self._input_ends = False
         self._stderr = bytearray()
         self._open_streams = 2
         self._status: tuple[int, float, int] | None = None
@@ -116,6 +117,16 @@ class DenoProcess:
             self._loop.add_writer(self._stdin, self._flush)
         self._unsent += data
         return True
+
+    def end_input(self) -> None:
+        """Closes the child's stdin behind what waits for it."""
+        self._input_ends = True
+        if not self._unsent:
+            self._close_stdin()
+
+    def abandon_input(self) -> None:
+        """Closes the child's stdin now: what it has left behind, and holds its pipes open, may wait for it."""
+        self._close_stdin()
 
     def adopt(self, pid: int) -> None:
         """Names the process that does the work where the child only watches over it; `kill` ends both.
@@ -203,6 +214,8 @@ class DenoProcess:
         del self._unsent[:sent]
         if not self._unsent:
             self._loop.remove_writer(self._stdin)
+            if self._input_ends:
+                self._close_stdin()
 
     def _read_stdout(self) -> None:
         if data := self._read(self._stdout):

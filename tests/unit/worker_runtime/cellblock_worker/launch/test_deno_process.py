@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cellblock_worker.launch.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 from cellblock_worker.launch.launching import Launcher, Order
-from cellblock_worker.worker.deno_process import NOT_STARTED, STDERR_TAIL_BYTES, DenoProcess
 
 BOUND = 20.0
 MIB = 1024 * 1024
