@@ -14,6 +14,7 @@ import zmq
 from cellblock import RunResponse
 from cellblock.apart.pool import Apart
 from cellblock.config.settings import CellblockSettings
+from cellblock.daemon.assembly import host_terms
 from cellblock.execution.events import RunEvents
 from cellblock.execution.executor import Executor
 from cellblock.workers.link.curve_link import PREFIX, CurveLink
@@ -86,7 +87,7 @@ class World:
             allowed={self.keys[name].public: name for name in ("honest", "hostile")},
             max_message_bytes=MESSAGE_BYTES,
             events=self.pool,
-            judge=lambda said: refusal(said, self.settings),
+            judge=lambda said: refusal(said, host_terms(self.settings)),
             on_gone=self.pool.host_gone,
         )
         self.pool.use(self.link)

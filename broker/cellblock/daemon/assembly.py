@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
-from cellblock.config.settings import Settings
+from cellblock.config.sections import MIB
+from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
 from cellblock.policy.policy import Policy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.upstream.registry import Registry
+    from cellblock.workers.pool.remote_hosts import Terms
     from cellblock.workers.start import Workers
 
 FIRST: Final = (
@@ -66,6 +68,13 @@ def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
     ids = module_paths([*names, *([LOCAL_SERVER] if local else [])])
     waiting = dict.fromkeys(ids.values(), "not started yet")
     return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
+
+
+def host_terms(section: CellblockSettings) -> Terms:
+    """Returns what worker hosts must do for the scripts of this configuration."""
+    from cellblock.workers.pool.remote_hosts import Terms
+
+    return Terms(section.max_message_bytes, section.limits.max_memory_bytes.maximum // MIB, section.isolation)
 
 
 async def start_reach(
@@ -123,7 +132,7 @@ async def start_reach(
     stack.push_async_callback(registry.close)
     registry.start()
     try:
-        workers = Workers(section, state_dir, stack)
+        workers = Workers(section.pool, section.hosts, host_terms(section), state_dir, stack)
     except zmq.ZMQError as error:
         raise unavailable(error) from None
     await registry.recall()

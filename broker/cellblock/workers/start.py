@@ -13,13 +13,12 @@ import zmq
 from cellblock.base.errors import HostUnavailable
 from cellblock.base.socket_dir import SocketDir
 from cellblock.base.state_dir import HOST_LOG, LOGS, SOCKET_NAME
-from cellblock.config.sections import PoolSettings
-from cellblock.config.settings import CellblockSettings
+from cellblock.config.sections import HostSettings, PoolSettings
 from cellblock.workers.link.curve_link import CurveLink
 from cellblock.workers.link.router import RouterLink
 from cellblock.workers.pool.local_host import LocalHost
 from cellblock.workers.pool.pool import Pool
-from cellblock.workers.pool.remote_hosts import listen_for_hosts
+from cellblock.workers.pool.remote_hosts import Terms, listen_for_hosts
 from cellblock_worker.host.host import HostConfig
 from cellblock_worker.scheduling import realtime
 from cellblock_worker.scheduling.warm_target import MAX_WARM_SHARE, boots_at_once
@@ -33,8 +32,6 @@ ZMQ_START_BOUND_SECONDS: Final = 0.5
 """Bounds the time for those threads to run, which takes a fraction of a millisecond."""
 ZMQ_LOOKS: Final = 100
 
-MIB: Final = 1024 * 1024
-
 logger = logging.getLogger("cellblock.pool")
 
 
@@ -47,7 +44,9 @@ class Workers:
     """Starts the worker side of a broker, and waits for none of it.
 
     Args:
-        section: Bounds of workers, hosts and messages.
+        bounds: How many workers there may be, and what they may take.
+        hosts: Which hosts there are.
+        terms: What every host must do.
         state_dir: The folder of the sockets and of the local host's log.
         stack: Stops what has been started, in reverse order.
 
@@ -62,22 +61,29 @@ class Workers:
         ConfigError: The keys for hosts on other machines cannot be used.
     """
 
-    def __init__(self, section: CellblockSettings, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
-        self._section = section
-        self._foreign_threads = realtime.zmq_threads() if section.pool.realtime else set[int]()
+    def __init__(
+        self,
+        bounds: PoolSettings,
+        hosts: HostSettings,
+        terms: Terms,
+        state_dir: Path,
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self._bounds, self._terms = bounds, terms
+        self._foreign_threads = realtime.zmq_threads() if bounds.realtime else set[int]()
         self._socket_dir = SocketDir(state_dir)
         stack.callback(self._socket_dir.close)
         self._endpoint = f"ipc://{self._socket_dir.path}/{SOCKET_NAME}"
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         stack.callback(context.destroy, linger=0)
-        self.pool = Pool(section.pool, self._on_failed, self._on_greeted)
+        self.pool = Pool(bounds, self._on_failed, self._on_greeted)
         self._link = RouterLink(
-            context, self._endpoint, max_message_bytes=section.max_message_bytes, events=self.pool
+            context, self._endpoint, max_message_bytes=terms.message_bytes, events=self.pool
         )
         stack.callback(self._link.close)
         self.pool.use(self._link)
         self.host: LocalHost | None = None
-        if section.hosts.local:
+        if hosts.local:
             self.host = LocalHost(
                 self._make_config,
                 log_file=state_dir / LOGS / HOST_LOG,
@@ -91,8 +97,8 @@ class Workers:
         if self.host is not None:
             self.host.start()
         self.remote: CurveLink | None = None
-        if section.hosts.listen is not None:
-            self.remote = listen_for_hosts(section, self.pool)
+        if hosts.listen is not None:
+            self.remote = listen_for_hosts(hosts, terms, self.pool)
             stack.callback(self.remote.close)
             self.pool.use(self.remote)
         self._claims = stack.enter_context(contextlib.ExitStack())
@@ -103,7 +109,7 @@ class Workers:
         if self.host is not None:
             await _host_started(self.pool, self.host)
             self.host.established()
-        if self._section.pool.realtime:
+        if self._bounds.realtime:
             contexts = 1 if self.remote is None else 2
             claim = await _go_first(self._foreign_threads, self.pool, contexts=contexts)
             self._claims.callback(claim.give_back)
@@ -113,7 +119,7 @@ class Workers:
             # Someone cleaned up: a host could never connect again.
             self._socket_dir.restore()
             self._link.bind_again()
-        section, pool = self._section, self._section.pool
+        pool, terms = self._bounds, self._terms
         return HostConfig(
             connect=self._endpoint,
             identity=identity,
@@ -123,11 +129,11 @@ class Workers:
             idle_warm=pool.warm if pool.idle_warm is None else pool.idle_warm,
             idle_after_ms=pool.idle_after_ms,
             boot_parallel=boots_at_once(),
-            max_message_bytes=section.max_message_bytes,
-            isolation=section.isolation.mode,
-            seccomp=section.isolation.seccomp,
+            max_message_bytes=terms.message_bytes,
+            isolation=terms.isolation.mode,
+            seccomp=terms.isolation.seccomp,
             realtime=pool.realtime,
-            max_old_space_mb=max(16, section.limits.max_memory_bytes.maximum // MIB),
+            max_old_space_mb=max(16, terms.heap_mb),
             total_memory_bytes=pool.total_memory_bytes,
         )
 

@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from cellblock.config.settings import CellblockSettings
+from cellblock.daemon.assembly import host_terms
 from cellblock.workers.link import curve_link
 from cellblock.workers.link.curve_link import PREFIX, CurveLink
 from cellblock.workers.pool.remote_hosts import refusal
@@ -86,7 +87,7 @@ class Scene:
             allowed={self.host.public: "box"},
             max_message_bytes=1 << 20,
             events=self.ears,
-            judge=lambda hello: refusal(hello, CellblockSettings()),
+            judge=lambda hello: refusal(hello, host_terms(CellblockSettings())),
             on_gone=lambda host, _: self.ears.gone.append(host),
         )
 
@@ -254,8 +255,9 @@ async def test_a_host_that_does_not_fit_is_told_why_and_not_used(
 def test_required_isolation_is_required_of_every_host() -> None:
     section = CellblockSettings.model_validate({"isolation": "required"})
     bare = HELLO.model_copy(update={"missing": ["namespaces: the kernel refuses"]})
-    assert "isolation" in (refusal(bare, section) or "")
-    assert refusal(HELLO, section) is None and refusal(bare, CellblockSettings()) is None
+    required, default = host_terms(section), host_terms(CellblockSettings())
+    assert "isolation" in (refusal(bare, required) or "")
+    assert refusal(HELLO, required) is None and refusal(bare, default) is None
 
 
 async def test_nonsense_of_a_joined_host_is_told_to_the_pool(scene: Scene) -> None:
