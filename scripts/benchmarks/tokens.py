@@ -26,6 +26,7 @@ from benchmarks.harness import parser, table
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import declare_server, declare_shared
 from cellblock.config.settings import Settings
+from cellblock.daemon.assembly import front_config
 from cellblock.frontend.mcp.context import declarations_in_budget
 from cellblock.frontend.mcp.manual import instructions, manual
 from cellblock.frontend.mcp.opening import opening
@@ -84,8 +85,7 @@ def native(tools: Sequence[dict[str, Any]], *, in_api: bool) -> str:
 
 def description(catalog: Catalog, declaration_chars: int) -> str:
     """Of `codemode.run`, with a budget for declarations."""
-    settings = Settings()
-    details = manual(settings.cellblock.limits, settings)
+    details = manual(front_config(Settings()))
     return "\n\n".join([opening(catalog), details, declarations_in_budget(catalog, declaration_chars).text])
 
 

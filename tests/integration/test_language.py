@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from cellblock import Broker
-from cellblock.config.settings import LimitSettings
+from cellblock.config.settings import Settings
+from cellblock.daemon.assembly import front_config
 from cellblock.frontend.mcp.manual import manual
 from support.entries import settings
 from test262.cases import AREAS, Case, own_cases, sample, suite_cases
@@ -47,7 +48,7 @@ def test_every_area_has_its_cases() -> None:
 
 def test_the_table_of_removals_is_the_agents_manual() -> None:
     """Every removal is about a case that exists, and stands in the manual that the agent gets."""
-    text = manual(LimitSettings())
+    text = manual(front_config(Settings()))
     for name, (words, outcome) in OWN.items():
         assert name in CASES
         assert words in text

@@ -20,6 +20,7 @@ from cellblock.config.sections import MIB
 from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
+from cellblock.frontend.front_config import FrontConfig
 from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -62,10 +63,23 @@ def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Ca
     return load_tools(paths, given)
 
 
-def catalog_before_start(settings: Settings, *, local: bool) -> Catalog:
+def front_config(settings: Settings) -> FrontConfig:
+    """Returns what front-ends go by, of a configuration."""
+    section = settings.cellblock
+    return FrontConfig(
+        settings.state_dir,
+        section.frontend,
+        section.limits,
+        section.outputs,
+        section.schemas,
+        tuple(name for name, server in settings.servers.items() if not server.disabled),
+        section.traces.endpoint is not None,
+    )
+
+
+def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:
     """Returns the catalog of a broker that has not begun: ids alone."""
-    names = [name for name, server in settings.servers.items() if not server.disabled]
-    ids = module_paths([*names, *([LOCAL_SERVER] if local else [])])
+    ids = module_paths([*servers, *([LOCAL_SERVER] if local else [])])
     waiting = dict.fromkeys(ids.values(), "not started yet")
     return Catalog(0, unavailable=waiting, ids=ids, starting=frozenset(waiting))
 

@@ -21,7 +21,13 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
-from cellblock.daemon.assembly import catalog_before_start, start_executor, start_reach, tools_of
+from cellblock.daemon.assembly import (
+    catalog_before_start,
+    front_config,
+    start_executor,
+    start_reach,
+    tools_of,
+)
 from cellblock.daemon.machine import check_descriptors, unavailable
 from cellblock.daemon.private_state import StateDir, state_of
 from cellblock.daemon.reload import applicable, described, keeping
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from cellblock.apart.pool import Apart
     from cellblock.execution.executor import Executor
     from cellblock.frontend.agent_tool import Api, ToolAnswer
+    from cellblock.frontend.front_config import FrontConfig
     from cellblock.learning.learner import Learner
     from cellblock.learning.outputs import KnownOutputs
     from cellblock.telemetry.collector import MetricsCollector
@@ -85,6 +92,7 @@ class Broker:
     ) -> None:
         settings, self._private = state_of(settings, state_dir)
         self._settings: Settings = settings
+        self._front = front_config(settings)
         self._tools = tools_of(settings, tools)
         self._policy = _policy(settings)
         self._stack = contextlib.AsyncExitStack()
@@ -98,7 +106,7 @@ class Broker:
         self._tally: Tally | None = None
         self._releases: set[asyncio.Task[None]] = set()
         self._changed = Listeners()
-        self._before_start = catalog_before_start(settings, local=bool(self._tools))
+        self._before_start = catalog_before_start(self._front.servers, local=bool(self._tools))
         self.events: Final = RunEvents()
         """Add a watcher to see all runs while they run."""
 
@@ -365,6 +373,12 @@ class Broker:
         """Gives the configuration in force."""
         return self._settings
 
+    @property
+    @internal
+    def front_config(self) -> FrontConfig:
+        """Gives what front-ends go by, of the configuration in force."""
+        return self._front
+
     def reconfigure(self, settings: Settings) -> list[str]:
         """Takes over a changed configuration. Runs in flight keep their limits, and the sessions they began with.
 
@@ -386,7 +400,7 @@ class Broker:
         # Before anything changes: both can refuse.
         policy = _policy(settings)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
-        self._settings = settings
+        self._settings, self._front = settings, front_config(settings)
         self._policy = policy
         generation = self._executor.use(settings.cellblock, policy)
         self._changed.tell()

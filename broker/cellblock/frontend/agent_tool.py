@@ -83,7 +83,7 @@ async def declarations(
                 hint = f"Known are: {', '.join(catalog.servers) or 'none'}."
                 raise InvalidRequest(f"The tools of server {server_id!r} are not known: {why}.", hint=hint)
         catalog = replace(catalog, servers={server_id: catalog.servers[server_id] for server_id in ids})
-    chars = service.settings.cellblock.frontend.declaration_chars if budget is None else budget
+    chars = service.front_config.shown.declaration_chars if budget is None else budget
     return declarations_in_budget(catalog, chars).text
 
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from cellblock.apart.pool import Apart
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
-from cellblock.config.settings import Settings
 from cellblock.execution.events import Watcher
 from cellblock.execution.response import RunResponse
+from cellblock.frontend.front_config import FrontConfig
 from cellblock.policy.asking import EMBEDDING, Grantee
 from cellblock.policy.policy import Policy
 from cellblock.upstream.requester import Requester
@@ -22,8 +22,8 @@ class RunService(Protocol):
     """Implemented by `daemon.Broker`."""
 
     @property
-    def settings(self) -> Settings:
-        """Gives the configuration in force."""
+    def front_config(self) -> FrontConfig:
+        """Gives what front-ends go by, of the configuration in force."""
         ...
 
     @property

@@ -237,7 +237,8 @@ class HttpFrontend:
             return await Exchange.of(ctx).carry(ctx, call_next)
 
         server.middleware.append(bound_to_its_request)
-        async with keeping(service.settings.cellblock.outputs, service.settings.state_dir) as kept:
+        config = service.front_config
+        async with keeping(config.outputs, config.state_dir) as kept:
             return await self._until_drained(
                 server.open(kept), manager, gate, self._make_web_server(gate, on_serving)
             )

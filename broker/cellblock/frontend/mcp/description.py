@@ -23,10 +23,10 @@ def description(
         used: Ids of servers that the client has used, those that matter most first.
         budget: Characters for declarations; None: as configured.
     """
-    section = service.settings.cellblock
-    room = section.frontend.declaration_chars if budget is None else budget
+    config = service.front_config
+    room = config.shown.declaration_chars if budget is None else budget
     declared = declarations_in_budget(catalog, room, used)
     # Not by the catalog: that of a client without restrictions may be an older one, or a copy.
     named = None if service.policy.grants_of(principal) is None else catalog
-    details = manual(section.limits, service.settings, named)
+    details = manual(config, named)
     return Declared("\n\n".join([opening(catalog), details, declared.text]), declared.whole)

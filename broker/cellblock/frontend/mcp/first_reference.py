@@ -57,7 +57,7 @@ class FirstReferences:
             named: Ids of the servers that its script imports or requests.
             code: The script: functions that it mentions come first.
         """
-        room = self._service.settings.cellblock.frontend.first_reference_chars
+        room = self._service.front_config.shown.first_reference_chars
         found = (catalog.servers.get(server_id) for server_id in named)
         new = [server for server in found if server is not None and not self._knows(client, server)]
         if not new or not room:

@@ -60,7 +60,7 @@ class Granted:
     def description(self, catalog: Catalog, principal: str) -> Declared:
         """Describes `codemode.run`, for a client that is shown a catalog; in the profile `proxy`, all tools."""
         # Not at the top: a client is greeted without it.
-        if self._service.settings.cellblock.frontend.profile == "proxy":
+        if self._service.front_config.shown.profile == "proxy":
             from cellblock.catalog.definitions import mcp_definition, published
             from cellblock.catalog.outputs import stated_output
             from cellblock.frontend.mcp.context import Declared
@@ -77,7 +77,7 @@ class Granted:
         if ctx.method not in GREETINGS or self._service.policy.grants_of(self._principal_of(ctx)) is None:
             return result
         if isinstance(result, dict) and result.get("instructions"):
-            profile = self._service.settings.cellblock.frontend.profile
+            profile = self._service.front_config.shown.profile
             return {**result, "instructions": instructions(self.known_catalog(ctx), profile)}
         return result
 

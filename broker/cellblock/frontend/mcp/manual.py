@@ -14,8 +14,9 @@ from typing import Final
 from cellblock.catalog.model import Catalog
 from cellblock.catalog.naming import module_paths
 from cellblock.config.schemas import SchemaRules
-from cellblock.config.settings import LimitSettings, Profile, Settings
+from cellblock.config.sections import LimitSettings, Profile
 from cellblock.execution.request import KEYS
+from cellblock.frontend.front_config import FrontConfig
 from cellblock.frontend.mcp.opening import listed_within
 
 UNWRAPPING: Final = (
@@ -43,40 +44,39 @@ def _tables() -> dict[str, dict[str, str]]:
     return json.loads((BUNDLE_DIR / "globals.json").read_text(encoding="utf-8"))
 
 
-def manual(limits: LimitSettings, settings: Settings | None = None, granted: Catalog | None = None) -> str:
+def manual(config: FrontConfig, granted: Catalog | None = None) -> str:
     """Says how a script is written and what it may do; the same text for the same configuration.
 
     Args:
-        limits: Of a run.
-        settings: Where results may be given otherwise than by default; None: nowhere.
+        config: What is said of runs and results.
         granted: The only servers and tools that may be named; None: all.
     """
     return "\n".join(
         [
             "- Top-level await works.",
-            *([] if settings is not None and settings.cellblock.frontend.strict else [CONVENTIONS]),
+            *([] if config.shown.strict else [CONVENTIONS]),
             f"- A tool returns {', '.join(UNWRAPPING)}. A tool whose input is not an object takes that value.",
-            *(deviations(settings, granted) if settings is not None else ()),
+            *deviations(config, granted),
             '- A failed call throws; classes are in "@codemode/errors", and every error has a `hint`.',
             '- "@codemode/discovery": listServers(), describeServer(id), listTools(id, { detail }), getTool(id, name), '
             'searchTools(text, { serverId, limit, detail }); detail is "name", "description" or "full".',
             "- Only @codemode/* can be imported. console output comes back as logs: print summaries, not whole data.",
-            *(_kept(settings) if settings is not None else ()),
-            f"- {_limits(limits)}",
+            *_kept(config.outputs.inline_bytes),
+            f"- {_limits(config.limits)}",
             "- requestedCapabilities: ids of servers.",
             f"- {_globals()}",
         ]
     )
 
 
-def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
+def deviations(config: FrontConfig, granted: Catalog | None = None) -> list[str]:
     """Returns a line for each way in which results are given otherwise than by default (section 5.3.2.5), and by
     whom."""
     lines: list[str] = []
-    parsed = _where(settings, granted, lambda rules: rules.unwrap == "json")
+    parsed = _where(config, granted, lambda rules: rules.unwrap == "json")
     if parsed:
         lines.append(f"- A text that is a JSON object or array comes parsed from {parsed}: no JSON.parse.")
-    unboxed = _where(settings, granted, lambda rules: rules.unbox)
+    unboxed = _where(config, granted, lambda rules: rules.unbox)
     if unboxed:
         lines.append(
             f'- A value that a declared schema wraps, as in {{"result": value}}, comes bare from {unboxed}.'
@@ -84,11 +84,10 @@ def deviations(settings: Settings, granted: Catalog | None = None) -> list[str]:
     return lines
 
 
-def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
+def _where(config: FrontConfig, granted: Catalog | None, holds: Callable[[SchemaRules], bool]) -> str:
     """Returns the servers for which something holds, `server.tool` for single tools, and the exceptions."""
-    rules = settings.cellblock.schemas
-    names = [name for name, server in settings.servers.items() if not server.disabled]
-    paths = module_paths([*names, "local"])
+    rules = config.schemas
+    paths = module_paths([*config.servers, "local"])
     everywhere = holds(rules.of("", ""))
     places: list[str] = []
     exceptions: list[str] = []
@@ -109,8 +108,7 @@ def _where(settings: Settings, granted: Catalog | None, holds: Callable[[SchemaR
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text
 
 
-def _kept(settings: Settings) -> list[str]:
-    inline = settings.cellblock.outputs.inline_bytes
+def _kept(inline: int | None) -> list[str]:
     if inline is None:
         return []
     return [

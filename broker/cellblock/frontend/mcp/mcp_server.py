@@ -63,7 +63,8 @@ class FrontServer(Server[dict[str, Any]]):
         super().__init__("cellblock", version=version, title="Cellblock", lifespan=self._following)
         self.splices: Final = splices
         self._service, self._owner_of = service, owner_of
-        self._uses = UseLog(service.settings.state_dir)
+        config = service.front_config
+        self._uses = UseLog(config.state_dir)
         self._granted = Granted(service, lambda context: owner_of(context).principal, self._uses)
         self._surface: Surface | Proxy | None = None
         self._opened = asyncio.Event()
@@ -73,7 +74,7 @@ class FrontServer(Server[dict[str, Any]]):
         self.add_notification_handler("notifications/initialized", types.NotificationParams, initialized)
         self.middleware.append(self._granted.greet)
         self._renew_greeting()
-        if service.settings.cellblock.traces.endpoint is not None:
+        if config.traced:
             from cellblock.frontend.mcp.trace_context import with_trace_context
 
             self.middleware.append(with_trace_context)
@@ -84,8 +85,8 @@ class FrontServer(Server[dict[str, Any]]):
         from cellblock.frontend.mcp.proxy import Proxy
         from cellblock.frontend.mcp.surface import INPUT_SCHEMA, Surface
 
-        is_proxy = self._service.settings.cellblock.frontend.profile == "proxy"
-        self._surface = (Proxy if is_proxy else Surface)(
+        shown = self._service.front_config.shown
+        self._surface = (Proxy if shown.profile == "proxy" else Surface)(
             self._service,
             self._granted,
             self._uses,
@@ -94,7 +95,7 @@ class FrontServer(Server[dict[str, Any]]):
             kept=kept,
         )
         # Without it, the SDK lists the tools for every call over HTTP, to look for parameters sent as headers.
-        names = ToolNames(self._service.settings.cellblock.frontend).taken
+        names = ToolNames(shown).taken
         self.get_tool_input_schema = dict.fromkeys(names, INPUT_SCHEMA).get
         if isinstance(self._surface, Proxy):
             self.get_tool_input_schema = self._surface.input_schema
@@ -155,5 +156,5 @@ class FrontServer(Server[dict[str, Any]]):
             await asyncio.Event().wait()
 
     def _renew_greeting(self) -> None:
-        profile = self._service.settings.cellblock.frontend.profile
+        profile = self._service.front_config.shown.profile
         self.instructions = instructions(self._service.known_catalog, profile)

@@ -93,7 +93,7 @@ class RunTool:
         level = self._levels.of(context, client)
         if level is None and "progress_token" not in (context.meta or {}):
             return None
-        return LiveRun(level, self._service.settings.cellblock.frontend.progress_interval_ms / 1000)
+        return LiveRun(level, self._service.front_config.shown.progress_interval_ms / 1000)
 
 
 async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:

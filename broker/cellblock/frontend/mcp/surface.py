@@ -107,7 +107,7 @@ class Surface:
         self._runs = RunTool(service, owner_of)
         self._kept = kept
         self._splices = splices
-        shown = service.settings.cellblock.frontend
+        shown = service.front_config.shown
         self._names = ToolNames(shown)
         self._shows_media = not shown.strict
         self._marks_errors = shown.is_error == "diagnostics"

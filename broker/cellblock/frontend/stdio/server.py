@@ -65,9 +65,8 @@ class StdioFront:
         """Answers requests inside the block, in which the broker runs."""
         from cellblock.frontend.outputs.kept_outputs import keeping
 
-        async with keeping(
-            self._service.settings.cellblock.outputs, self._service.settings.state_dir
-        ) as kept:
+        config = self._service.front_config
+        async with keeping(config.outputs, config.state_dir) as kept:
             self._server.open(kept)
             yield
 

@@ -14,6 +14,7 @@ from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import declare_server
+from cellblock.daemon.assembly import front_config
 from cellblock.execution.response import RunResponse
 from cellblock.frontend.mcp import first_reference
 from cellblock.frontend.mcp.first_reference import FirstReferences
@@ -28,9 +29,10 @@ class Naming:
     """A broker that runs nothing: the script is the ids of the servers that it imports, apart by commas."""
 
     def __init__(self, folder: Path, *servers: ServerEntry, **cellblock: Any) -> None:
-        self.settings = settings(folder, **cellblock)
-        self.settings.state_dir.mkdir(parents=True, exist_ok=True)
-        self.policy = Policy(self.settings.cellblock.policy)
+        made = settings(folder, **cellblock)
+        self.front_config = front_config(made)
+        self.front_config.state_dir.mkdir(parents=True, exist_ok=True)
+        self.policy = Policy(made.cellblock.policy)
         self.watch_catalog = Listeners().add
         self.seen: ToolOutput | None = None
         self.show(*servers)
@@ -100,7 +102,7 @@ async def test_what_a_client_has_used_is_declared_first_at_its_next_start(tmp_pa
             return before.tools[0].description or ""
 
     assert "function tool_19(" not in await told("editor")
-    await until((service.settings.state_dir / FILE_NAME).exists, "the use is kept")
+    await until((service.front_config.state_dir / FILE_NAME).exists, "the use is kept")
     assert "function tool_19(" in (await told("editor")).partition("servers/b")[2]
     assert "function tool_19(" not in await told("another")
 

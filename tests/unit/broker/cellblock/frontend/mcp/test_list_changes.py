@@ -16,6 +16,7 @@ from mcp import Client, MCPError
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.settings import Settings
+from cellblock.daemon.assembly import front_config
 from cellblock.frontend.client import Owner
 from cellblock.frontend.mcp import list_changes, surface
 from cellblock.frontend.mcp.mcp_server import FrontServer
@@ -29,7 +30,7 @@ class Standing:
     """What a front-end needs of a broker that runs nothing."""
 
     def __init__(self, made: Settings, *servers: ServerEntry) -> None:
-        self.settings = made
+        self.front_config = front_config(made)
         self.policy = Policy(made.cellblock.policy)
         self.listeners = Listeners()
         self.watch_catalog = self.listeners.add

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.config.sections import LimitRange
-from cellblock.config.settings import LimitSettings, Profile, parse_settings
+from cellblock.config.settings import LimitSettings, Profile, Settings, parse_settings
+from cellblock.daemon.assembly import front_config
 from cellblock.execution.request import KEYS
 from cellblock.frontend.mcp.manual import INSTRUCTIONS_CHARS, deviations, instructions, manual
 
 MAX_CHARS = 5_000
 """About 1,250 tokens: what an agent is asked to read before its first script."""
+
+DEFAULTS = front_config(Settings())
 
 
 def catalog_of(functions: int, servers: int, absent: int = 0) -> Catalog:
@@ -34,20 +38,20 @@ def test_the_instructions_are_short_and_repeat_nothing_of_the_manual(
     text = instructions(catalog, profile)
     assert len(text) <= INSTRUCTIONS_CHARS
     assert text == instructions(catalog, profile)
-    assert not set(manual(LimitSettings()).splitlines()) & set(text.splitlines())
+    assert not set(manual(DEFAULTS).splitlines()) & set(text.splitlines())
     assert ("server-0: 5 tools" in text) == (servers > 0)
     assert ("Not connected: absent-0" in text) == (absent > 0)
     assert ("more." in text) == (400 in (servers, absent))
 
 
 def test_every_limit_is_told_with_the_settings_own_figures() -> None:
-    text = manual(LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678)))
+    text = manual(replace(DEFAULTS, limits=LimitSettings(timeout_ms=LimitRange(default=1234, maximum=5678))))
     assert "timeoutMs 1234 (at most 5678) ms" in text
     assert all(key in text for key in KEYS)
 
 
 def test_it_is_short_enough_to_be_read() -> None:
-    assert len(manual(LimitSettings())) < MAX_CHARS
+    assert len(manual(DEFAULTS)) < MAX_CHARS
 
 
 SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
@@ -74,12 +78,12 @@ SERVERS = {name: {"command": "x"} for name in ("My Files", "mail", "wiki")}
     ],
 )
 def test_servers_that_give_results_otherwise_are_named(schemas: dict[str, Any], told: list[str]) -> None:
-    settings = parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}})
-    lines = deviations(settings)
+    config = front_config(parse_settings({"mcpServers": SERVERS, "cellblock": {"schemas": schemas}}))
+    lines = deviations(config)
     assert len(lines) == len(told)
     for line, part in zip(lines, told, strict=True):
         assert part in line
-        assert line in manual(LimitSettings(), settings)
+        assert line in manual(config)
 
 
 def test_the_extended_profile_is_told_of() -> None:
@@ -89,7 +93,8 @@ def test_the_extended_profile_is_told_of() -> None:
 
 def test_agents_are_told_of_the_budget_where_there_is_one() -> None:
     off, on = (
-        parse_settings({"cellblock": {"outputs": outputs}}) for outputs in ({}, {"inline_bytes": 12_345})
+        front_config(parse_settings({"cellblock": {"outputs": outputs}}))
+        for outputs in ({}, {"inline_bytes": 12_345})
     )
-    assert manual(off.cellblock.limits, off) == manual(off.cellblock.limits)
-    assert "result and logs over 12345 bytes" in manual(on.cellblock.limits, on)
+    assert manual(off) == manual(DEFAULTS)
+    assert "result and logs over 12345 bytes" in manual(on)

@@ -15,6 +15,7 @@ from mcp import Client, MCPError
 from cellblock.base.callbacks import Listeners
 from cellblock.catalog.model import Catalog
 from cellblock.config.settings import FrontendSettings
+from cellblock.daemon.assembly import front_config
 from cellblock.execution.response import Diagnostic, RunResponse
 from cellblock.frontend.mcp.mcp_server import FrontServer
 from cellblock.frontend.mcp.tool_name import PLAIN_NAME, TOOL_NAME, WITHOUT_DOTS, ToolNames
@@ -29,8 +30,9 @@ class Answering:
     """What a front-end needs of a broker that fails at every script but `fine`."""
 
     def __init__(self, folder: Path, **frontend: Any) -> None:
-        self.settings = settings(folder, frontend=frontend)
-        self.policy = Policy(self.settings.cellblock.policy)
+        made = settings(folder, frontend=frontend)
+        self.front_config = front_config(made)
+        self.policy = Policy(made.cellblock.policy)
         self.watch_catalog = Listeners().add
         self.catalog = self.known_catalog = Catalog()
 
