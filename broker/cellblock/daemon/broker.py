@@ -29,7 +29,7 @@ from cellblock.daemon.assembly import (
     tools_of,
 )
 from cellblock.daemon.machine import check_descriptors, unavailable
-from cellblock.daemon.private_state import StateDir, state_of
+from cellblock.daemon.private_state import BrokerState, StateDir
 from cellblock.daemon.reload import applicable, described, keeping
 from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
@@ -90,7 +90,8 @@ class Broker:
         tools: Sequence[Callable[..., Any]] = (),
         state_dir: StateDir = None,
     ) -> None:
-        settings, self._private = state_of(settings, state_dir)
+        self._state = BrokerState(state_dir)
+        settings = self._state.named_in(settings)
         self._settings: Settings = settings
         self._front = front_config(settings)
         self._tools = tools_of(settings, tools)
@@ -166,8 +167,7 @@ class Broker:
             stack.callback(self._forget)
             try:
                 check_descriptors()
-                if self._private is not None:
-                    self._private.make(stack)
+                self._state.make(self._settings.state_dir, stack)
                 await self._start(stack)
             except OSError as error:
                 raise unavailable(error) from None
@@ -393,9 +393,7 @@ class Broker:
         if self._executor is None or self._registry is None:
             raise _not_running()
         self._check_loop()
-        if self._private is not None:
-            settings = self._private.named_in(settings)
-        settings, kept = keeping(self._settings, settings)
+        settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
         policy = _policy(settings)

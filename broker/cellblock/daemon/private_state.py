@@ -27,54 +27,43 @@ _HINT: Final = (
 )
 
 
-class PrivateState:
-    """Names a folder that nobody else can know, and makes it when the broker begins.
+class BrokerState:
+    """Names a broker's state directory in every configuration that it takes over.
 
     Args:
-        settings: Of the broker.
-
-    Raises:
-        ConfigError: They want something that must outlive the broker.
+        wanted: What the program wants.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._check(settings)
-        self._path = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
+    def __init__(self, wanted: StateDir) -> None:
+        self._wanted = wanted
+        self._private: Path | None = None
 
     def named_in(self, settings: Settings) -> Settings:
-        """Returns the settings with this folder, unless they name one. Raises ConfigError as the constructor."""
-        section = settings.cellblock
-        if section.state_dir is not None:
-            return settings
-        self._check(settings)
-        # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
-        schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
-        section = section.model_copy(update={"state_dir": self._path, "schemas": schemas})
-        return settings.model_copy(update={"cellblock": section})
+        """Returns the settings with the state directory.
 
-    def make(self, stack: contextlib.AsyncExitStack) -> None:
-        """Makes the folder; `stack` removes it. Raises OSError."""
-        self._path.mkdir(mode=0o700)
-        stack.push_async_callback(asyncio.to_thread, shutil.rmtree, self._path, True)
-
-    @staticmethod
-    def _check(settings: Settings) -> None:
+        Raises:
+            ConfigError: They want something that must outlive a private one.
+        """
         section = settings.cellblock
+        if self._wanted is not None or section.state_dir is not None:
+            return settings.with_state_dir(
+                settings.state_dir if isinstance(self._wanted, str) else self._wanted
+            )
         if section.audit.enabled:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if {section.pins.reaction, *section.pins.servers.values()} - {"off", "warn"}:
             said = "cellblock.pins would hold definitions against nothing: the broker's private state begins empty."
             raise ConfigError(said, hint=_HINT)
+        if self._private is None:
+            # Nobody else can know its name.
+            self._private = Path(tempfile.gettempdir()) / f"cellblock-{secrets.token_hex(16)}"
+        # Overlays are the user's word, which is only read: "destructive" must not be lost with the folder.
+        schemas = section.schemas.model_copy(update={"overlays": settings.overlay_dir})
+        section = section.model_copy(update={"state_dir": self._private, "schemas": schemas})
+        return settings.model_copy(update={"cellblock": section})
 
-
-def state_of(settings: Settings, wanted: StateDir) -> tuple[Settings, PrivateState | None]:
-    """Returns the settings with the state directory that a program wants, and the private one where it is that.
-
-    Raises:
-        ConfigError: They want something that a private one cannot keep.
-    """
-    named = settings.with_state_dir(settings.state_dir if wanted == "user" else wanted)
-    if named.cellblock.state_dir is not None:
-        return named, None
-    private = PrivateState(named)
-    return private.named_in(named), private
+    def make(self, state_dir: Path, stack: contextlib.AsyncExitStack) -> None:
+        """Makes the folder if it is the private one; `stack` removes it then. Raises OSError."""
+        if state_dir == self._private:
+            state_dir.mkdir(mode=0o700)
+            stack.push_async_callback(asyncio.to_thread, shutil.rmtree, state_dir, True)

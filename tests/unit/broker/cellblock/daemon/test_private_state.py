@@ -53,8 +53,8 @@ async def test_it_is_what_the_configuration_or_the_program_names(users: Path, tm
     assert Broker.from_config(file, state_dir=own).settings.state_dir == own
     assert Broker.from_config(None, state_dir=own).settings.state_dir == own
     assert Broker.from_config(None, state_dir="user").settings.state_dir == users
-    async with Broker(parsed(), state_dir=own):
-        pass
+    async with Broker(parsed(), state_dir=own) as broker:
+        assert broker.reconfigure(parsed()) == [], "it stays the same folder"
     assert (own / "logs").is_dir(), "what a program names stays"
 
 
