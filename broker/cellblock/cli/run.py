@@ -21,7 +21,7 @@ from cellblock.cli.parser import LIMITS
 from cellblock.cli.progress import progress_on
 from cellblock.cli.streams import say, write_json
 from cellblock.cli.terminal_asking import asker_on
-from cellblock.config.settings import CellblockSettings, Settings
+from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
 from cellblock.execution.request import read_request
 from cellblock.policy.asking import Grantee
@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
     Raises:
         UsageError: One of them cannot be read.
     """
-    settings = with_state_dir(parsed)
+    settings = with_state_dir(parsed).for_one_run()
     if sys.stderr.isatty():
         say(f"configuration: {config_used(parsed)}")
     code = _read_script(parsed.script)
@@ -52,13 +52,13 @@ async def _run(
 ) -> int:
     limits = {to_camel(name): value for name in LIMITS if (value := getattr(parsed, name)) is not None}
     wanted: dict[str, Any] = {"limits": limits, "typecheck": parsed.typecheck, "grants": grants}
-    section = _waiting_for_types(settings.cellblock)
-    broker = Broker(settings.model_copy(update={"cellblock": section}).for_one_run())
+    section = settings.cellblock
     try:
-        # Before any server is started.
-        request = read_request({"code": code, **wanted}, section)
-        broker.policy.grants_of(GRANTEE, request.grants)
         with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
+            broker = Broker(settings)
+            # Before any server is started.
+            request = read_request({"code": code, **wanted}, section)
+            broker.policy.grants_of(GRANTEE, request.grants)
             async with progress_on(sys.stderr) as progress, broker:
                 if progress is not None:
                     broker.events.add(progress)
@@ -85,13 +85,6 @@ def _in_file(response: dict[str, Any], script: str) -> dict[str, Any]:
             if found.get("path", "").startswith(f"{SCRIPT_NAME}:"):
                 found["path"] = script + found["path"].removeprefix(SCRIPT_NAME)
     return response
-
-
-def _waiting_for_types(section: CellblockSettings) -> CellblockSettings:
-    """Returns the section for one run: what is found too late for its response could never be told."""
-    if "typecheck_hold_ms" in section.model_fields_set:
-        return section
-    return section.model_copy(update={"typecheck_hold_ms": section.typecheck_timeout_ms})
 
 
 def _require(catalog: Catalog, names: Sequence[str], file: str) -> None:

@@ -199,10 +199,14 @@ class Settings(BaseModel):
         return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
 
     def for_one_run(self) -> Settings:
-        """The same settings for a process that runs one script: it boots no workers for others."""
-        pool = self.cellblock.pool
-        warm = min(1, pool.warm)
-        return self._with(pool=pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm}))
+        """The same settings for a process that runs one script: it boots no workers for others, and waits for types."""
+        section = self.cellblock
+        warm, hold = min(1, section.pool.warm), section.typecheck_hold_ms
+        if "typecheck_hold_ms" not in section.model_fields_set:
+            # What is found too late for its response could never be told.
+            hold = section.typecheck_timeout_ms
+        pool = section.pool.model_copy(update={"warm": warm, "max_warm": warm, "idle_warm": warm})
+        return self._with(pool=pool, typecheck_hold_ms=hold)
 
     def with_profile(self, profile: Profile | None) -> Settings:
         """Returns the same settings with another front-end profile, or unchanged for None."""
