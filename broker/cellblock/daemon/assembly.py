@@ -21,6 +21,7 @@ from cellblock.config.settings import CellblockSettings, Settings
 from cellblock.daemon.machine import unavailable
 from cellblock.execution.events import RunEvents
 from cellblock.frontend.front_config import FrontConfig
+from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ class Reach:
     apart: Apart
 
 
-def tools_of(settings: Settings, given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def tools_of(paths: Sequence[str], given: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
     """Returns the Python tools: those that are given, and those that the configuration names. Raises ConfigError."""
-    paths = settings.cellblock.tools
     if not paths and not given:
         return []
     from cellblock.python_tools.tool_modules import load_tools
@@ -75,6 +75,14 @@ def front_config(settings: Settings) -> FrontConfig:
         tuple(name for name, server in settings.servers.items() if not server.disabled),
         section.traces.endpoint is not None,
     )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Returns what clients are granted. Raises ConfigError."""
+    tokens = NamedTokens(settings.state_dir)
+    server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
+    asks = any(config.asks for config in settings.servers.values())
+    return Policy(settings.cellblock.policy, server_ids, tokens, asks=asks)
 
 
 def catalog_before_start(servers: Sequence[str], *, local: bool) -> Catalog:

@@ -18,12 +18,12 @@ from cellblock.base.callbacks import Listeners
 from cellblock.base.errors import CellblockError, HostUnavailable
 from cellblock.base.internal import internal
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
-from cellblock.catalog.naming import LOCAL_SERVER, module_paths
 from cellblock.catalog.outputs import ToolOutput, stated_output
 from cellblock.config.settings import Settings, TypecheckMode, load_settings
 from cellblock.daemon.assembly import (
     catalog_before_start,
     front_config,
+    policy_of,
     start_executor,
     start_reach,
     tools_of,
@@ -35,7 +35,6 @@ from cellblock.execution.events import RunEvents, Watcher
 from cellblock.execution.request import request_of
 from cellblock.execution.response import RunResponse
 from cellblock.policy.asking import EMBEDDING, Grantee
-from cellblock.policy.named_tokens import NamedTokens
 from cellblock.policy.policy import Policy
 from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
@@ -94,8 +93,8 @@ class Broker:
         settings = self._state.named_in(settings)
         self._settings: Settings = settings
         self._front = front_config(settings)
-        self._tools = tools_of(settings, tools)
-        self._policy = _policy(settings)
+        self._tools = tools_of(settings.cellblock.tools, tools)
+        self._policy = policy_of(settings)
         self._stack = contextlib.AsyncExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._apart: Apart | None = None
@@ -396,7 +395,7 @@ class Broker:
         settings, kept = keeping(self._settings, self._state.named_in(settings))
         settings, live, waiting = applicable(self._settings, settings)
         # Before anything changes: both can refuse.
-        policy = _policy(settings)
+        policy = policy_of(settings)
         change = self._registry.reconfigure(settings.servers, settings.cellblock.pins)
         self._settings, self._front = settings, front_config(settings)
         self._policy = policy
@@ -587,9 +586,3 @@ class Broker:
 
 def _not_running() -> HostUnavailable:
     return HostUnavailable("The broker is not running.", hint="Use it inside `async with`.")
-
-
-def _policy(settings: Settings) -> Policy:
-    server_ids = module_paths([*settings.servers, LOCAL_SERVER]).values()
-    asks = any(config.asks for config in settings.servers.values())
-    return Policy(settings.cellblock.policy, server_ids, NamedTokens(settings.state_dir), asks=asks)

@@ -45,10 +45,11 @@ class BrokerState:
             ConfigError: They want something that must outlive a private one.
         """
         section = settings.cellblock
-        if self._wanted is not None or section.state_dir is not None:
-            return settings.with_state_dir(
-                settings.state_dir if isinstance(self._wanted, str) else self._wanted
-            )
+        if self._wanted is not None:
+            named = self._wanted if isinstance(self._wanted, Path) else settings.state_dir
+            section = section.model_copy(update={"state_dir": named})
+        if section.state_dir is not None:
+            return settings.model_copy(update={"cellblock": section})
         if section.audit.enabled:
             raise ConfigError("The audit log would be removed with the broker's private state.", hint=_HINT)
         if {section.pins.reaction, *section.pins.servers.values()} - {"off", "warn"}:
