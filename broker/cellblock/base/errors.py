@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -15,6 +16,11 @@ MAX_QUOTED_CHARS: Final = 200
 def shorten(text: str, limit: int = MAX_QUOTED_CHARS) -> str:
     """Returns at most `limit` characters, with an ellipsis where some are left out."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def first_few(names: Sequence[str], most: int) -> str:
+    """Returns some names with commas, at most so many, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class Fault(Enum):

@@ -12,7 +12,7 @@ from cellblock.base.kept import KeptByIdentity
 from cellblock.catalog.model import Catalog, JsonSchema, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, stated_output
 from cellblock.catalog.search import SearchHit, SearchIndex
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 
 Detail = Literal["name", "description", "full"]
 DETAILS: Final = ("name", "description", "full")
@@ -138,10 +138,10 @@ class Discovery:
                 hint=self._catalog.denied[server_id],
                 serverId=server_id,
             )
-        near = nearest_names(server_id, self._catalog.servers)
+        near = nearest_names(server_id, self._catalog.servers, 1)
         raise ServerNotFound(
             f"There is no server {named}.",
-            hint=f"Did you mean {near[0]}?" if near else "Use a server id of listServers().",
+            hint=did_you_mean(near, "Use a server id of listServers()."),
             serverId=named,
         )
 
@@ -159,10 +159,10 @@ class Discovery:
                 serverId=server.server_id,
                 toolName=name,
             )
-        near = nearest_names(name, [tool.tool_name for tool in server.tools])
+        near = nearest_names(name, [tool.tool_name for tool in server.tools], 1)
         raise ToolNotFound(
             f"Server {server.server_id} has no tool {shorten(name)}.",
-            hint=f"Did you mean {near[0]}?" if near else "Use a tool name of listTools().",
+            hint=did_you_mean(near, "Use a tool name of listTools()."),
             serverId=server.server_id,
             toolName=shorten(name),
         )

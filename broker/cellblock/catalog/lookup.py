@@ -12,7 +12,7 @@ from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.modules import SERVERS_PREFIX
 from cellblock.catalog.outputs import OutputLookup, ToolOutput, nothing_observed, stated_output
 from cellblock.catalog.search import SearchHit
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.catalog.typescript import ServerText, declare_all, declare_server, declare_tool
 from cellblock.catalog.typescript.text import one_line
 
@@ -211,11 +211,8 @@ def _named(catalog: Catalog, name: str, finder: str) -> tuple[ServerEntry, ToolE
     known = [
         f"{server.server_id}.{tool.tool_name}" for server in catalog.servers.values() for tool in server.tools
     ]
-    near = nearest_names(name, known)
     without = f"Try {finder}." if known else NO_SERVERS
-    raise NoSuchTool(
-        f"There is no tool {name}.", hint=f"Did you mean {' or '.join(near)}?" if near else without
-    )
+    raise NoSuchTool(f"There is no tool {name}.", hint=did_you_mean(nearest_names(name, known), without))
 
 
 NO_SERVERS: Final = "No server is connected: the configuration (--config FILE) names them."
@@ -234,9 +231,10 @@ def find_server(catalog: Catalog, name: str) -> ServerEntry:
         raise ConfigError(f"Server {name} is not connected: {reason}.", hint=hint)
     if server_id in catalog.denied:
         raise ConfigError(f"Server {name} is not granted to this client.", hint=catalog.denied[server_id])
-    near = nearest_names(name, catalog.servers)
     known = f"Connected servers: {', '.join(catalog.servers)}." if catalog.servers else NO_SERVERS
-    raise ConfigError(f"There is no server {name}.", hint=f"Did you mean {near[0]}?" if near else known)
+    raise ConfigError(
+        f"There is no server {name}.", hint=did_you_mean(nearest_names(name, catalog.servers, 1), known)
+    )
 
 
 def _names_of(server: ServerEntry, *tools: str) -> set[str]:

@@ -14,7 +14,7 @@ from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.base.state_dir import LOGS, prepare_state_dir
 from cellblock.base.visible_text import is_visible
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.loading import reading, with_state_dir
@@ -96,11 +96,10 @@ async def approve(
 async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ...]:
     config = settings.servers.get(server)
     if config is None:
-        near = nearest_names(server, settings.servers)
-        known = ", ".join(settings.servers) or "none"
+        known = f"Servers: {', '.join(settings.servers) or 'none'}."
         raise ConfigError(
             f"There is no server {server} in the configuration.",
-            hint=f"Did you mean {near[0]}?" if near else f"Servers: {known}.",
+            hint=did_you_mean(nearest_names(server, settings.servers, 1), known),
         )
     if config.missing is not None:
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
@@ -138,10 +137,10 @@ def _chosen(
     for name in names:
         found = [tool for tool in listed if name in (tool.name, shown(tool.name))]
         if not found:
-            near = nearest_names(name, [tool.name for tool in listed])
+            near = map(shown, nearest_names(name, [tool.name for tool in listed], 1))
             raise ConfigError(
                 f"The server lists no tool {shown(name)}.",
-                hint=f"Did you mean {shown(near[0])}?" if near else "See `cellblock approve SERVER --show`.",
+                hint=did_you_mean(near, "See `cellblock approve SERVER --show`."),
             )
         # Approving what has not changed is no mistake: it may have been approved a moment ago.
         chosen += [tool for tool in found if tool.name in differences]

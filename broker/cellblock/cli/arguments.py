@@ -62,13 +62,11 @@ class Parser(argparse.ArgumentParser):
             self.exit(EXIT_USAGE)
         wrong = re.match(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)' \(choose from (.*+)", message)
         if wrong is not None:
-            from cellblock.catalog.suggest import nearest_names
+            from cellblock.catalog.suggest import did_you_mean, nearest_names
 
             name, known = wrong[1], re.findall(r"[\w-]+", wrong[2])
-            nearest = nearest_names(name, known, 1)
-            hint = (
-                f"Did you mean `{self.prog} {nearest[0]}`?" if nearest else f"There are: {', '.join(known)}."
-            )
+            near = (f"`{self.prog} {one}`" for one in nearest_names(name, known, 1))
+            hint = did_you_mean(near, f"There are: {', '.join(known)}.")
             self.exit(EXIT_USAGE, f"{self.prog}: there is no command {name}. {hint}\n")
         super().error(message.replace("invalid int value:", "a whole number is needed, not"))
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError, default_file
 from cellblock.cli.config_check import check_source
 from cellblock.cli.config_file import ConfigFile
@@ -104,9 +104,8 @@ class _File(ConfigFile):
             ConfigError: There is none of this name.
         """
         if name not in self.servers:
-            near = nearest_names(name, self.servers, 1)
             there = f"There are: {', '.join(self.servers)}." if self.servers else "There are none."
-            hint = f"Did you mean {near[0]}?" if near else there
+            hint = did_you_mean(nearest_names(name, self.servers, 1), there)
             raise ConfigError(f"There is no server {name} in {shown_path(self.path)}.", hint=hint)
         return self.place(name)
 

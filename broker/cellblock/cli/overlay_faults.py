@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import plain
 from cellblock.catalog.model import Catalog
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.config.settings import ServerConfig, Settings
 from cellblock.learning.observation import NOT_GIVEN, GivenCheck, fingerprint
 from cellblock.learning.overlay import OverlayFile, overlay_file, read_overlay
@@ -120,8 +120,8 @@ def _tool_faults(
 ) -> Iterator[OverlayFault]:
     given, shown = overlay.tools[tool], _shown(tool)
     if known is not None and tool not in known:
-        near = nearest_names(tool, known, 1)
-        hint = f"Did you mean {_shown(near[0])}?" if near else "Take the table out, or correct its name."
+        near = map(_shown, nearest_names(tool, known, 1))
+        hint = did_you_mean(near, "Take the table out, or correct its name.")
         yield OverlayFault(file, f"{server} has no tool {shown}", hint, overlay.place(tool), server, tool)
         return
     if known is not None and given.examples:
@@ -147,10 +147,11 @@ def _strays(folder: Path, files: Mapping[str, Path]) -> Iterator[OverlayFault]:
     by_stem = {file.stem: name for name, file in files.items()}
     for file in sorted(folder.glob("*.toml")):
         if file.stem not in by_stem:
-            near = nearest_names(file.stem, by_stem, 1)
-            other = "Rename it to that of a server, or move it away."
+            near = (f"{name}.toml" for name in nearest_names(file.stem, by_stem, 1))
             message = f"no server of this configuration has the name {_shown(file.stem)}"
-            yield OverlayFault(file, message, f"Did you mean {near[0]}.toml?" if near else other)
+            yield OverlayFault(
+                file, message, did_you_mean(near, "Rename it to that of a server, or move it away.")
+            )
 
 
 def _pinned(store: PinStore, server: str, config: ServerConfig | None) -> Inputs | None:

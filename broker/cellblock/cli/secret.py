@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_NO, EXIT_OK
 from cellblock.cli.streams import say, write_json
@@ -66,8 +66,7 @@ def remove(parsed: argparse.Namespace) -> int:
     secrets = NamedSecrets()
     uses = _uses(parsed.config).get(name, [])
     if not secrets.remove(name):
-        near = nearest_names(name, secrets.names())
-        hint = f"Did you mean {near[0]}?" if near else "`cellblock secret list` shows all."
+        hint = did_you_mean(nearest_names(name, secrets.names(), 1), "`cellblock secret list` shows all.")
         say(f"there is no secret {name}. {hint}")
         return EXIT_NO
     sys.stdout.write(f"{name} is removed from the keyring.\n")

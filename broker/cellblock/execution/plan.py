@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cellblock.base.errors import shorten
+from cellblock.base.errors import first_few, shorten
 from cellblock.catalog.absent_globals import absent_module_hint
 from cellblock.catalog.model import Catalog, Withheld
 from cellblock.catalog.modules import (
@@ -199,9 +199,7 @@ def _likely_module(specifier: str, catalog: Catalog) -> str:
 
 def _connected_servers(catalog: Catalog) -> str:
     """Lists what can be imported, in one sentence."""
-    names = list(catalog.servers)
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    known = f"{', '.join(names[:MAX_LISTED])}{more}" if names else "none"
+    known = first_few(list(catalog.servers), MAX_LISTED) or "none"
     return f"Connected servers: {known}. Import one as {SERVERS_PREFIX}ID."
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cellblock.base.errors import InvalidRequest
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.config.policy import Grant, PolicySettings
 from cellblock.policy.grants import Layer
 
@@ -44,9 +44,8 @@ def unknown_servers(settings: PolicySettings, server_ids: Sequence[str]) -> Iter
             server = pattern.partition(".")[0]
             if "*" in server or server in server_ids:
                 continue
-            near = nearest_names(server, server_ids)
             known = f"Servers, as scripts import them: {', '.join(server_ids)}."
-            hint = f"Did you mean {near[0]}?" if near else known
+            hint = did_you_mean(nearest_names(server, server_ids, 1), known)
             message = f"{pattern!r} names no server of the configuration"
             yield Fault(place, (*path, *where), message, hint, at_key)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 from cellblock.base.errors import ConfigError
-from cellblock.catalog.suggest import nearest_names
+from cellblock.catalog.suggest import did_you_mean, nearest_names
 from cellblock.config.secrets.safe_text import describe_exception
 from cellblock.python_tools.tool_mark import mark_of
 
@@ -104,5 +104,5 @@ def _broken(name: str, place: str, error: BaseException) -> ConfigError:
 
 
 def _nearest(owner: object, part: str, module: str) -> str:
-    near = nearest_names(part, [name for name in dir(owner) if not name.startswith("__")])
-    return f"Did you mean {near[0]}?" if near else f"Name something that {module} defines."
+    near = nearest_names(part, [name for name in dir(owner) if not name.startswith("__")], 1)
+    return did_you_mean(near, f"Name something that {module} defines.")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cellblock.base.errors import first_few
 from cellblock.catalog.model import Catalog, ServerEntry
 from cellblock.catalog.typescript import ServerText, declare_shared
 
@@ -171,6 +172,5 @@ def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = 
 
 
 def _summary(server: ServerEntry, names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    shown = ", ".join(names[:MAX_NAMES]) + more
+    shown = first_few(names, MAX_NAMES)
     return f"- @codemode/servers/{server.server_id} ({resource_uri(server.server_id)}): {shown}"

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from cellblock.base.errors import first_few
 from cellblock.catalog.model import Catalog, ServerEntry, ToolEntry
 from cellblock.catalog.outputs import ToolOutput
 from cellblock.catalog.typescript import ServerText, declare_server
@@ -101,8 +102,7 @@ def _declared(
 
 
 def _rest(server_id: str, names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return (
-        f"// Not declared here: {', '.join(names[:MAX_NAMES])}{more}. "
+        f"// Not declared here: {first_few(names, MAX_NAMES)}. "
         f'Read {resource_uri(server_id)}, or await getTool("{server_id}", name) of "@codemode/discovery".\n'
     )

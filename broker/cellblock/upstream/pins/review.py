@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cellblock.base.errors import first_few
 from cellblock.catalog.model import Withheld
 from cellblock.config.sections import Reaction
 from cellblock.config.settings import PinSettings, ServerConfig
@@ -192,7 +193,6 @@ def _approve_hint(server: str, tool: str) -> str:
 
 def _summary(server: str, reaction: Reaction, differences: Mapping[str, Difference]) -> str:
     names = [shown(name) for name in differences]
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     what = "are left out" if reaction == "quarantine" else "are used all the same"
     kinds = set(differences.values())
     why = (
@@ -201,6 +201,6 @@ def _summary(server: str, reaction: Reaction, differences: Mapping[str, Differen
         else "are new or not as they were pinned"
     )
     return (
-        f"{len(names)} of its tools {why} and {what}: {', '.join(names[:MAX_NAMED])}{more}. "
+        f"{len(names)} of its tools {why} and {what}: {first_few(names, MAX_NAMED)}. "
         f"Review them: `cellblock approve {shlex.quote(server)}`."
     )
