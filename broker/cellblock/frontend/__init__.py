@@ -1,5 +1,6 @@
 """Front-ends speak MCP with clients, over standard input and output or HTTP, and start runs for them.
 
-In: requests of clients. Out: responses, notifications, kept outputs. It may import `telemetry`, `execution` and
-below. Start at `mcp.mcp_server`; `stdio` and `http` carry its messages.
+In: requests of clients; of the broker `service.RunService`, of the configuration `front_config.FrontConfig`. Out:
+responses, notifications, kept outputs. It may import `telemetry`, `execution` and below. Start at `mcp.mcp_server`;
+`stdio` and `http` carry its messages.
 """
