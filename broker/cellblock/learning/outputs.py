@@ -19,7 +19,7 @@ from cellblock.config.settings import SchemaSettings
 from cellblock.learning.infer import NOTHING, join, to_schema
 from cellblock.learning.learner import Learner
 from cellblock.learning.observation import Observation, fingerprint
-from cellblock.learning.overlay import ToolOverlay, load_overlay, overlay_file
+from cellblock.learning.overlay import ToolOverlay, overlay_file, read_overlay
 from cellblock.schemas.boxing import always_boxed_field, unbox_schema
 
 MAX_CHANGES: Final = 5
@@ -63,7 +63,7 @@ def load_overlays(folder: Path, servers: Iterable[str]) -> dict[str, dict[str, T
     owners: dict[Path, str] = {}
     for name in [*servers, "local"]:
         file = overlay_file(folder, name)
-        found[name] = load_overlay(file)
+        found[name] = read_overlay(file).tools
         other = owners.setdefault(file, name)
         if found[name] and other != name:
             # What is said of one server's tools, above all that they only read, must not be taken for the other's.

@@ -58,14 +58,8 @@ def overlay_file(folder: Path, server: str) -> Path:
     return folder / f"{_UNSAFE_NAME.sub('_', server).lstrip('.') or '_'}.toml"
 
 
-def load_overlay(file: Path) -> dict[str, ToolOverlay]:
-    """Gives the overlays of a server's tools, by their MCP names; none when there is no file. Raises as
-    `read_overlay`."""
-    return read_overlay(file).tools
-
-
 def read_overlay(file: Path) -> OverlayFile:
-    """Gives the overlays in a file, and where each stands.
+    """Gives the overlays in a file, and where each stands; none when there is no file.
 
     Raises:
         ConfigError: The file cannot be used; the message names line and column.

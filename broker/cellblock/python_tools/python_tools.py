@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from cellblock.base.errors import ConfigError, SchemaValidationError
+from cellblock.catalog.model import ToolEntry
 from cellblock.catalog.suggest import nearest_names
 from cellblock.python_tools.annotations import Hints, annotated_function
 from cellblock.python_tools.pydantic_errors import pydantic_violation
@@ -54,6 +55,12 @@ class PythonTool:
     def output_schema(self) -> dict[str, Any] | None:
         """Gives the JSON Schema of what a script gets, boxed where the value is no object; always the same object."""
         return self.result.schema
+
+    def as_entry(self, export: str) -> ToolEntry:
+        """Returns the tool under a name in its server's module."""
+        return ToolEntry(
+            self.name, export, self.description, self.annotations, self.input_schema, self.output_schema
+        )
 
     def invocation(self, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Gives the call that an input stands for, not yet made.

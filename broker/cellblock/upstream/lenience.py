@@ -27,8 +27,10 @@ _ARGUMENT: Final = "cellblock/argument"
 _MALFORMED: Final = "cellblock/malformed"
 _BYTES: Final = "cellblock/bytes"
 _KEPT: Final = "cellblock/kept"
-_BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 _STUB_NAME_CHARS: Final = 512
+
+BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
+"""Lists the types of content that the SDK knows."""
 
 MAX_MALFORMED: Final = 50
 """Bounds the malformed tools of one page that are told of."""
@@ -78,7 +80,7 @@ def _soften_answer(result: dict[str, Any]) -> None:
 
 def _is_unknown(block: object) -> bool:
     kind: object = block.get("type") if is_object(block) else None
-    return isinstance(kind, str) and kind not in _BLOCKS
+    return isinstance(kind, str) and kind not in BLOCKS
 
 
 def kept_of(result: types.CallToolResult) -> Mapping[str, Any]:

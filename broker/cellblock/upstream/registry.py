@@ -431,18 +431,7 @@ class Registry:
     def _make_local_entry(self) -> ServerEntry:
         exports = export_names(self._local)
         tools = tuple(
-            self._refine(
-                LOCAL_SERVER,
-                ToolEntry(
-                    tool_name=name,
-                    export_name=export,
-                    description=self._local[name].description,
-                    annotations=self._local[name].annotations,
-                    input_schema=self._local[name].input_schema,
-                    output_schema=self._local[name].output_schema,
-                ),
-            )
-            for name, export in exports.items()
+            self._refine(LOCAL_SERVER, self._local[name].as_entry(export)) for name, export in exports.items()
         )
         return ServerEntry(
             server_id=self._paths[LOCAL_SERVER],

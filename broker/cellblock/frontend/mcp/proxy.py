@@ -47,7 +47,7 @@ from cellblock.frontend.service import RunService
 from cellblock.learning.sample import TooDeep, parse_document
 from cellblock.policy.asking import Approver, Grantee
 from cellblock.upstream.heavy import HeavyValue, heavy_value
-from cellblock.upstream.lenience import as_sent
+from cellblock.upstream.lenience import BLOCKS, as_sent
 
 logger = logging.getLogger("cellblock.frontend")
 
@@ -64,8 +64,6 @@ _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 """Stands for structured content that is put in when the response is written; no server knows it."""
 
 _SEVERITIES: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
-
-_KNOWN_BLOCKS: Final = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
 Paged = types.PaginatedRequestParams | None
 
@@ -325,10 +323,10 @@ def _passed_on(plain: dict[str, Any], *, promised: bool) -> types.CallToolResult
         promised: Whether clients expect structured content, which no server has declared.
     """
     blocks: list[dict[str, Any]] = plain.get("content") or []
-    if any(block.get("type") not in _KNOWN_BLOCKS for block in blocks):
+    if any(block.get("type") not in BLOCKS for block in blocks):
         # Clients would refuse the whole result for one block that they do not know.
         blocks = [
-            block if block.get("type") in _KNOWN_BLOCKS else {"type": "text", "text": json.dumps(block)}
+            block if block.get("type") in BLOCKS else {"type": "text", "text": json.dumps(block)}
             for block in blocks
         ]
         plain = {**plain, "content": blocks}

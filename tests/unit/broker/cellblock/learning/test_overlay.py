@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cellblock.base.errors import ConfigError
-from cellblock.learning.overlay import ToolNotes, load_overlay, new_overlay, overlay_file
+from cellblock.learning.overlay import ToolNotes, new_overlay, overlay_file, read_overlay
 
 WHOLE = """\
 # A comment.
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_whole_file(file: Path) -> None:
     file.write_text(WHOLE, "utf-8")
-    found = load_overlay(file)
+    found = read_overlay(file).tools
     assert (found["list"].effect, found["list"].output) == ("read", None)
     read = found["read-file"]
     assert (read.json_text, read.output["type"], read.effect) == (True, "object", None)
@@ -41,7 +41,7 @@ def test_a_whole_file(file: Path) -> None:
 
 
 def test_no_file_is_no_overlay(file: Path) -> None:
-    assert load_overlay(file) == {}
+    assert read_overlay(file).tools == {}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_no_file_is_no_overlay(file: Path) -> None:
 def test_a_mistake_has_its_place(file: Path, text: str, what: str, line: int, column: int) -> None:
     file.write_text(text, "utf-8")
     with pytest.raises(ConfigError) as caught:
-        load_overlay(file)
+        read_overlay(file)
     assert what in caught.value.message
     assert f"at line {line}, column {column})" in caught.value.message
 
@@ -82,7 +82,7 @@ def test_a_mistake_has_its_place(file: Path, text: str, what: str, line: int, co
 def test_a_file_that_is_no_text(file: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError):
-        load_overlay(file)
+        read_overlay(file)
 
 
 def test_a_new_file_is_valid_says_nothing_and_can_be_filled_in(file: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_new_file_is_valid_says_nothing_and_can_be_filled_in(file: Path) -> No
     end = lines.index("# '''", start)
     filled = [line.removeprefix("# ") if start <= at <= end else line for at, line in enumerate(lines)]
     file.write_text("\n".join(filled), "utf-8")
-    assert load_overlay(file)["read-file"].output == schema
+    assert read_overlay(file).tools["read-file"].output == schema
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "", "\x00", "My Files"])
