@@ -110,7 +110,7 @@ def _version_tuple(version: str) -> tuple[int, ...]:
 def inputs_digest(root: Path) -> str:
     """Return the SHA-256 (hex) over path and bytes of every file that the build reads, this one included."""
     digest = hashlib.sha256()
-    sources = [path for folder in SOURCE_DIRS for path in (root / folder).rglob("*") if path.is_file()]
+    sources = [path for folder in SOURCE_DIRS for path in (root / folder).rglob("*.ts")]
     for path in [Path(__file__).resolve(), *sorted(sources)]:
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         content = path.read_bytes()

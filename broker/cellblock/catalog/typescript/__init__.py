@@ -1,4 +1,7 @@
-"""Declares tools in TypeScript, from their JSON Schemas (Code Mode specification, 4.4, 6.2, 6.3).
+"""Typescript declares tools in TypeScript, from their JSON Schemas (Code Mode specification, 4.4, 6.2, 6.3).
+
+In: the catalog's servers and tools. Out: declarations, for a compiler or for agents to read. Start at `modules`, then
+`types`.
 
 The rule of the house: a declared type is never narrower than its schema, so whatever a tool accepts
 compiles; and it is as narrow as TypeScript can say. Budgets are in `limits`.

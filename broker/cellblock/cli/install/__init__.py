@@ -1,1 +1,4 @@
-"""Puts Cellblock into the configuration of MCP clients: `install`. Start reading in `install.py`."""
+"""Install puts Cellblock into the configuration of MCP clients, and takes it out again.
+
+In: clients' names. Out: each client's own file, changed in the one entry. Start at `install`.
+"""

@@ -1,1 +1,5 @@
-"""The HTTP transport: who may enter, sessions, the dashboard's pages. Start at `server`, then `gate`."""
+"""Http is the transport over HTTP: who may enter, sessions, the dashboard's pages.
+
+In: requests. Out: the answers of `mcp` to those that may pass, a bare status to all others. Start at `server`, then
+`gate`.
+"""

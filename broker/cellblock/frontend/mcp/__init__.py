@@ -1,1 +1,5 @@
-"""The MCP front-end: the one tool, its description, sessions' notifications, questions. Start at `mcp_server`."""
+"""Mcp is the front-end that clients speak with: the one tool, its description, notifications, questions.
+
+In: MCP requests, whoever carried them. Out: runs of the broker, and their responses. Start at `mcp_server`, then
+`surface` and `run_tool`.
+"""

@@ -1,1 +1,4 @@
-"""The stdio transport: reads clients' lines, writes ours, and relays to a daemon. Start at `server`, then `connect`."""
+"""Stdio is the transport over standard input and output: clients' lines in, ours out, or a relay to a daemon.
+
+In: lines on stdin. Out: lines on stdout, the answers of `mcp` or of a daemon. Start at `server`, then `connect`.
+"""

@@ -1,4 +1,6 @@
-"""Infers what values look like: shapes of JSON values, merged over samples, and shown as JSON Schema 2020-12.
+"""Infer makes shapes of JSON values: read from samples, merged over them, and shown as JSON Schema 2020-12.
+
+In: values. Out: shapes, their JSON Schema, and what changed. Start at `shape`, then `observe`.
 
 The rule of the house: every value that a shape was made from fits the schema made from the shape, and all that it was
 merged into. What is not kept (a name, a depth, the values past a budget) leaves the schema wider, never wrong. Only
