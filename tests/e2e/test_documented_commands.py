@@ -42,7 +42,6 @@ NOT_RUN: dict[str, str] = {
     r"scripts/(docs|release_)": "installs from the network; the release workflow runs scripts/release_check",
     r"^docker |^jq (.|\n)*default\.json": "needs a container engine; the release workflow has one",
     r"pip install 'cellblock\[otel\]'": "installs from the network; the tests have it",
-    r"code --add-mcp": "VS Code's own command, which the tests do not have",
     r"systemctl|loginctl": "needs systemd as the user's manager; the unit is read by test_service_files.py",
     r"launchctl": "needs macOS; the plist is read by test_service_files.py",
     r"cellblock auth login": "needs a browser; test_auth_login.py logs in to a real authorization server",
