@@ -68,8 +68,8 @@ class HttpSettings(Section):
     """Bounds how long the runs in flight may still go on after SIGTERM, in milliseconds; then they are killed."""
 
     idle_stop_ms: Positive = 30 * 60 * 1000
-    """A daemon that `connect` has started ends after so long without a client, in milliseconds. Each `connect` is one,
-    and gives a sign of life every 20 s."""
+    """A daemon that `connect` has started ends after so long without a client, in milliseconds. Each `connect`
+    that may start one counts as a client: it gives a sign of life every 20 s."""
 
     allowed_hosts: list[Annotated[str, Field(pattern=r"^[^\s/@]+$")]] = Field(default_factory=list[str])
     """`Host` headers (`name` or `name:port`) that are accepted beside the address listened on: the names by which
