@@ -1,4 +1,4 @@
-"""Attach runs the commands that need a daemon which runs already: `connect`, `dashboard` and `top`."""
+"""Attach runs the commands that speak with a daemon: `connect`, which may start it, `dashboard` and `top`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Found is a daemon, and what tells the user what is wrong with the configuration beside."""
+    """Pairs a daemon with what tells the user what is wrong with the configuration."""
 
     daemon: Daemon
     warn: Callable[[], None]
@@ -78,6 +78,11 @@ def _needed(parsed: argparse.Namespace) -> tuple[Settings, list[str]]:
 
 
 def state_dir_of(parsed: argparse.Namespace) -> Path:
+    """Returns the state directory that the options, or else the configuration, name for the daemon.
+
+    Raises:
+        ConfigError: The configuration cannot be read.
+    """
     folder: Path | None = parsed.state_dir
     if folder is None:
         folder = default_state_dir() if parsed.config is None else plain_state_dir(parsed.config)
@@ -85,7 +90,7 @@ def state_dir_of(parsed: argparse.Namespace) -> Path:
 
 
 def daemon_of(parsed: argparse.Namespace) -> Daemon:
-    """Returns the same daemon; what is wrong with the configuration is told at once."""
+    """Returns the daemon that the options name, and tells the user at once what is wrong with the configuration."""
     found = found_daemon(parsed)
     found.warn()
     return found.daemon
