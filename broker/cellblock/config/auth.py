@@ -105,7 +105,7 @@ class ServerAuthSettings(Section):
 
 
 class AuthSettings(Section):
-    """Logins to upstream servers."""
+    """Sets how logins to upstream servers are made."""
 
     keyring: Literal["auto", "off"] = "auto"
     """Says where tokens are kept: `auto` in the system's keyring where there is one, else in files of the state

@@ -27,7 +27,7 @@ class OAuthSettings(Section):
 
 
 class HttpSettings(Section):
-    """Bounds of `cellblock serve --http`."""
+    """Bounds what clients of `cellblock serve --http` may take."""
 
     max_body_bytes: Annotated[int, Field(ge=4096)] = 8 * MIB
     """One request's body, in bytes: the largest script is 1 MiB, and six times that when every character is escaped."""

@@ -34,7 +34,8 @@ class LogSettings(Section):
 
 
 class AuditSettings(Section):
-    """`audit.jsonl` in the state directory: who ran what when, and which tools were called. One JSON object a line."""
+    """Sets what is written to `audit.jsonl` in the state directory: who ran what when, and which tools were called.
+    One JSON object a line."""
 
     enabled: bool | None = None
     """Absent: with `serve --http`, which others may use; not where the broker has one user."""
@@ -56,7 +57,7 @@ class AuditSettings(Section):
 
 
 class MetricsSettings(Section):
-    """`/metrics` of `serve --http`, in the text format of Prometheus."""
+    """Sets what `/metrics` of `serve --http` shows, in the text format of Prometheus."""
 
     enabled: bool = True
     """Says whether there is such a page."""
@@ -70,7 +71,8 @@ class MetricsSettings(Section):
 
 
 class TraceSettings(Section):
-    """OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install 'cellblock[otel]'`."""
+    """Exports traces by OpenTelemetry: one span for each run, below it one for each tool call. Needs `pip install
+    'cellblock[otel]'`."""
 
     endpoint: HttpUrl | None = None
     """Names a collector, OTLP over HTTP with its whole path, such as `http://127.0.0.1:4318/v1/traces`; no traces when
@@ -90,7 +92,7 @@ class TraceSettings(Section):
 
 
 class DashboardSettings(Section):
-    """The page of `serve --http`, and what `cellblock top` shows."""
+    """Sets what the page of `serve --http` and `cellblock top` show."""
 
     enabled: bool | None = None
     """Absent: unless `http.oauth` is set, since everybody who may run scripts sees the runs of all."""

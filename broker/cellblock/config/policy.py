@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 MAX_PATTERN_CHARS: Final = 600
-"""`server.tool` of the longest names there can be."""
+"""Bounds `server.tool` of the longest names there can be."""
 
 MAX_PATTERNS: Final = 500
 """Caps one list; a request may bring lists of its own."""
@@ -26,12 +26,12 @@ PROVEN: Final = "oauth:"
 NAMED: Final = "token:"
 CLAIMED: Final = "stdio:"
 PLAIN_NAMES: Final = ("cli", "embedding", "token", "anybody")
-"""Clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
+"""Matches clients by name: the command line, `Broker.run`, who shows the token of the token file, and with `--no-auth`
 everybody. `token:NAME` is who shows a named token, `oauth:SUBJECT` the subject of a token, `stdio:NAME` what a client
 at our own pipes calls itself."""
 
 KINDS: Final = (*PLAIN_NAMES, PROVEN[:-1], CLAIMED[:-1])
-"""Kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
+"""Names kinds of clients that Cellblock knows by itself: no embedder can call a client of its own so."""
 
 
 def is_of_embedder(name: str) -> bool:
@@ -51,8 +51,8 @@ def check_pattern(pattern: str) -> str:
 
 
 Pattern = Annotated[StrictStr, AfterValidator(check_pattern)]
-"""`server.tool`; `*` stands for any characters within either part. The server is the id that scripts import, the tool
-its name at the server or its function's name."""
+"""Is `server.tool`; `*` stands for any characters within either part. The server is the id that scripts import, the
+tool its name at the server or its function's name."""
 
 Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
@@ -86,7 +86,7 @@ class Grant(BaseModel):
 
 
 class PolicySettings(BaseModel):
-    """Grants by client. Without any, every client may call every tool."""
+    """Sets grants by client. Without any, every client may call every tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Sections of the configuration: every cap and bound with its unit, default and reason."""
+"""Sections holds sections of the configuration: every cap and bound with its unit, default and reason."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class UpstreamServerSettings(Section):
 
 
 class UpstreamSettings(Section):
-    """Bounds of what upstream servers may take, in milliseconds and bytes."""
+    """Bounds what upstream servers may take, in milliseconds and bytes."""
 
     connect_timeout_ms: Positive = 30_000
     """Bounds the time from starting a server to the end of its tool list; `npx` may download first."""

@@ -135,7 +135,7 @@ class ServerConfig(BaseModel):
 
     @property
     def referenced(self) -> frozenset[str]:
-        """Values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
+        """Returns the values that references such as `${env:NAME}` stood for: secrets, wherever they are quoted."""
         return self._referenced
 
     @property

@@ -54,7 +54,7 @@ TypecheckMode = Literal["off", "after", "before"]
 
 
 class RunSettings(Section):
-    """The part of the `"cellblock"` section that single runs go by."""
+    """Holds the part of the `"cellblock"` section that single runs go by."""
 
     limits: LimitSettings = LimitSettings()
     upstream: UpstreamSettings = UpstreamSettings()
@@ -81,7 +81,7 @@ class RunSettings(Section):
 
 
 class CellblockSettings(RunSettings):
-    """The `"cellblock"` section of a configuration."""
+    """Holds the `"cellblock"` section of a configuration."""
 
     pool: PoolSettings = PoolSettings()
     auth: AuthSettings = AuthSettings()
@@ -120,7 +120,7 @@ class CellblockSettings(RunSettings):
 
 
 class Settings(BaseModel):
-    """A whole configuration."""
+    """Holds a whole configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -195,7 +195,7 @@ class Settings(BaseModel):
         return self._with(audit=self.cellblock.audit.model_copy(update={"enabled": True}))
 
     def without_workers(self) -> Settings:
-        """The same settings for a process that runs no script: it starts no worker host and no compiler."""
+        """Returns the same settings for a process that runs no script: it starts no worker host and no compiler."""
         return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
 
     def for_one_run(self) -> Settings:

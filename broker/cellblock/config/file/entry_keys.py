@@ -50,11 +50,12 @@ FOREIGN_KEYS: Final = frozenset(
         *("transport",),
     ]
 )
-"""Keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of ours."""
+"""Names keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of
+ours."""
 
 
 IGNORED_KEY: Final = "ignored_server_keys"
-"""The setting that names further keys of other programs."""
+"""Names the setting that names further keys of other programs."""
 
 
 def slips(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ VSCODE_KEY: Final = "servers"
 PROJECTS_KEY: Final = "projects"
 
 NEAR_MISS: Final = 0.8
-"""Similarity from which a key that other clients may well use is taken for a slip of the pen."""
+"""Sets the similarity from which a key that other clients may well use is taken for a slip of the pen."""
 
 URL_KEYS: Final = ("serverUrl", "httpUrl")
 """Names what Windsurf and Gemini call `url`."""
@@ -119,7 +119,7 @@ def project_servers(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def misspelt_top_level(raw: Mapping[str, Any]) -> list[Problem]:
-    """Keys that were meant to be ours. All others at the top level are other programs' own."""
+    """Finds keys that were meant to be ours. All others at the top level are other programs' own."""
     found: list[Problem] = []
     for key in raw:
         if key not in (SERVERS_KEY, SECTION_KEY, VSCODE_KEY, *_GEMINI_LISTS):

@@ -15,7 +15,7 @@ from typing import Final
 from cellblock.config.file.syntax import JSON_STRING, Position, position_at, without_comments
 
 Path = tuple[str | int, ...]
-"""Keys and indexes from the top of a document to a value."""
+"""Gives keys and indexes from the top of a document to a value."""
 
 _JSON_TOKEN: Final = re.compile(JSON_STRING + r'|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
@@ -33,7 +33,7 @@ _TOML_SCALAR: Final = re.compile(r"[^,\]}#\n]+")
 
 @dataclass(slots=True)
 class Positions:
-    """Offsets of keys and values in `text`; `duplicates` are JSON keys that stand a second time in one object."""
+    """Holds offsets of keys and values in `text`; `duplicates` are JSON keys that stand a second time in one object."""
 
     text: str
     keys: dict[Path, int] = field(default_factory=dict[Path, int])

@@ -18,7 +18,7 @@ from cellblock.config.file.syntax import Position
 Severity = Literal["error", "warning"]
 
 NEAR: Final = 0.6
-"""Least similarity of what is suggested, on difflib's scale of 0 to 1."""
+"""Sets the least similarity of what is suggested, on difflib's scale of 0 to 1."""
 
 _VALUE_ERROR: Final = "Value error, "
 
@@ -75,7 +75,7 @@ class Problem:
 
 
 class ConfigProblems(ConfigError):
-    """A configuration with at least one error; `problems` has all of them, in the order of the text."""
+    """A configuration has at least one error; `problems` has all of them, in the order of the text."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source

@@ -1,5 +1,6 @@
-"""References in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`, `${keyring:NAME}`,
-and what VS Code and Cursor know. What they stand for is a secret from then on, wherever it is quoted.
+"""Replaces references in the strings of a configuration: `${env:NAME}`, `${NAME:-default}`, `${file:/path}`,
+`${keyring:NAME}`, and what VS Code and Cursor know. What they stand for is a secret from then on, wherever it is
+quoted.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ ORDINARY: Final = frozenset(
         "XDG_RUNTIME_DIR",
     ]
 )
-"""Variables that hold no secret: a path under `${HOME}` is not to be blotted out of every error."""
+"""Names variables that hold no secret: a path under `${HOME}` is not to be blotted out of every error."""
 
 EDITOR_FOLDERS: Final = (".vscode", ".cursor")
-"""Folders whose parent is an editor's `${workspaceFolder}`."""
+"""Names folders whose parent is an editor's `${workspaceFolder}`."""
 
 _REFERENCE: Final = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?", re.S)
@@ -60,7 +61,8 @@ KEYRING_SECONDS: Final = 5.0
 
 
 class _Unresolved(Exception):
-    """`why` has no full stop. What is `unknown` cannot stand for anything, wherever Cellblock is started."""
+    """A reference stands for nothing; `why` has no full stop. What is `unknown` cannot stand for anything, wherever
+    Cellblock is started."""
 
     def __init__(self, why: str, hint: str, *, unknown: bool = False) -> None:
         super().__init__(why)

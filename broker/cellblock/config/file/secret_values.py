@@ -15,7 +15,7 @@ SECRET_NAME: Final = re.compile(
     r"|conn(?:ection)?[_-]?str|(?<![a-z])(?:pat|sas)(?![a-z])|(?-i:(?<=[a-z])Pat(?![a-z]))",
     re.I,
 )
-"""Names of variables, headers, options and query parameters whose values are taken for secrets."""
+"""Matches names of variables, headers, options and query parameters whose values are taken for secrets."""
 
 KNOWN_TOKEN: Final = re.compile(
     r"(?<![\w-])(?:(?=[\w-]{0,60}\d)"
@@ -23,7 +23,7 @@ KNOWN_TOKEN: Final = re.compile(
     r"|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*)"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-"""Well-known beginnings, tokens and keys, tried at the beginning of a word alone. Packages have names like
+"""Matches well-known beginnings, tokens and keys, tried at the beginning of a word alone. Packages have names like
 `npm-check-updates` and `risk-assessment-server`."""
 
 _LONG_WORD: Final = re.compile(r"(?<![\w+=])(?=[\w+=]*\d)(?=[\w+=]*[A-Za-z])[\w+=]{28,}")

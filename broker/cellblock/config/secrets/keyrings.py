@@ -1,4 +1,5 @@
-"""The system's keyring, where there is one that keeps secrets and answers in time: for logins and for named secrets.
+"""Asks the system's keyring, where there is one that keeps secrets and answers in time: for logins and for named
+secrets.
 
 `keyring` is imported only here and only when something is kept or read: it takes 0.1 s to find its backend.
 """
@@ -17,7 +18,7 @@ SERVICE: Final = "cellblock"
 """Names the service under which entries stand in the keyring."""
 
 _KEEPS_NOTHING: Final = ("keyring.backends.fail", "keyring.backends.null", "keyrings.alt.")
-"""Backends that refuse, forget, or write plain files of their own."""
+"""Names backends that refuse, forget, or write plain files of their own."""
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class _Backend(Protocol):
 
 
 class Keyring:
-    """Entries by name, each a text. What ends in `_now` is for where no loop runs.
+    """Keeps entries by name, each a text. What ends in `_now` is for where no loop runs.
 
     Args:
         bound: Longest wait for an answer, in seconds.

@@ -37,7 +37,7 @@ def mark_of(name: str) -> Path:
 
 
 class NamedSecrets:
-    """All secrets of this user.
+    """Keeps all secrets of this user.
 
     Args:
         bound: Longest wait for each answer of the keyring, in seconds.
