@@ -19,7 +19,7 @@ Stamp = tuple[int, int, int]
 """Tells one version of a file from another: its inode, its time of change in nanoseconds, its size in bytes."""
 
 _OF_OTHERS: Final = 0o077
-"""Permissions that a secret file must not give."""
+"""Masks the permissions that a secret file must not give."""
 
 
 class OpenToOthers(OSError):

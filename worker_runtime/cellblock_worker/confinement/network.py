@@ -26,7 +26,7 @@ _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
 
 _NO_INTERNET: Final = "ipc:///"
-"""Endpoints that are reached without a network: sockets in the file system."""
+"""Matches endpoints that are reached without a network: sockets in the file system."""
 
 
 def leave(endpoint: str, works: Callable[[], bool]) -> bool:

@@ -131,7 +131,7 @@ def _unless_equal(value: int, distance: int) -> list[Op]:
 
 
 def _leaf(branches: Sequence[Branch], otherwise: int) -> list[Op]:
-    """Always returns; the accumulator may be lost."""
+    """Makes instructions that always return; the accumulator may be lost."""
     ops: list[Op] = []
     for checks, action in branches:
         branch = [Op(_RETURN, 0, 0, action)]

@@ -37,7 +37,7 @@ _GO_THREADS: Final = (0x50F00, 0xD0F00)
 
 _IS_THREAD: Final = 0x10100
 _NEW_NAMESPACES: Final = 0x7E020080
-"""CLONE_VM and CLONE_THREAD; and CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
+"""Holds CLONE_VM and CLONE_THREAD; and CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
 
 # No shared page that belongs to no file, no huge or locked one, nothing that grows by itself.
 _MAP_KIND: Final = 0x2F | 0x100 | 0x2000 | 0x40000
@@ -62,7 +62,8 @@ _DENO: Final = (
 _COMPILER: Final = (*_COMMON,)
 
 _FUTEX_COMMANDS: Final = (0, 1, 9, 10)
-"""FUTEX_WAIT, WAKE, WAIT_BITSET and WAKE_BITSET, of one process or of many (`FUTEX_PRIVATE_FLAG`, `CLOCK_REALTIME`)."""
+"""Holds FUTEX_WAIT, WAKE, WAIT_BITSET and WAKE_BITSET, of one process or of many (`FUTEX_PRIVATE_FLAG`,
+`CLOCK_REALTIME`)."""
 
 _ALLOWED_IF: Final[Mapping[str, tuple[Check, ...]]] = {
     "clone": (Check(0, (_THREAD,)),),

@@ -18,7 +18,7 @@ OF_DENO: Final[Contents] = {
     r"[a-z0-9_]+_cache_v[0-9]+(-wal|-shm|-journal)?": FILE,
     "npm|gen|remote|deps|registries": {},
 }
-"""Deno's SQLite files, and the folders that it leaves empty here."""
+"""Matches Deno's SQLite files, and the folders that it leaves empty here."""
 
 CONTENTS: Final[Contents] = {f"{FILLED}|{SHOWN}": OF_DENO}
 """Tells what is in the host's folder for Deno."""

@@ -42,7 +42,7 @@ BOOT_RETRY_SECONDS: Final = 0.5
 """Sets the pause before the next spawn after a boot that failed, so that a broken machine is not spun."""
 
 BOOT_FAILURES_TOLERATED: Final = 3
-"""Boots that may fail in a row before waiting runs are told."""
+"""Bounds the boots that may fail in a row before waiting runs are told."""
 
 REFILL_DELAY_SECONDS: Final = 0.015
 """Bounds the time from giving a worker away to booting the next, while others are warm: most short runs are over by

@@ -37,7 +37,8 @@ END_BOUND_SECONDS: Final = 2.0
 """Bounds the time from the end of the socket to the launcher's exit; it takes well under a millisecond."""
 
 SEND_BUFFER_BYTES: Final = 1024 * 1024
-"""Orders that may wait for the launcher: some hundred, of which only as many are made as workers boot at a time."""
+"""Bounds the orders that may wait for the launcher: some hundred, of which only as many are made as workers boot at a
+time."""
 
 _ANSWER_BYTES: Final = 64
 

@@ -125,7 +125,7 @@ def threads_of(pid: int | None = None) -> list[int]:
 
 
 def zmq_threads() -> set[int]:
-    """ZeroMQ's own threads in this process, those that run: before, they have no name."""
+    """Finds ZeroMQ's own threads in this process, those that run: before, they have no name."""
     found: set[int] = set()
     if _LINUX:
         for thread in threads_of():

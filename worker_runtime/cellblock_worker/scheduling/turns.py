@@ -33,7 +33,7 @@ LANES_KEPT: Final = 256
 
 
 class Waiting(NamedTuple):
-    """A run that waits for a worker: its token, its message and body, and since when in monotonic seconds."""
+    """Holds a run that waits for a worker: its token, its message and body, and since when in monotonic seconds."""
 
     token: bytes
     run: protocol.Run

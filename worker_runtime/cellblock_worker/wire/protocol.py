@@ -53,7 +53,7 @@ BodyCap = int | Literal["log_bytes", "message_bytes"]
 
 
 class Message(BaseModel):
-    """Base of all headers; `t` names the message on the wire, `max_body` caps what follows the header."""
+    """Is the base of all headers; `t` names the message on the wire, `max_body` caps what follows the header."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     max_body: ClassVar[BodyCap] = 0
@@ -70,7 +70,7 @@ class Ready(Message):
 
 
 class Log(Message):
-    """One console entry. Body: the message as UTF-8 text."""
+    """Carries one console entry. Body: the message as UTF-8 text."""
 
     max_body: ClassVar[BodyCap] = "log_bytes"
     t: Literal["log"] = "log"
@@ -79,7 +79,7 @@ class Log(Message):
 
 
 class Call(Message):
-    """A tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument."""
+    """Asks for a tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument."""
 
     max_body: ClassVar[BodyCap] = "message_bytes"
     t: Literal["call"] = "call"
@@ -89,7 +89,7 @@ class Call(Message):
 
 
 class Query(Message):
-    """A discovery request, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
+    """Asks for a discovery, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
 
     A name, or a query of some words, fits its cap many times over.
     """
@@ -109,7 +109,7 @@ class Took(Message):
 
 
 class Notice(Message):
-    """A diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`)."""
+    """Carries a diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`)."""
 
     max_body: ClassVar[BodyCap] = 64 * KIB
     t: Literal["notice"] = "notice"
@@ -136,7 +136,7 @@ class Failed(Message):
 
 
 class Warm(Message):
-    """The first frame of every worker, which answers with `Ready`.
+    """Is the first frame to every worker, which answers with `Ready`.
 
     Body: as that of `Start`, with a script of the host's own that it runs once, unheard, before it answers; or empty.
     """
@@ -167,7 +167,7 @@ class Reply(Message):
 
 
 class Hello(Message):
-    """First message of a host."""
+    """Is the first message of a host."""
 
     t: Literal["hello"] = "hello"
     protocol: Annotated[int, Field(ge=0, le=65535)]
@@ -214,7 +214,7 @@ EndReason = Literal[
 
 
 class Ended(Message):
-    """The last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8.
+    """Is the last message of a run: its worker is heard no more, and killed. Body: the end of its stderr, UTF-8.
 
     What hearing the run has cost the host is in `cpu_ms`, too.
     """
@@ -252,20 +252,20 @@ class Run(Message):
 
 
 class Pause(Message):
-    """Stop the run's wall clock: the broker holds one of its calls until the user has answered. CPU, memory and logs
+    """Stops the run's wall clock: the broker holds one of its calls until the user has answered. CPU, memory and logs
     are bounded as before. Only while the clock runs."""
 
     t: Literal["pause"] = "pause"
 
 
 class Resume(Message):
-    """Let the run's wall clock go on. Only after `Pause`, once."""
+    """Lets the run's wall clock go on. Only after `Pause`, once."""
 
     t: Literal["resume"] = "resume"
 
 
 class Cancel(Message):
-    """Kill the run's worker now. The host answers with `Ended`."""
+    """Kills the run's worker now. The host answers with `Ended`."""
 
     t: Literal["cancel"] = "cancel"
 
@@ -278,7 +278,8 @@ class Pool(Message):
 
 
 class Shutdown(Message):
-    """Kill every worker and stop. A host on another machine comes back under a new identity unless it is `final`."""
+    """Kills every worker and stops the host. A host on another machine comes back under a new identity unless it is
+    `final`."""
 
     t: Literal["shutdown"] = "shutdown"
     why: Annotated[str, Field(max_length=1000)] = ""

@@ -30,8 +30,9 @@ SILENCE_TICK_SECONDS: Final = 1.0
 """Sets the pause from one look at a frame that is not whole to the next."""
 
 SILENT_TICKS: Final = 10
-"""Looks in a row at which nothing had come of it, and the worker was not waiting for a core either: the sandbox writes
-each frame at once. Looks are counted, not time, so that a host that stands still does not count against a worker."""
+"""Counts looks in a row at which nothing had come of it, and the worker was not waiting for a core either: the sandbox
+writes each frame at once. Looks are counted, not time, so that a host that stands still does not count against a
+worker."""
 
 
 class Hearing:

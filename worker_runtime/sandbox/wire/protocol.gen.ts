@@ -15,14 +15,14 @@ export interface Ready {
   protocol: number;
 }
 
-/** One console entry. Body: the message as UTF-8 text. */
+/** Carries one console entry. Body: the message as UTF-8 text. */
 export interface Log {
   t: "log";
   level: "debug" | "log" | "warn" | "error";
   ms: number;
 }
 
-/** A tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument. */
+/** Asks for a tool call. Ids count up from 1. Body: the input as JSON, empty when there is no argument. */
 export interface Call {
   t: "call";
   id: number;
@@ -30,7 +30,7 @@ export interface Call {
   tool: string;
 }
 
-/** A discovery request, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
+/** Asks for a discovery, answered from the run's catalog. Shares the ids of `Call`. Body: JSON array of arguments.
 
     A name, or a query of some words, fits its cap many times over. */
 export interface Query {
@@ -46,7 +46,7 @@ export interface Took {
   bytes: number;
 }
 
-/** A diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`). */
+/** Carries a diagnostic of the sandbox that does not end the run. Body: JSON object (see the broker's `notices`). */
 export interface Notice {
   t: "notice";
 }
