@@ -10,7 +10,8 @@ LIGHT_BYTES: Final = 256 * 1024
 """Is how much text takes at most 3 ms to decode, whatever is in it but containers."""
 
 LIGHT_CONTAINERS: Final = 50_000
-"""Arrays and objects take most of the time and memory (64 bytes for two in the text). So many take 5 ms."""
+"""Bounds arrays and objects, which take most of the time and memory (64 bytes for two in the text). So many take 5
+ms."""
 
 
 def is_light(raw: bytes) -> bool:

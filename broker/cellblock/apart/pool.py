@@ -23,7 +23,8 @@ from cellblock_worker.confinement.cgroup.cgroup_workers import TASKS_PER_WORKER,
 logger = logging.getLogger("cellblock.apart")
 
 AT_ONCE: Final = 3
-"""Processes at a time; more work waits its turn, and whoever it is for take turns as for places in the pool."""
+"""Bounds the processes at a time; more work waits its turn, and whoever it is for take turns as for places in the
+pool."""
 
 RESERVED: Final = 1
 """Keeps so many processes for those that have none: one client's bodies take seconds each if they are made for that."""
