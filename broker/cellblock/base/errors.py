@@ -48,7 +48,7 @@ class Certainty(Enum):
 
 
 class CellblockError(Exception):
-    """Base of all errors that Cellblock raises on purpose.
+    """Is the base of all errors that Cellblock raises on purpose.
 
     Args:
         message: What happened, one sentence.
@@ -90,7 +90,7 @@ class HostUnavailable(CellblockError):
 
 
 class ScriptError(CellblockError):
-    """Something the script is told as an exception: a class of `@codemode/errors` and its details.
+    """Is told to the script as an exception: a class of `@codemode/errors` and its details.
 
     Args:
         message: What happened; cut at `MAX_MESSAGE_CHARS`, as the hint is.
