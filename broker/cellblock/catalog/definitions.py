@@ -35,7 +35,7 @@ _HASH_CHARS: Final = 8
 
 
 class Published(NamedTuple):
-    """A tool under the one name that it has among those of all servers."""
+    """Holds a tool under the one name that it has among those of all servers."""
 
     name: str
     server: ServerEntry

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 JsonSchema = Mapping[str, Any] | bool
-"""A JSON Schema document: an object, or the boolean schemas `True` and `False`."""
+"""Is a JSON Schema document: an object, or the boolean schemas `True` and `False`."""
 
 
 Effect = Literal["read", "write", "destructive"]

@@ -106,7 +106,8 @@ def _facts(sources: list[dict[str, Any]]) -> list[str]:
 
 
 def _constraints(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    """Keywords a type does not say, with their values as text behind a blank (none behind a plain `true`)."""
+    """Returns the keywords that a type does not say, with their values as text behind a blank (none behind a plain
+    `true`)."""
     found: list[tuple[str, str]] = []
     for word in _CONSTRAINTS:
         value = schema.get(word)
