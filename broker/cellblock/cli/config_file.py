@@ -31,7 +31,7 @@ _QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
 class ConfigFile:
-    """A configuration file as it was read, Cellblock's own or a client's; it need not be there.
+    """Holds a configuration file as it was read, Cellblock's own or a client's; it need not be there.
 
     Args:
         path: The file. A link of someone who manages their files elsewhere stays one.

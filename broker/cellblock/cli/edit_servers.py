@@ -83,7 +83,7 @@ def disable(parsed: argparse.Namespace) -> int:
 
 
 class _File(ConfigFile):
-    """The configuration file that the options name, or the user's own. Raises ConfigError."""
+    """Holds the configuration file that the options name, or the user's own. Raises ConfigError."""
 
     def __init__(self, parsed: argparse.Namespace) -> None:
         super().__init__(Path(parsed.config) if parsed.config else default_file())

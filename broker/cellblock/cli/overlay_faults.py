@@ -39,7 +39,7 @@ Inputs = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OverlayFault:
-    """A fault of an overlay file; `message` has no full stop. An error keeps brokers from starting."""
+    """Describes a fault of an overlay file; `message` has no full stop. An error keeps brokers from starting."""
 
     file: Path
     message: str

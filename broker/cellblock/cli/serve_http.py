@@ -137,7 +137,7 @@ def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pa
 
 
 class _Servers:
-    """The upstream servers of a broker, for `cellblock restart`."""
+    """Shows the upstream servers of a broker, and starts them again, for `cellblock restart`."""
 
     def __init__(self, broker: Broker, facts: BrokerFacts) -> None:
         self._facts = facts

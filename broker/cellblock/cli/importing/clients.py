@@ -21,7 +21,7 @@ MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Found is one server of one client: its entry as `mcpServers` has it, and where that stands."""
+    """Holds one server of one client: its entry as `mcpServers` has it, and where that stands."""
 
     name: str
     entry: object

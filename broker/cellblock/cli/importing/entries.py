@@ -59,7 +59,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Entries:
-    """All servers of one file, by name, and VS Code's inputs."""
+    """Holds all servers of one file, by name, and VS Code's inputs."""
 
     servers: dict[str, Entry] = field(default_factory=dict[str, Entry])
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -88,7 +88,7 @@ def _home(*names: str) -> Callable[[], tuple[Path, ...]]:
 
 
 def _config(*names: str) -> Callable[[], tuple[Path, ...]]:
-    """Files in `~/.config`, on macOS too: these programs look there."""
+    """Returns what gives files in `~/.config`, on macOS too: these programs look there."""
     return lambda: tuple(
         Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / n for n in names
     )
@@ -99,7 +99,7 @@ def _settings(*names: str) -> Callable[[], tuple[Path, ...]]:
 
 
 def _below(variable: str, name: str, otherwise: str) -> Callable[[], tuple[Path, ...]]:
-    """A file in the folder that a variable names, or else in one below the user's own."""
+    """Returns what gives a file in the folder that a variable names, or else in one below the user's own."""
     return lambda: (Path(os.environ.get(variable) or Path.home() / otherwise) / name,)
 
 

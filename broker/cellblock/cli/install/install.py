@@ -173,7 +173,7 @@ def _step(
 
 
 def _plan(names: Sequence[str], project: Path | None, target: Target, secrets: Place) -> Plan:
-    """Plans for all files together: of servers with one name the first is taken, and the others stay."""
+    """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
     files = {file.resolve() for name in names if (file := CLIENTS[name].file(project)) is not None}
     found = find_servers(project or Path.cwd(), names).servers
     here = [one for one in found if one.file.resolve() in files]
