@@ -1,4 +1,4 @@
-"""The composition root: the only place that constructs and closes the broker's parts.
+"""The broker is the composition root: the only place that constructs and closes the broker's parts.
 
 `Broker` is the embedding API and what every front-end is given.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("cellblock")
 
 LEARN_BOUND_SECONDS: Final = 5.0
-"""Longest wait for the store of observed schemas; it opens in milliseconds."""
+"""Bounds the wait for the store of observed schemas; it opens in milliseconds."""
 
 HOST_START_BOUND_SECONDS: Final = 15.0
 """Bounds the wait for the worker host's greeting before the embedding API goes on without it; it takes about 0.3 s."""
@@ -108,7 +108,7 @@ class Broker:
         self._changed = Listeners()
         self._before_start = catalog_before_start(self._front.servers, local=bool(self._tools))
         self.events: Final = RunEvents()
-        """Add a watcher to see all runs while they run."""
+        """Tells watchers of all runs while they run; add one to see them."""
 
     @classmethod
     def from_config(
@@ -465,7 +465,7 @@ class Broker:
 
     @property
     def host_pid(self) -> int | None:
-        """Process id of the local worker host."""
+        """Returns the process id of the local worker host."""
         return self._workers.host.pid if self._workers and self._workers.host else None
 
     @property

@@ -1,4 +1,4 @@
-"""Python's first full garbage collection, done in an idle moment after the start instead of in the middle of a run.
+"""Python's first full garbage collection is done in an idle moment after the start instead of in the middle of a run.
 
 What start-up makes stays, and the collector goes through all of it once when enough has been added: some 50 to 100 ms
 in which no run goes on. Once it has, the next is far away.

@@ -29,8 +29,8 @@ LIVE: Final = (
     "upstream.max_concurrent_calls",
     "upstream.startup_wait_ms",
 )
-"""Settings of the `cellblock` section that runs after the change go by. All others are of parts that are built once:
-workers, sockets, stores, front-ends."""
+"""Names settings of the `cellblock` section that runs after the change go by. All others are of parts that are built
+once: workers, sockets, stores, front-ends."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
