@@ -22,7 +22,7 @@ from cellblock.upstream.requester import CallOrigin
 
 
 class _NoClock:
-    """A clock where there is no run whose time could stand still."""
+    """Stands in for a clock where there is no run whose time could stand still."""
 
     def stop(self) -> None:
         """Does nothing."""
@@ -32,7 +32,7 @@ class _NoClock:
 
 
 class DirectCall:
-    """One call of one tool.
+    """Makes one call of one tool.
 
     Args:
         server: The tool's server.

@@ -101,7 +101,7 @@ class Watcher:
     once, and may raise: that is logged and harms nobody else."""
 
     def run_accepted(self, run: RunFacts) -> None:
-        """A well-formed request has come. Called in the caller's context (`contextvars`)."""
+        """Hears that a well-formed request has come. Called in the caller's context (`contextvars`)."""
 
     def run_queued(self, run: RunFacts) -> None:
         """Says that the run is planned and wants a place."""
@@ -110,13 +110,14 @@ class Watcher:
         """Says that the run has a place at a host."""
 
     def run_started(self, run: RunFacts) -> None:
-        """A worker has the script."""
+        """Hears that a worker has the script."""
 
     def run_logged(self, run: RunFacts, entry: LogEntry) -> None:
-        """The script has written to its console."""
+        """Hears that the script has written to its console."""
 
     def call_begun(self, run: RunFacts, call: CallFacts) -> None:
-        """A tool call begins. Called in the task, and so the context, in which the upstream will be called."""
+        """Hears that a tool call begins. Called in the task, and so the context, in which the upstream will be
+        called."""
 
     def call_ended(self, run: RunFacts, call: CallFacts) -> None:
         """Says that a call is over, or was given up with the run."""
@@ -197,12 +198,12 @@ class RunWatch:
             tell(getattr(watcher, step), self.facts, *more)
 
     def ends_with(self, task: asyncio.Task[RunResponse]) -> None:
-        """The caller has gone; the run is over when its clean-up is."""
+        """Notes that the caller has gone; the run is over when its clean-up is."""
         self._deferred = True
         task.add_done_callback(lambda done: self.ended(None if done.cancelled() else _result(done)))
 
     def given_up(self) -> None:
-        """The caller gets no response: the run is over, unless its clean-up will say so."""
+        """Notes that the caller gets no response: the run is over, unless its clean-up will say so."""
         if not self._deferred:
             self.ended(None)
 

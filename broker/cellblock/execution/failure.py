@@ -38,16 +38,16 @@ MAX_NAMED: Final = 12
 """Bounds the exports that a hint names."""
 
 THROWN_VALUE: Final = "Thrown value"
-"""The name that the sandbox gives to what was thrown and is no error."""
+"""Is the name that the sandbox gives to what was thrown and is no error."""
 
 CORRECT_IT: Final = (
     "Correct what the message names, or catch the exception.",
     "Correct the script at that position, or catch the exception.",
 )
-"""Hints for exceptions of which nothing is known, without a place and with one."""
+"""Give hints for exceptions of which nothing is known, without a place and with one."""
 
 _REBUILT: Final = ("Error", "RangeError", "ReferenceError", "SyntaxError", "TypeError")
-"""Names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
+"""Holds names of errors that Deno puts in place of one without frames (`sandbox/result/failure.ts`)."""
 
 _SCRIPT_URL: Final = re.compile(
     r"data:application/(?:javascript|typescript|script)(?:;base64,[A-Za-z0-9+/=.]*)?(?::(\d{1,9}):(\d{1,9}))?"

@@ -139,7 +139,7 @@ def spell(told: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[by
 
 
 def document(value: object) -> bytes:
-    """JSON data as it is kept."""
+    """Returns JSON data as it is kept."""
     # A lone surrogate has no UTF-8; backslashreplace makes of it what JSON writes for it.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 

@@ -1,4 +1,4 @@
-"""JSON payloads of workers and for workers: decoded under guards, always well-formed text."""
+"""Payload reads and writes JSON of workers and for workers: decoded under guards, always well-formed text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FAR_EXPONENT: Final = re.compile(rb"\d[eE]\+?\d\d|(?<!\d)\d{250}")
 
 
 STEP_WEIGHT: Final = 10_000
-"""Values that are encoded at a time: in some milliseconds."""
+"""Bounds the values that are encoded at a time: in some milliseconds."""
 
 
 class TooLong(Exception):
-    """More bytes than there may be; has how many at least."""
+    """There are more bytes than there may be; the error has how many at least."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

@@ -1,4 +1,5 @@
-"""Discovery requests of one run: answered from its catalog, one in a turn of the loop, and a long list in several."""
+"""Answers the discovery requests of one run: answered from its catalog, one in a turn of the loop, and a long list in
+several."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from cellblock.execution import payload
 from cellblock_worker.wire.protocol import TOOK_SHARE
 
 HELD_FACTOR: Final = 4
-"""Answers that wait here may have so many times the cap on one: calls that were on their way when the first began to
-wait. One that does not fit is replaced by an error."""
+"""Bounds the answers that wait here: they may have so many times the cap on one: calls that were on their way when the
+first began to wait. One that does not fit is replaced by an error."""
 
 
 _FORM: Final = ("certainty", "code", "fault", "limit")
@@ -72,7 +72,7 @@ class Replies:
         self._send_what_fits()
 
     def took(self, size: int) -> bool:
-        """The worker has read so many bytes of answers; False: it has not, or says so too often."""
+        """Notes that the worker has read so many bytes of answers; False: it has not, or says so too often."""
         if not self._told_from < size <= self._unread:
             return False
         self._unread -= size

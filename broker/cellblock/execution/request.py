@@ -33,7 +33,7 @@ KEYS: Final = {
     "maxToolCalls": ("max_tool_calls", 0),
     "maxCpuMs": ("max_cpu_ms", 1),
 }
-"""Request key to the setting's name and its least value."""
+"""Maps the request's key to the setting's name and its least value."""
 
 
 class RequestBody(BaseModel):
@@ -45,7 +45,7 @@ class RequestBody(BaseModel):
     """Holds the source of an ES module."""
 
     limits: dict[str, Any] | None = None
-    """Limits by name; unknown names are ignored (section 3.2.4)."""
+    """Holds limits by name; unknown names are ignored (section 3.2.4)."""
 
     requested_capabilities: (
         Annotated[
