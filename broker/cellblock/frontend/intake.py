@@ -1,5 +1,5 @@
-"""Messages of clients before the SDK decodes them: what is too large for the loop is looked at in a process apart, and
-what nobody needs of a message is cut off before anything waits with it."""
+"""Intake takes messages of clients before the SDK decodes them: what is too large for the loop is looked at in a
+process apart, and what nobody needs of a message is cut off before anything waits with it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ AS_IT_IS_BYTES: Final = 16 * 1024
 """Bounds the messages that are taken as they are, as nearly all are."""
 
 EASY_VALUES: Final = 10_000
-"""Commas and brackets, about as many as values, with which a message is cut on the loop: in at most 5 ms. A script of
-200 KiB has some thousands."""
+"""Bounds commas and brackets, about as many as values, with which a message is cut on the loop: in at most 5 ms. A
+script of 200 KiB has some thousands."""
 
 CONTAINER_BYTES: Final = 256
 """Estimates what an object or an array takes beside its text: an object with one key has 184 to 232 bytes in Python."""
@@ -40,7 +40,7 @@ CUT: Final = Task(
 
 
 class Taken(NamedTuple):
-    """A message that the loop may decode."""
+    """Holds a message that the loop may decode."""
 
     body: bytes
     weight: int
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 
 class NotTaken(Exception):
-    """A message that is not decoded.
+    """Holds a message that is not decoded.
 
     Args:
         why: What its sender is told.

@@ -22,7 +22,7 @@ NO_UTF8: Final = "it is no UTF-8"
 
 
 class Misread(NamedTuple):
-    """The error that answers a line."""
+    """Holds the error that answers a line."""
 
     code: int
     request_id: int | str | None

@@ -19,7 +19,7 @@ from cellblock.workers.pool.admission import DEFAULT_CLIENT
 
 
 class RunService(Protocol):
-    """Implemented by `daemon.Broker`."""
+    """Says what a front-end calls; `daemon.Broker` implements it."""
 
     @property
     def front_config(self) -> FrontConfig:

@@ -27,7 +27,7 @@ def config_mark(config: str | None) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """An IP address and a port (0: any free one)."""
+    """Holds an IP address and a port (0: any free one)."""
 
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address
     port: int

@@ -1,4 +1,4 @@
-"""The certificate of `serve --http`: whether it can be used, and until when."""
+"""Looks at the certificate of `serve --http`: whether it can be used, and until when."""
 
 from __future__ import annotations
 

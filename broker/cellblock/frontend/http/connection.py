@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, with the bounds that it lacks against clients that are slow or silent on purpose, and
+"""One connection is uvicorn's, with the bounds that it lacks against clients that are slow or silent on purpose, and
 with heads of requests that nobody can read in two ways.
 
 h11 bounds a head only while it is incomplete, so that one which comes in a single piece may have any size; and of two
@@ -43,8 +43,8 @@ def connections_bounded_by(settings: HttpSettings, shared: Places) -> type[async
 
 
 class _Gathering:
-    """A transport that sends what is written in one turn of the loop at once: uvicorn writes a response's head and its
-    body by themselves, and each would wake the client."""
+    """Wraps a transport so that it sends what is written in one turn of the loop at once: uvicorn writes a response's
+    head and its body by themselves, and each would wake the client."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -76,7 +76,7 @@ class _Gathering:
 
 
 class StrictConnection(h11.Connection):
-    """h11's, which reads no request whose head is too large, or can be read in two ways."""
+    """Is h11's connection, which here reads no request whose head is too large, or can be read in two ways."""
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Gives the next event as h11 does. Raises h11.RemoteProtocolError also for what `fault_of` finds."""

@@ -18,7 +18,7 @@ SCOPE_KEY: Final = "cellblock.exchange"
 
 
 class Exchange:
-    """One HTTP request from its admission to the end of its response."""
+    """Follows one HTTP request from its admission to the end of its response."""
 
     __slots__ = ("_cancel", "_ended", "owner")
 

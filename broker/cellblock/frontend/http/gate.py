@@ -1,5 +1,5 @@
-"""Everything that a request must pass before the SDK sees it. What is refused is refused with a bare status: no body
-of the request, no version, nothing about the inside is in the answer.
+"""The gate is everything that a request must pass before the SDK sees it. What is refused is refused with a bare
+status: no body of the request, no version, nothing about the inside is in the answer.
 
 The order: who it was meant for (`Host`), which page sent it (`Origin`, `Sec-Fetch-Site`), who sends it (bearer token),
 how often, how much. The first two are what stops a hostile web page: its `Origin` is not ours, and after DNS rebinding
@@ -92,7 +92,7 @@ SESSION_VERSIONS: Final = frozenset(HANDSHAKE_PROTOCOL_VERSIONS)
 
 
 class Gate:
-    """An ASGI application in front of the SDK's.
+    """Is an ASGI application in front of the SDK's.
 
     Args:
         app: The SDK's session manager.

@@ -1,5 +1,5 @@
-"""A resource server's side of OAuth (MCP specification, authorization): tokens of an authorization server are checked
-by its published keys. Nothing here issues tokens, and no token is passed on to an upstream server.
+"""Oauth is a resource server's side of OAuth (MCP specification, authorization): tokens of an authorization server are
+checked by its published keys. Nothing here issues tokens, and no token is passed on to an upstream server.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from cellblock.config.policy import PROVEN
 logger = logging.getLogger("cellblock.frontend")
 
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "ES384", "EdDSA")
-"""Signatures by a key pair. With a shared secret, or none, everybody who knows the public key could make tokens."""
+"""Names signatures by a key pair. With a shared secret, or none, everybody who knows the public key could make
+tokens."""
 
 CLOCK_LEEWAY_SECONDS: Final = 30
 """Bounds the difference between the issuer's clock and ours."""
@@ -36,7 +37,8 @@ flood."""
 
 
 class Keys:
-    """An issuer's public keys by their ids. A key that is known is there at once, whoever asks for others meanwhile.
+    """Fetches an issuer's public keys, and keeps them by their ids. A key that is known is there at once, whoever asks
+    for others meanwhile.
 
     Args:
         settings: Where they are.
@@ -87,7 +89,7 @@ class Keys:
 
 
 class JwtVerifier:
-    """An `mcp.server.auth.provider.TokenVerifier` for signed JWT access tokens (RFC 9068)."""
+    """Is an `mcp.server.auth.provider.TokenVerifier` for signed JWT access tokens (RFC 9068)."""
 
     def __init__(self, settings: OAuthSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The tokens that Cellblock itself gives out: that of the token file, and named ones."""
+"""Checks the tokens that Cellblock itself gives out: that of the token file, and named ones."""
 
 from __future__ import annotations
 

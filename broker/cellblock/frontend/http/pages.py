@@ -40,7 +40,7 @@ COOKIE: Final = "cellblock_dashboard"
 
 CODE_SECONDS: Final = 60
 MAX_CODES: Final = 16
-"""Codes that wait; the oldest is forgotten."""
+"""Bounds the codes that wait; the oldest is forgotten."""
 
 COOKIE_SECONDS: Final = 12 * 60 * 60
 MAX_COOKIES: Final = 64
@@ -69,7 +69,7 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer."""
+    """Holds an answer."""
 
     status: int
     body: bytes = b""

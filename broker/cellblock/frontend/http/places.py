@@ -15,11 +15,11 @@ STRANGERS_PART: Final = 4
 of them, a client whose request comes right behind its connection is read before as many newer ones push it out."""
 
 Client = tuple[str, int]
-"""Address and port of a peer, as ASGI has it."""
+"""Is address and port of a peer, as ASGI has it."""
 
 
 class Place(Protocol):
-    """A connection."""
+    """Holds what is known of a connection."""
 
     client: Client | None
 
@@ -41,7 +41,7 @@ _Group = OrderedDict[Place, None]
 
 
 class Places:
-    """All connections of a front-end.
+    """Holds all connections of a front-end.
 
     Args:
         total: How many there may be.

@@ -7,11 +7,11 @@ from collections import OrderedDict
 from typing import Final
 
 MAX_CLIENTS: Final = 4096
-"""Clients remembered; the one that was quiet longest is forgotten first."""
+"""Bounds the clients remembered; the one that was quiet longest is forgotten first."""
 
 
 class Rates:
-    """The token buckets of all clients; sans-I/O.
+    """Holds the token buckets of all clients; sans-I/O.
 
     Args:
         rate: Requests per second that refill a bucket.

@@ -1,6 +1,6 @@
-"""Answers that the gate gives by itself. To strangers a refusal is a bare status, but for the one without a token, who
-is told what to do in words that are the same for all; who has shown a token may be told more, as the JSON-RPC error
-that MCP clients look for in such an answer."""
+"""Refusal holds the answers that the gate gives by itself. To strangers a refusal is a bare status, but for the one
+without a token, who is told what to do in words that are the same for all; who has shown a token may be told more, as
+the JSON-RPC error that MCP clients look for in such an answer."""
 
 from __future__ import annotations
 

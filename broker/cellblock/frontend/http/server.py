@@ -1,4 +1,4 @@
-"""The MCP front-end over streamable HTTP: the SDK's session manager behind the gate, in uvicorn.
+"""Server serves MCP over streamable HTTP: the SDK's session manager behind the gate, in uvicorn.
 
 Both generations of the protocol are served at one path: sessions (2025-11-25 and before) and self-contained requests
 (2026-07-28).
@@ -50,10 +50,11 @@ KEEP_ALIVE_SECONDS: Final = 75
 """Bounds the time of a connection without a request; clients keep theirs for 5 to 60 s."""
 
 ACCEPTED_AT_ONCE: Final = 16
-"""Connections taken in one turn of the loop: few, so that the requests of those which came before are read between."""
+"""Bounds the connections taken in one turn of the loop: few, so that the requests of those which came before are read
+between."""
 
 LISTEN_BACKLOG: Final = 1024
-"""Connections that wait in the kernel for their turn."""
+"""Bounds the connections that wait in the kernel for their turn."""
 
 CLOSE_SECONDS: Final = 2
 """Bounds the time for the last bytes of connections after everything in flight has ended."""
@@ -73,7 +74,7 @@ class HttpOptions:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its hands on this process's signals, which belong to the command line."""
+    """Runs uvicorn without its hands on this process's signals, which belong to the command line."""
 
     def __init__(self, config: uvicorn.Config, on_serving: Callable[[], None]) -> None:
         super().__init__(config)

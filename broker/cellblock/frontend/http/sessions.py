@@ -31,7 +31,7 @@ class _Session:
 
 
 class Sessions:
-    """The sessions that are open, and the places of those that are about to be.
+    """Holds the sessions that are open, and the places of those that are about to be.
 
     Args:
         share: How many a principal may have.

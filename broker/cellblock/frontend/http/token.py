@@ -1,4 +1,4 @@
-"""The token that a client shows: made on the first start, kept in a file that only its owner can read."""
+"""The token that a client shows is made on the first start and kept in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The declarations that go into an agent's context, within a budget (Code Mode specification, section 4.4).
+"""Context chooses the declarations that go into an agent's context, within a budget (Code Mode specification, section
+4.4).
 
 The text depends on the catalog, the budget and what the client has used before alone, byte for byte, so that a model's
 prompt cache holds. Servers come in the order of the configuration. Functions that do not fit are named, and their
@@ -20,18 +21,18 @@ RESOURCE_PREFIX: Final = "codemode://servers/"
 RESOURCE_SUFFIX: Final = ".d.ts"
 
 MAX_NAMES: Final = 100
-"""Function names listed for a server beyond the budget."""
+"""Bounds the function names listed for a server beyond the budget."""
 
 KEPT_TEXTS: Final = 8
-"""Declarations kept of one server: by what clients are granted of it, and as it was before it changed."""
+"""Bounds the declarations kept of one server: by what clients are granted of it, and as it was before it changed."""
 
 KEPT_SERVERS: Final = 1_024
-"""Servers whose declarations are kept."""
+"""Bounds the servers whose declarations are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Declarations as a client is given them. `whole` has the ids of the servers that are declared whole."""
+    """Holds declarations as a client is given them. `whole` has the ids of the servers that are declared whole."""
 
     text: str
     whole: frozenset[str] = frozenset()
@@ -137,7 +138,7 @@ def shared_out(
 
 
 def declarations_in_budget(catalog: Catalog, budget: int, used: Sequence[str] = ()) -> Declared:
-    """Declarations of the servers within a budget; functions that have no room by name.
+    """Returns declarations of the servers within a budget; functions that have no room by name.
 
     Args:
         catalog: The servers to declare.

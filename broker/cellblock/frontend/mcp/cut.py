@@ -18,7 +18,7 @@ MAX_REST_BYTES: Final = 256 * 1024
 """Bounds a message beside its long texts."""
 
 LONG_CHARS: Final = 16 * 1024
-"""A text from that on is long: a script, or an image. The loop decodes it in one piece."""
+"""Sets from where on a text is long: a script, or an image. The loop decodes it in one piece."""
 
 MAX_ESCAPES: Final = 1024 * 1024
 """Bounds the escapes of a message: one for each character of the largest script. They take most of the time of a long

@@ -1,4 +1,4 @@
-"""The three tools of the `extended` profile: what is known of servers and tools at the moment.
+"""Extended answers the three tools of the `extended` profile: what is known of servers and tools at the moment.
 
 Their definitions never change, and the description of `codemode.run` does not change because something was observed: a
 client reads the list of tools once and keeps it. What was learnt since reaches the agent by calling one of these.
@@ -32,10 +32,10 @@ SERVERS: Final = "list_servers"
 
 DEFAULT_FOUND: Final = 5
 MAX_FOUND: Final = 50
-"""Results of one search; they end up in a model's context."""
+"""Bounds the results of one search; they end up in a model's context."""
 
 LOOKED_BOUND_SECONDS: Final = 2.0
-"""Longest wait for results of a run that has just ended to be looked at; it takes a tenth of a second."""
+"""Bounds the wait for results of a run that has just ended to be looked at; it takes a tenth of a second."""
 
 MAX_NAME_CHARS: Final = 600
 """Bounds a tool's name."""

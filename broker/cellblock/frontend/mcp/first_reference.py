@@ -1,4 +1,4 @@
-"""Declarations that come with a response: those of a server that a script names and its client has not been shown.
+"""Some declarations come with a response: those of a server that a script names and its client has not been shown.
 
 The Code Mode specification (section 4.4) lets declarations wait until a server is first imported or requested; then
 they must reach the agent. A client is shown them once for each state of a server's tools: in the description of its
@@ -21,14 +21,15 @@ from cellblock.frontend.mcp.context import Part, resource_uri, shared_out
 from cellblock.frontend.service import RunService
 
 MAX_KEPT: Final = 4_096
-"""Pairs of a client and a server that are remembered; a client that is forgotten is shown a server once more."""
+"""Bounds the pairs of a client and a server that are remembered; a client that is forgotten is shown a server once
+more."""
 
 MAX_NAMES: Final = 50
-"""Names of functions that have no room."""
+"""Bounds the names of functions that have no room."""
 
 SHORT_SIGHTED: Final = frozenset({"claude-code"})
-"""Clients, by the name that they give, of which it is known that they cut a tool's description before the declarations
-(docs/clients.md): what stands there has not been shown."""
+"""Names clients, as they call themselves, of which it is known that they cut a tool's description before the
+declarations (docs/clients.md): what stands there has not been shown."""
 
 
 _WORD: Final = re.compile(r"[\w$]+")

@@ -32,7 +32,7 @@ def stdio_principal(context: Context) -> str:
 
 
 class Granted:
-    """The catalogs of each client.
+    """Makes the catalogs of each client.
 
     Args:
         service: The broker.

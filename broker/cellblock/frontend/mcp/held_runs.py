@@ -1,4 +1,4 @@
-"""Runs that go on while their client is away: in the protocol of 2026-07-28 a server asks nothing by itself. It answers
+"""Some runs go on while their client is away: in the protocol of 2026-07-28 a server asks nothing by itself. It answers
 a call with what it wants to know, and the client makes the call again with the answers."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Question:
 
 
 class HeldRun:
-    """One run, which is a task of its own.
+    """Holds one run, which is a task of its own.
 
     Args:
         owner: Who calls; nobody else can go on with it.
@@ -117,7 +117,7 @@ class HeldRun:
 
 
 class HeldRuns:
-    """The runs whose client is away; each is known by a random word that is good for one return."""
+    """Holds the runs whose client is away; each is known by a random word that is good for one return."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldRun] = {}

@@ -45,7 +45,7 @@ _FOLLOWED: Final = "cellblock/followed"
 """Marks the state of a connection whose client is told."""
 
 MAX_STREAMS: Final = 256
-"""Streams that are open at once."""
+"""Bounds the streams that are open at once."""
 
 
 @dataclass(frozen=True, slots=True)

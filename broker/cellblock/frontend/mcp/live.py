@@ -35,7 +35,7 @@ FAREWELL_SECONDS: Final = 1.0
 """Bounds the time for what has not been sent when the run has ended."""
 
 MAX_CLIENTS: Final = 1_024
-"""Sessions whose log level is kept."""
+"""Bounds the sessions whose log level is kept."""
 
 LOGGER_NAME: Final = "script"
 

@@ -1,4 +1,4 @@
-"""The agent's manual: one text, made from the code's own tables (Code Mode specification: documented to the agent).
+"""The agent's manual is one text, made from the code's own tables (Code Mode specification: documented to the agent).
 
 It stands in the description of the one tool, behind its opening (see `opening`) and before the declarations. The
 server's instructions say when to use the tool, and repeat nothing of it.
@@ -146,7 +146,7 @@ EXTENDED_HINT: Final = (
 
 
 INSTRUCTIONS_CHARS: Final = 1_000
-"""Characters of the instructions: they are in a model's context whether it needs them or not."""
+"""Bounds the characters of the instructions: they are in a model's context whether it needs them or not."""
 
 WHEN: Final = (
     "Behind this server's tool for scripts are MCP servers. Use it for whatever they can do, above all for several "

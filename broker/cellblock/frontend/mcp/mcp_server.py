@@ -1,4 +1,4 @@
-"""The MCP server that clients talk to.
+"""Clients talk to this MCP server.
 
 It greets them by itself; every other request waits until the broker runs, and is answered by the `Surface` that is
 opened then: importing that takes as long as greeting a client.
@@ -39,11 +39,11 @@ METHODS: Final[dict[str, tuple[type[types.RequestParams], str]]] = {
     "subscriptions/listen": (types.SubscriptionsListenRequestParams, "listen"),
     "logging/setLevel": (types.SetLevelRequestParams, "set_level"),
 }
-"""Methods, with the methods of the surface that answer them."""
+"""Maps methods to the methods of the surface that answer them."""
 
 
 class FrontServer(Server[dict[str, Any]]):
-    """An MCP server in front of a broker.
+    """Is an MCP server in front of a broker.
 
     Args:
         service: The broker, which need not run yet.

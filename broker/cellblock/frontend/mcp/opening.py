@@ -1,4 +1,4 @@
-"""The opening of the tool's description: all that a first script needs, in what the shortest-sighted client passes on.
+"""The tool's description has an opening: all that a first script needs, in what the shortest-sighted client passes on.
 
 Claude Code cuts a tool's description, and a server's instructions, at 2,048 characters (docs/clients.md). Whatever else
 is told stands behind the opening, in the same description (see `manual`). The text depends on the catalog alone.
@@ -12,10 +12,10 @@ from typing import Final
 from cellblock.catalog.model import Catalog
 
 OPENING_CHARS: Final = 2_000
-"""Characters of the opening, within the 2,048 that Claude Code leaves of a description."""
+"""Bounds the characters of the opening, within the 2,048 that Claude Code leaves of a description."""
 
 NAME_CHARS: Final = 80
-"""Characters of a function's name in the example: two names of any length would fill the opening."""
+"""Bounds the characters of a function's name in the example: two names of any length would fill the opening."""
 
 PURPOSE: Final = (
     "Runs one JavaScript or TypeScript module that calls the tools of MCP servers as functions. Make all calls, loop, "
@@ -37,7 +37,7 @@ DECLARATIONS: Final = (
 )
 
 ABSENT_CHARS: Final = 200
-"""Characters for the ids of servers that are not connected."""
+"""Bounds the characters for the ids of servers that are not connected."""
 
 STARTING: Final = "Still starting, shown as last known"
 """Marks servers whose first attempt to connect is not over."""

@@ -52,13 +52,13 @@ from cellblock.upstream.lenience import BLOCKS, as_sent
 logger = logging.getLogger("cellblock.frontend")
 
 MAX_CLIENTS: Final = 1_024
-"""Connections whose budgets are counted; of the one that has called least lately they begin anew."""
+"""Bounds the connections whose budgets are counted; of the one that has called least lately they begin anew."""
 
 MAX_SAID: Final = 200
 """Reports and log messages that wait for a client that reads slowly; the oldest is dropped."""
 
 KEPT_LISTS: Final = 16
-"""Catalogs whose names are kept."""
+"""Bounds the catalogs whose names are kept."""
 
 _LARGE: Final = f"cellblock-large-{secrets.token_hex(16)}"
 """Stands for structured content that is put in when the response is written; no server knows it."""

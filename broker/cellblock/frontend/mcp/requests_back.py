@@ -1,4 +1,5 @@
-"""The way back to a front-end's client: what upstream servers ask while they serve a call of one of its runs.
+"""Requests_back is the way back to a front-end's client: what upstream servers ask while they serve a call of one of
+its runs.
 
 Clients of the older revisions are sent a request; those of 2026-07-28 get it as an interim result of their own call.
 """
@@ -38,7 +39,7 @@ ResultT = TypeVar("ResultT", bound=BaseModel)
 
 
 class ClientOfRun:
-    """A `Requester`: the client that sent one `codemode.run` request.
+    """Is a `Requester`: the client that sent one `codemode.run` request.
 
     Args:
         context: Of that request.

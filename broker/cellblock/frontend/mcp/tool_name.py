@@ -26,8 +26,8 @@ WITHOUT_DOTS: Final = frozenset(
         "visual studio code - insiders",
     ]
 )
-"""Clients, by their names in `initialize` in lower case, that refuse a dot, leave such a tool out, warn of it, or write
-`_` in its place."""
+"""Names the clients, as in `initialize` but in lower case, that refuse a dot, leave such a tool out, warn of it, or
+write `_` in its place."""
 
 COPILOT_OF_JETBRAINS: Final = "/copilot-intellij"
 """Ends the name of GitHub Copilot for JetBrains' editors, behind that of the editor."""

@@ -1,4 +1,5 @@
-"""Outputs that are kept for a while: files of one front-end in a folder of its own, each for the client that made it.
+"""Kept_outputs keeps outputs for a while: files of one front-end in a folder of its own, each for the client that made
+it.
 
 The index lives on the event loop; files are written, read and removed by one thread, in the order in which the loop
 asked. So what goes to make room is gone before what it makes room for is written, and the disk never holds more than
@@ -35,7 +36,7 @@ ID_BYTES: Final = 24
 """Sets the randomness in an output's id."""
 
 MAX_KEPT: Final = 256
-"""Outputs of one client: a list of them is read whole."""
+"""Bounds the outputs of one client: a list of them is read whole."""
 
 DISK_SECONDS: Final = 20.0
 """Bounds the time for the disk to write or read one output; 16 MiB take 10 ms."""
@@ -60,7 +61,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One output that is kept. Size in bytes, `made_at` in seconds since 1970, `expires_at` on the loop's clock."""
+    """Holds one output that is kept. Size in bytes, `made_at` in seconds since 1970, `expires_at` on the loop's
+    clock."""
 
     output_id: str
     owner: Owner
@@ -82,7 +84,7 @@ class NotKept(Exception):
 
 
 class KeptOutputs:
-    """The outputs of one front-end. Owns its folder and its thread.
+    """Keeps the outputs of one front-end. Owns its folder and its thread.
 
     Args:
         settings: The caps.

@@ -1,4 +1,4 @@
-"""Kept outputs as MCP resources: their URIs, the list of a client's own, and pages of one."""
+"""Shows kept outputs as MCP resources: their URIs, the list of a client's own, and pages of one."""
 
 from __future__ import annotations
 

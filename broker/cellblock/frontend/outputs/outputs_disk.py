@@ -1,4 +1,4 @@
-"""The folder of kept outputs as the processes share it that serve with one state directory: what all of them have kept
+"""The folder of kept outputs is shared by the processes that serve with one state directory: what all of them have kept
 stays under the cap of whoever writes.
 
 Each process has a folder of its own in it, and an index of that. Another one may remove the oldest files there to make

@@ -1,4 +1,4 @@
-"""The response of a run as the client of the front-end gets it: whole, or with previews of what is kept."""
+"""Makes the response of a run as the client of the front-end gets it: whole, or with previews of what is kept."""
 
 from __future__ import annotations
 

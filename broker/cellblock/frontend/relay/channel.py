@@ -1,4 +1,4 @@
-"""HTTP as the relay needs it: one request, and its answer in pieces, whole or message by message."""
+"""Channel is HTTP as the relay needs it: one request, and its answer in pieces, whole or message by message."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Answer(Protocol):
 
 
 class Channel(Protocol):
-    """A way to a daemon."""
+    """Is a way to a daemon."""
 
     def ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""

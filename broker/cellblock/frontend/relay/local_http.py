@@ -1,5 +1,5 @@
-"""HTTP/1.1 to a daemon on this machine: what its web server sends, and nothing more. A general client takes twice as
-long to import as all else that the relay needs."""
+"""Local_http speaks HTTP/1.1 with a daemon on this machine: what its web server sends, and nothing more. A general
+client takes twice as long to import as all else that the relay needs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ IDLE_SECONDS: Final = 4.0
 """Bounds the idle time after which a connection is not used again: without a token, the daemon ends it after 5 s."""
 
 MAX_IDLE: Final = 4
-"""Connections kept for the next requests."""
+"""Bounds the connections kept for the next requests."""
 
 
 class _Line(NamedTuple):
-    """A connection that is free since a point in time."""
+    """Holds a connection that is free since a point in time."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -31,7 +31,7 @@ class _Line(NamedTuple):
 
 
 class LocalHttp:
-    """A way to a daemon over plain HTTP. Owns its connections; `close` ends those that are free.
+    """Is a way to a daemon over plain HTTP. Owns its connections; `close` ends those that are free.
 
     Args:
         headers: For every request.
@@ -89,7 +89,7 @@ class LocalHttp:
 
 
 class LocalAnswer:
-    """An answer whose head is read."""
+    """Is an answer whose head is read."""
 
     def __init__(
         self, reader: asyncio.StreamReader, status: int, headers: Mapping[str, str], *, empty: bool

@@ -17,14 +17,14 @@ METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 
 NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Methods, with the parameter that is sent as a header too."""
+"""Maps methods to the parameter that is sent as a header too."""
 
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _SAFE: Final = re.compile(r"(?!=\?base64\?.*\?=$)(?:[!-~](?:[ -~]*[!-~])?)?")
 
 
 class Kind(Enum):
-    """The kinds of messages."""
+    """Names the kinds of messages."""
 
     REQUEST = auto()
     NOTIFICATION = auto()
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 class Message(NamedTuple):
-    """A message, and the JSON that it came as."""
+    """Holds a message, and the JSON that it came as."""
 
     kind: Kind
     body: dict[str, Any]

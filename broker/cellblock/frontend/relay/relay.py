@@ -81,7 +81,7 @@ class _Forgotten(Exception):
 
 
 class _Pending:
-    """A request of the client that is not answered yet."""
+    """Holds a request of the client that is not answered yet."""
 
     def __init__(self, request_id: int | str, message: Message, *, modern: bool) -> None:
         self.id = request_id

@@ -1,4 +1,5 @@
-"""HTTP to a daemon on another machine, or over TLS: with the proxies and certificates of the environment."""
+"""Remote_http speaks HTTP with a daemon on another machine, or over TLS: with the proxies and certificates of the
+environment."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ async def remote_http(
 
 
 class RemoteHttp:
-    """A way to a daemon through a client."""
+    """Is a way to a daemon through a client."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -43,7 +44,7 @@ class RemoteHttp:
 
 
 class RemoteAnswer:
-    """An answer whose head is read."""
+    """Is an answer whose head is read."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.status = response.status_code

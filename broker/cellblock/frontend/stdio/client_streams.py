@@ -51,7 +51,8 @@ def message_of(line: bytes) -> types.JSONRPCMessage | Misread | None:
 
 
 class ToClient(ClosingStream):
-    """A write stream that writes one message at a time, and knows which requests of the client wait for an answer."""
+    """Is a write stream that writes one message at a time, and knows which requests of the client wait for an
+    answer."""
 
     def __init__(self, output: StdoutLines) -> None:
         self._output = output
@@ -98,7 +99,7 @@ class ToClient(ClosingStream):
 
 
 class FromClient(ClosingStream):
-    """A read stream of the client's messages, which ends when all that it has asked is answered.
+    """Is a read stream of the client's messages, which ends when all that it has asked is answered.
 
     Args:
         lines: Gives the client's lines.

@@ -1,4 +1,4 @@
-"""`cellblock connect`: where a daemon is, and MCP messages between it and this process's stdin and stdout."""
+"""`cellblock connect` finds a daemon, and carries MCP messages between it and this process's stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One MCP client over this process's stdin and stdout, greeted before the broker runs."""
+"""Serves one MCP client over this process's stdin and stdout, and greets it before the broker runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of standard input, read by the event loop instead of a thread.
+"""Lines of standard input are read by the event loop instead of a thread.
 
 The SDK reads stdin in a thread that nothing can interrupt: a server told to stop would stay, with its workers and
 upstream servers, until its client closes the pipe.
@@ -18,8 +18,8 @@ from typing import Final
 logger = logging.getLogger("cellblock.frontend")
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
-"""Longest message of a client; a script is at most 1 MiB, and six times that when every character is escaped. An answer
-to a server's question may have an image."""
+"""Bounds one message of a client; a script is at most 1 MiB, and six times that when every character is escaped. An
+answer to a server's question may have an image."""
 
 EDGE_BYTES: Final = 256
 """Sets what is kept of either end of a line that is too long, to find its id."""
@@ -32,7 +32,7 @@ else's."""
 
 
 class LineTooLong(Exception):
-    """A line of over `MAX_LINE_BYTES`, which is dropped. `request_id` is its message's, if that is known."""
+    """A line has over `MAX_LINE_BYTES` bytes, and is dropped. `request_id` is its message's, if that is known."""
 
     def __init__(self, start: bytes, end: bytes) -> None:
         super().__init__(f"A message has over {MAX_LINE_BYTES} bytes. Send less at a time.")
@@ -41,7 +41,7 @@ class LineTooLong(Exception):
 
 
 class StdinLines:
-    """Lines of fd 0. Owns the transport on it, where there is one; `close` ends it. Use `open`."""
+    """Reads the lines of fd 0. Owns the transport on it, where there is one; `close` ends it. Use `open`."""
 
     def __init__(self, reader: asyncio.StreamReader | None, transport: asyncio.ReadTransport | None) -> None:
         self._reader = reader

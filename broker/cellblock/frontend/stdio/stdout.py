@@ -1,4 +1,4 @@
-"""Lines to standard output, written by the event loop instead of a thread.
+"""Lines to standard output are written by the event loop instead of a thread.
 
 The SDK writes stdout in a thread that nothing can interrupt: a client that has stopped reading would keep a server that
 was told to stop, with its workers and upstream servers, for as long as it leaves its full pipe open.
@@ -43,7 +43,7 @@ class Flow(asyncio.Protocol):
 
 
 class StdoutLines:
-    """A writer of lines. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool gets
+    """Writes lines. Owns a copy of fd 1; until `close`, fd 1 itself is stderr, so that no `print` of a tool gets
     between the messages. Use `open`."""
 
     def __init__(
