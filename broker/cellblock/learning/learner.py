@@ -28,7 +28,8 @@ from cellblock.learning.sample import UNREAD
 logger = logging.getLogger("cellblock.schemas")
 
 BYTES_OF_ONE_SAMPLE: Final = 8 * 1024
-"""A large result counts as several on the way to `stable_after`: it holds many records, and costs as many looks."""
+"""Is the size from which a large result counts as several on the way to `stable_after`: it holds many records, and
+costs as many looks."""
 
 LINGER_SECONDS: Final = 0.1
 """Delays looking at a result: the run that it belongs to goes first, and what comes together is read together."""

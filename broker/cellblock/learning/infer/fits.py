@@ -27,7 +27,7 @@ _PATTERNS: Final[dict[str, dict[str, Any]]] = {
     },
     "uri": {"pattern": r"^https?://[!#-;=?-\[\]_a-z~%]+$", "maxLength": 2_007},
 }
-"""`observe.FORMATS` as JSON Schema, without its counted repeats, which take long to compile: lengths stand for them.
+"""Is `observe.FORMATS` as JSON Schema, without its counted repeats, which take long to compile: lengths stand for them.
 What is longer than these allow, though of the format, is looked at in full."""
 
 _NO_NAME: Final[list[dict[str, Any]]] = [
@@ -98,7 +98,7 @@ def _schema(shape: Shape) -> Any:
 
 
 def _objects(objects: Objects) -> dict[str, Any]:
-    """Keywords that judge objects and let all else be."""
+    """Returns keywords that judge objects and let all else be."""
     if objects.tag is None:
         return _fields(objects.variants[""])
     chosen: Any = False

@@ -68,7 +68,7 @@ def _tagged(tag: str, values: list[str], fields: Fields) -> dict[str, Any]:
 
 
 def _kinds(variants: Mapping[str, Fields]) -> list[tuple[list[str], Fields]]:
-    """Variants that no key tells apart count as one kind."""
+    """Groups variants by kind; those that no key tells apart count as one."""
     groups: list[tuple[list[str], Fields]] = []
     for value, fields in sorted(variants.items()):
         alike = [group for group in groups if not _apart(group[1], fields)]
