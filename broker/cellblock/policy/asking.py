@@ -1,4 +1,4 @@
-"""Questions to the user before a call, and whom a run is for."""
+"""Asking says what is asked of the user before a call, and whom a run is for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Approver = Callable[[Question], Awaitable[Verdict]]
 
 @dataclass(frozen=True, slots=True)
 class Grantee:
-    """Names for whom a run is.
+    """Says for whom a run is.
 
     Args:
         principal: As in `PolicySettings.clients`: `cli`, `embedding`, `token`, `anybody`, `oauth:SUBJECT` (all of which

@@ -39,7 +39,7 @@ _OF_REQUEST: Final = "Widen `grants` in the request, if the script needs it."
 
 
 class Layer:
-    """One grant, ready to be asked.
+    """Is one grant, ready to be asked.
 
     Args:
         grant: What is granted.
@@ -121,7 +121,8 @@ class Layer:
 
 
 class Grants:
-    """All layers of one client, or of one request of it; `asks` says that tools may want a question by themselves."""
+    """Holds all layers of one client, or of one request of it; `asks` says that tools may want a question by
+    themselves."""
 
     def __init__(self, layers: tuple[Layer, ...], *, asks: bool = False) -> None:
         self.layers = layers

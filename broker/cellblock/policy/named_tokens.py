@@ -80,7 +80,7 @@ class Issued:
 
 
 class NamedTokens:
-    """The named tokens of one state directory.
+    """Keeps the named tokens of one state directory.
 
     Args:
         state_dir: The state directory; it need not be there.

@@ -1,4 +1,4 @@
-"""Patterns of tools: `server.tool`, with `*` for any characters within either part."""
+"""Patterns says which tools are meant: `server.tool`, with `*` for any characters within either part."""
 
 from __future__ import annotations
 

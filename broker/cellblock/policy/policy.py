@@ -1,4 +1,4 @@
-"""The policy of one broker: which grants a run has, by whom it is for and what it asks for itself."""
+"""Policy is the policy of one broker: which grants a run has, by whom it is for and what it asks for itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_ASKED_SCHEMAS: Final = 20
 it."""
 
 KEPT_GRANTS: Final = 64
-"""Grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
+"""Bounds the grants of requests whose narrowed catalogs are kept; scripts of one agent bring the same few."""
 
 
 class Policy:

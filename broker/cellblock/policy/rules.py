@@ -1,4 +1,5 @@
-"""The policy in one run: every call passes here before it is sent, and what is denied was certainly not started."""
+"""Rules is the policy in one run: every call passes here before it is sent, and what is denied was certainly not
+started."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ _NOT_APPROVED: Final = {
 
 
 class Clock(Protocol):
-    """The wall clock of a run, which stands still while the user is asked."""
+    """Is the wall clock of a run, which stands still while the user is asked."""
 
     def stop(self) -> None:
         """Stops the run's time."""
