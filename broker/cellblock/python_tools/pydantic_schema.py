@@ -168,7 +168,7 @@ class _Inliner:
         return _rebuilt(schema, self.inlined)
 
     def used(self, schema: Any) -> set[str]:
-        """Definitions that the inlined schema still needs."""
+        """Returns the definitions that the inlined schema still needs."""
         return self._reachable(set(_references(schema))) & self.kept
 
     def _reachable(self, names: set[str]) -> set[str]:

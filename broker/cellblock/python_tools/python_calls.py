@@ -49,7 +49,7 @@ class PythonCalls:
 
     @property
     def busy_threads(self) -> int:
-        """Threads at work, those of calls that were given up included."""
+        """Counts the threads at work, those of calls that were given up included."""
         return self._threads.busy
 
     async def call(self, tool: PythonTool, arguments: dict[str, Any] | RawJson) -> Any:

@@ -26,7 +26,7 @@ class ToolMark:
     annotations: Mapping[str, Any] | None = None
     flatten: bool = False
     namespace: Mapping[str, Any] | None = None
-    """Names of the function around it, where its annotations are text that needs them."""
+    """Holds the names of the function around it, where its annotations are text that needs them."""
 
 
 @overload

@@ -18,10 +18,10 @@ from cellblock.schemas.validation import InputValidator
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 STEPS_DEEP: Final = 200
-"""Levels; what is below them is too deep anyway."""
+"""Bounds the levels; what is below them is too deep anyway."""
 
 SLICE: Final = 100
-"""Items of a list that are checked and dumped at a time."""
+"""Bounds the items of a list that are checked and dumped at a time."""
 
 _Block = (
     types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
@@ -133,7 +133,7 @@ def _is_plain_list(adapter: TypeAdapter[Any]) -> bool:
 
 
 def _dumped_in_slices(adapter: TypeAdapter[Any], value: list[Any]) -> list[Any]:
-    """A list as it is dumped whole, but between two slices other threads have their turn."""
+    """Returns a list as it is dumped whole, but between two slices other threads have their turn."""
     dumped: list[Any] = []
     for start in range(0, len(value), SLICE):
         try:

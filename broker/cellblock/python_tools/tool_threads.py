@@ -31,10 +31,10 @@ class ToolThreads:
         self._idle: list[DaemonThread] = []
         self._closed = False
         self.busy = 0
-        """Threads that are at work."""
+        """Counts the threads that are at work."""
 
     async def run(self, work: Callable[[], Any], bound: float) -> Any:
-        """The result of `work()`, called in a thread with a copy of this context.
+        """Returns the result of `work()`, called in a thread with a copy of this context.
 
         Raises:
             AllBusy: `bound` seconds went by without a free thread, or none could be started.
