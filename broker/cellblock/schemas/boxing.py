@@ -21,7 +21,7 @@ _FASTMCP_KEY: Final = "x-fastmcp-wrap-result"
 """Holds FastMCP's own extension for the same, `true`."""
 
 _SDK_TITLE_END: Final = "Output"
-"""The MCP SDK for Python marks nothing, but titles a box after the function: `addOutput`."""
+"""Ends a title of the MCP SDK for Python, which marks nothing, but titles a box after the function: `addOutput`."""
 
 _OBJECT_KEYWORDS: Final = ("properties", "patternProperties", "additionalProperties", "propertyNames")
 

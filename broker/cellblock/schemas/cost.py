@@ -137,7 +137,7 @@ class SchemaCost:
         self._schemas: list[dict[str, Any]] = []
         self._nodes: list[_Node] = []
         self.unusable: set[str] = set()
-        """Patterns that cannot be matched in bounded time."""
+        """Holds patterns that cannot be matched in bounded time."""
         self.has_alternatives = False
         """Says whether there is an `anyOf` or `oneOf`."""
         self._patterns: set[str] = set()
@@ -312,7 +312,7 @@ class SchemaCost:
         if len(order) < len(self._nodes):
             raise NotCheckable("it applies itself to the same value without end")
         self.in_place_depth = max(chain)
-        """Longest chain of schema objects that apply to one value."""
+        """Counts the longest chain of schema objects that apply to one value."""
         if self.in_place_depth > MAX_IN_PLACE:
             raise NotCheckable(f"over {MAX_IN_PLACE} of its parts are nested on one value")
         return order
