@@ -42,7 +42,7 @@ _STATEMENTS: Final = frozenset(
         "labeled_statement",
     ]
 )
-"""Nodes that have statements in them which are no other function's."""
+"""Names nodes that have statements in them which are no other function's."""
 
 _DECLARATIONS: Final = frozenset(
     [

@@ -23,10 +23,11 @@ MAX_IMPORTS: Final = 1_000
 """Bounds the imports of one script, static and dynamic; each costs the broker some work on its only thread."""
 
 PARSE_BOUND_SECONDS: Final = 2.0
-"""CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
+"""Bounds CPU time. Parsing 1 MiB of ordinary code takes 0.5 s; text made for it takes minutes."""
 
 BLANK_BOUND_SECONDS: Final = 0.15
-"""CPU time after parsing that taking the types out of a large script may cost: what a worker would lose with them."""
+"""Bounds the CPU time after parsing that taking the types out of a large script may cost: what a worker would lose
+with them."""
 
 JAVASCRIPT: Final = "application/javascript"
 TYPESCRIPT: Final = "application/typescript"

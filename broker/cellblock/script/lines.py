@@ -1,4 +1,4 @@
-"""Lines and columns of a script: as the engine counts them, and from those who count otherwise.
+"""Lines finds lines and columns of a script: as the engine counts them, and from those who count otherwise.
 
 Every position that an agent reads counts as V8 does: lines from 1, ended by LF, CR, CRLF, U+2028 or U+2029, and columns
 from 1 in UTF-16 units. A byte order mark at the start is a character of the agent's text, and so has a column.
@@ -24,7 +24,7 @@ TAB_COLUMNS: Final = 2
 
 
 def with_plain_ends(source: bytes) -> bytes:
-    """UTF-8 in which only LF ends lines: every line begins at the byte at which it begins in `source`."""
+    """Returns UTF-8 in which only LF ends lines: every line begins at the byte at which it begins in `source`."""
     if source.count(b"\r") > source.count(b"\r\n"):
         source = source.replace(b"\r\n", b" \n").replace(b"\r", b"\n")
     return source.replace(b"\xe2\x80\xa8", b"  \n").replace(b"\xe2\x80\xa9", b"  \n")

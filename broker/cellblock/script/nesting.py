@@ -40,7 +40,7 @@ CHAINS: Final = frozenset(
         "unary_expression",
     }
 )
-"""Nodes that ordinary, generated code makes long chains of, and that cost the parsers little stack."""
+"""Names nodes that ordinary, generated code makes long chains of, and that cost the parsers little stack."""
 
 _NO_BRACKET: Final = bytes(byte for byte in range(256) if byte not in b"()[]{}")
 _OPENING: Final = frozenset(b"([{")

@@ -91,7 +91,7 @@ class Script:
         return re.search(made, self.text) is not None
 
     def place(self, line: int, column: int) -> str:
-        """`script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
+        """Returns `script.js:LINE:COLUMN` in the agent's own source, of a position that the engine gives."""
         if self.media_type == TYPESCRIPT:
             if self._compiled is None:
                 self._compiled = script_lines.CompilerPlaces(self._loaded())

@@ -25,7 +25,7 @@ INLINE_BYTES: Final = 8 * 1024
 made to be slow the parser asks too seldom whether to go on: 16 KiB hold the loop for 44 ms of CPU, 8 KiB for 18."""
 
 INLINE_SECONDS: Final = 0.012
-"""CPU time after which text made to be slow goes to a process too."""
+"""Sets the CPU time after which text made to be slow goes to a process too."""
 
 PARSE: Final = Task(
     work="cellblock.script.source_apart:parse",

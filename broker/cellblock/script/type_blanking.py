@@ -29,16 +29,17 @@ _NEXT_TOKEN: Final = re.compile(
     rb"|//(?:(?!\xe2\x80[\xa8\xa9])[^\r\n])*|/\*.*?\*/)*+",
     re.DOTALL,
 )
-"""After the white space and line ends of the language, all of them, and comments."""
+"""Matches after the white space and line ends of the language, all of them, and comments."""
 
 _CONTINUES: Final = re.compile(rb"[(\[`.+\-*/%]|\?\.|<<|>>|!(?!=)")
-"""Tokens that JavaScript would join to an expression which TypeScript has ended, or that bind closer than `as`."""
+"""Matches tokens that JavaScript would join to an expression which TypeScript has ended, or that bind closer than
+`as`."""
 
 _MARK: Final = re.compile(
     rb"[:!?<@]|\(\s*this\b|\b(?:abstract|accessor|as|class|declare|enum|export|function|implements|import|interface"
     rb"|module|namespace|override|private|protected|public|readonly|satisfies|type)\b"
 )
-"""One of these is in everything that is not JavaScript; what has none of them is not looked into."""
+"""Matches a mark: one of these is in everything that is not JavaScript; what has none of them is not looked into."""
 
 _BRACED: Final = re.compile(rb"\{|(?:async|class|function|let)\b")
 _LIKE_MODIFIERS: Final = frozenset({b"accessor", b"async", b"get", b"set", b"static"})
@@ -77,7 +78,7 @@ def blank_types(root: Node, source: bytes, deadline: float) -> bytes | None:
 
 
 def blank(text: bytes) -> bytes:
-    """White space with the same bytes, UTF-16 units and line terminators."""
+    """Returns white space with the same bytes, UTF-16 units and line terminators."""
     return text.translate(_TO_SPACE) if text.isascii() else _CHARACTER.sub(_white, text)
 
 
@@ -148,7 +149,7 @@ class _Blanking:
             self.names.types |= {self._text(name)} if name is not None else set()
 
     def looked_into(self, node: Node) -> list[Node]:
-        """Also without a mark in it: a method's signature needs none."""
+        """Has a node looked into also without a mark in it: a method's signature needs none."""
         return [node]
 
     def doubt(self, node: Node) -> list[Node]:
@@ -157,7 +158,7 @@ class _Blanking:
     # Expressions
 
     def cast(self, node: Node) -> list[Node]:
-        """`x as T`, `x satisfies T`."""
+        """Blanks the type of `x as T` and of `x satisfies T`."""
         children = node.children
         word = next(child for child in children[1:] if child.type in ("as", "satisfies"))
         self._on_one_line(children[0].end_byte, word.start_byte)
@@ -167,7 +168,8 @@ class _Blanking:
         return self._again(children[0])
 
     def assertion(self, node: Node) -> list[Node]:
-        """`<T>x`: nothing may come to stand at the start of a statement or of an arrow function's body."""
+        """Blanks the type of `<T>x`: nothing may come to stand at the start of a statement or of an arrow function's
+        body."""
         types, value = node.children[0], node.children[-1]
         self._on_one_line(node.start_byte, value.start_byte)
         if node.start_byte in self._statements or _BRACED.match(self.source, value.start_byte):
@@ -182,7 +184,7 @@ class _Blanking:
         return self._again(node.children[0])
 
     def instantiation(self, node: Node) -> list[Node]:
-        """`f<T>` that is not called, and `new F<T>`, with or without arguments."""
+        """Blanks `f<T>` that is not called, and `new F<T>`, with or without arguments."""
         if node.children[-1].type == "type_arguments":
             self._nothing_joins(node.end_byte)
         return [node]

@@ -61,7 +61,7 @@ class ImportedNames:
             self.types |= {self._text(_local(each)) for each in inner}
 
     def add(self, statement: Node) -> list[Span]:
-        """Another import: what to blank of it in any case."""
+        """Takes any other import, and returns what to blank of it in any case."""
         clause, word = _child(statement, "import_clause"), _child(statement, "from")
         if clause is None or word is None:
             return []
