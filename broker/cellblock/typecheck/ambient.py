@@ -27,7 +27,7 @@ MAX_DECLARATION_BYTES: Final = 4 * 1024 * 1024
 """Bounds the declarations of all the servers that one script imports; 213 tools of 16 servers take 0.2 MB."""
 
 _KEPT: Final = 64
-"""Servers whose text is kept; a server that reconnects gets a new entry, and a new text."""
+"""Bounds the servers whose text is kept; a server that reconnects gets a new entry, and a new text."""
 
 _WORD: Final = re.compile(r"[\w$]+")
 

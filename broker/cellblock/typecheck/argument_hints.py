@@ -150,7 +150,7 @@ def _missing_hint(complaint: Complaint, names: str) -> str:
 
 
 def _unknown_property(message: str) -> tuple[str, str] | None:
-    """Name and type of "… may only specify known properties, and 'NAME' does not exist in type 'TYPE'."."""
+    """Returns name and type of "… may only specify known properties, and 'NAME' does not exist in type 'TYPE'."."""
     _, found, rest = message.partition(_UNKNOWN)
     if not found or rest[:5] not in ("but '", "and '"):
         return None
@@ -164,20 +164,20 @@ def _unknown_property(message: str) -> tuple[str, str] | None:
 
 
 def _missing_property(message: str) -> str:
-    """NAME of "Property 'NAME' is missing in type …"; empty where there is none."""
+    """Returns NAME of "Property 'NAME' is missing in type …"; empty where there is none."""
     before, found, _ = message.partition(_MISSING_ONE)
     return before.rpartition("Property '")[2] if found and "Property '" in before else ""
 
 
 def _missing_properties(message: str) -> tuple[str, str] | None:
-    """Type and names of "… is missing the following properties from type 'TYPE': NAME, NAME"."""
+    """Returns type and names of "… is missing the following properties from type 'TYPE': NAME, NAME"."""
     rest = message.partition(_MISSING_SOME)[2]
     kind, found, names = rest.rpartition("': ")
     return (kind, names) if found and names else None
 
 
 def _not_an_array(line: str) -> tuple[str, str] | None:
-    """Both types of "Type 'GIVEN' is not assignable to type 'WANTED[]'."."""
+    """Returns both types of "Type 'GIVEN' is not assignable to type 'WANTED[]'."."""
     rest = line.removesuffix(".").partition("Type '")[2]
     given, found, wanted = rest.removesuffix("'").rpartition(_NOT_ASSIGNABLE)
     return (given, wanted) if found and rest.endswith("[]'") else None

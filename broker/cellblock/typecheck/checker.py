@@ -87,7 +87,7 @@ class TypeChecker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the warm compiler's outermost process, or None when there is none."""
+        """Returns the process id of the warm compiler's outermost process, or None when there is none."""
         return self._session.session.pid if self._session is not None else None
 
     def warm_up(self) -> None:

@@ -43,7 +43,7 @@ _EQUALITIES: Final = frozenset(["==", "!=", "===", "!=="])
 _JOINED: Final = frozenset(["||", "&&"])
 _AROUND: Final = frozenset(["parenthesized_expression", "await_expression", "non_null_expression"])
 _ELSEWHERE: Final = frozenset(["arguments", "subscript_expression", "object", "array"])
-"""Nodes in which a text is no value of what is around them."""
+"""Names nodes in which a text is no value of what is around them."""
 _GIVING: Final = ("variable_declarator", "assignment_expression", "assignment_pattern")
 
 

@@ -39,13 +39,13 @@ WORKSPACE: Final = Path(__file__).parent / "workspace"
 BINARY: Final = "tsc"
 
 MEMORY_BOUND_BYTES: Final = 1024 * 1024 * 1024
-"""RLIMIT_DATA. Go's heap grows in arenas of 64 MiB; a usual check has 40 MiB resident."""
+"""Sets RLIMIT_DATA. Go's heap grows in arenas of 64 MiB; a usual check has 40 MiB resident."""
 
 SOFT_MEMORY_BYTES: Final = 384 * 1024 * 1024
 """Says where Go's collector begins to work hard (GOMEMLIMIT), well below the kernel's bound."""
 
 CPU_BOUND_SECONDS: Final = 600
-"""RLIMIT_CPU of one process, which is replaced long before (`checker.MAX_CHECKS`): a backstop behind the timer."""
+"""Sets RLIMIT_CPU of one process, which is replaced long before (`checker.MAX_CHECKS`): a backstop behind the timer."""
 
 FIX: Final = "Install cellblock-typescript again, in the version that cellblock needs."
 

@@ -11,7 +11,7 @@ from cellblock.typecheck.verdict import Complaint
 
 _MAX_MEMBERS: Final = 500
 _FIELD_KINDS: Final = (5, 10)
-"""`Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
+"""Holds `Field` and `Property` of the protocol's CompletionItemKind; data, not methods."""
 
 
 class WarmSession:

@@ -11,7 +11,7 @@ from tree_sitter import Node
 from cellblock.script.trees import field, operator_of
 
 _MAX_TEXT: Final = 2_000
-"""Bytes of an expression that is compared with others; a longer one is like itself alone."""
+"""Bounds the bytes of an expression that is compared with others; a longer one is like itself alone."""
 
 _BLANKS: Final = re.compile(rb"\s+")
 _PATHS: Final = frozenset({"identifier", "member_expression", "subscript_expression"})

@@ -15,7 +15,7 @@ MAX_NAMED: Final = 12
 MAX_GUESSES: Final = 3
 
 MIN_OF_LANGUAGE: Final = 0.75
-"""Least similarity of a member of arrays and texts: `count` is not `concat`."""
+"""Sets the least similarity of a member of arrays and texts: `count` is not `concat`."""
 
 WRAPPERS: Final = frozenset(
     [
@@ -32,7 +32,7 @@ WRAPPERS: Final = frozenset(
         "values",
     ]
 )
-"""Members that hold the elements, where something is not the array itself."""
+"""Names members that hold the elements, where something is not the array itself."""
 
 _COUNTS: Final = frozenset(["count", "len", "size", "total"])
 _OF_ARRAYS: Final = {
@@ -73,7 +73,7 @@ _ALIKE: Final = (
     "first start begin from",
     "last end until to",
 )
-"""Words for the same thing in the outputs of tools; a word may be in several lines."""
+"""Holds words for the same thing in the outputs of tools; a word may be in several lines."""
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
