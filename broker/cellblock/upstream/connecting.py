@@ -17,7 +17,7 @@ JITTER: Final = 0.5
 
 
 class Backoff:
-    """Pauses that double from the first to the longest.
+    """Gives pauses that double from the first to the longest.
 
     Args:
         first: The first pause in seconds.
@@ -49,7 +49,7 @@ class State(Enum):
 
 
 class FirstAttempt:
-    """The first attempt of a session to connect, which others wait for."""
+    """Is the first attempt of a session to connect, which others wait for."""
 
     def __init__(self) -> None:
         self._over = asyncio.Event()

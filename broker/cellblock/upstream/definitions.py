@@ -1,4 +1,4 @@
-"""One tool's definition as Cellblock keeps it: capped, in a canonical form, with its hash.
+"""Definitions makes one tool's definition as Cellblock keeps it: capped, in a canonical form, with its hash.
 
 Two definitions are the same when their canonical JSON is, byte for byte: keys sorted, no white space, one spelling for
 each number (RFC 8785, but sorted by code point), and text as it is, since look-alike text is another text.
@@ -140,7 +140,7 @@ def _over(name: str, what: str, found: int, unit: str, setting: str, settings: U
 
 
 def _extent(value: Any, max_depth: int, max_values: int) -> tuple[int, int]:
-    """Levels and JSON values of `value`, counted level by level and no further than the first cap."""
+    """Counts levels and JSON values of `value`, level by level and no further than the first cap."""
     depth, count, level = 0, 0, [value]
     while level and depth <= max_depth and count <= max_values:
         depth += 1

@@ -13,7 +13,7 @@ _RETRY: Final = b"retry"
 
 
 class Event(NamedTuple):
-    """One event as it came, the empty line that ends it included.
+    """Holds one event as it came, the empty line that ends it included.
 
     Attributes:
         lines: All its lines, without their ends.
@@ -35,7 +35,7 @@ class Event(NamedTuple):
 
 
 class EventSplitter:
-    """Bytes in, events out. `held` is how many bytes of the event under way are in memory.
+    """Takes bytes and gives events. `held` is how many bytes of the event under way are in memory.
 
     Events without data tell only where to go on, and when: of those that follow each other in a chunk, one is left.
     """

@@ -35,7 +35,7 @@ _UNAUTHORIZED: Final = re.compile(
 
 
 def timed_out(server: str, tool: str, bound: float) -> ToolCallError:
-    """Words that no answer came."""
+    """Says that no answer came."""
     return ToolCallError(
         f"{server} did not answer {tool} within {bound:g} s.",
         hint="Ask for less at a time, or raise upstream.call_timeout_ms.",
@@ -51,7 +51,7 @@ def session_gone(error: MCPError, refusal: int | None) -> bool:
 
 
 def forgotten(server: str, tool: str) -> ToolCallError:
-    """Words that the server has no such session."""
+    """Says that the server has no such session."""
     return ToolCallError(
         f"{server} has forgotten the session; {tool} was not called.",
         hint="Try again in a moment; Cellblock reconnects by itself.",
@@ -65,7 +65,7 @@ def is_closed(error: MCPError) -> bool:
 
 
 def closed(server: str, tool: str, cut: str | None) -> ToolCallError:
-    """Words that the connection ended during the call; `cut` says why Cellblock ended it, if it did."""
+    """Says that the connection ended during the call; `cut` tells why Cellblock ended it, if it did."""
     return ToolCallError(
         f"The connection to {server} closed during {tool}{f': {cut}' if cut else ''}.",
         hint="Check whether the call took effect before you repeat it.",

@@ -1,4 +1,5 @@
-"""Large messages of one connection: read in a process apart, so that the SDK gets small ones in their place.
+"""Heavy reads large messages of one connection: read in a process apart, so that the SDK gets small ones in their
+place.
 
 What a script is to get of a result comes back as the bytes that it gets, and passes the loop with the small message.
 A long tool list becomes pages of it. What nobody has asked for is dropped unread.
@@ -46,7 +47,7 @@ MAX_CALLS: Final = 4_096
 """Calls whose tools are known; an answer to an older one is read as if its tool had no settings."""
 
 MAX_VALUES: Final = 64
-"""Values that wait for their message to reach its call; the next turn of the loop, as a rule."""
+"""Bounds the values that wait for their message to reach its call; the next turn of the loop, as a rule."""
 
 DROPPED_BYTES_PER_SECOND: Final = 64 * 1024 * 1024
 """Bounds how fast a server is read of what nobody has asked for."""

@@ -1,4 +1,4 @@
-"""Calls that ask for input in rounds (MCP 2026-07-28): the answers go with the call when it is sent again."""
+"""Some calls ask for input in rounds (MCP 2026-07-28): the answers go with the call when it is sent again."""
 
 from __future__ import annotations
 

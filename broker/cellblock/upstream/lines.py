@@ -22,8 +22,8 @@ class EndlessLine(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line that was over the cap. `answers` is the id of the request that it was the answer to, where it said so at
-    one of its ends; a server that lies there fails its own calls only."""
+    """Stands for a line that was over the cap. `answers` is the id of the request that it was the answer to, where it
+    said so at one of its ends; a server that lies there fails its own calls only."""
 
     size: int
     answers: int | None
@@ -39,7 +39,7 @@ def answered_id(head: bytes, tail: bytes) -> int | None:
 
 
 class LineSplitter:
-    """Sans-I/O: bytes in, lines out.
+    """Splits bytes into lines, sans-I/O.
 
     Args:
         cap: Longest line in bytes.

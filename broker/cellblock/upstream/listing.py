@@ -16,10 +16,10 @@ from cellblock.upstream.definitions import ToolDefinition, admit, left_out, show
 from cellblock.upstream.lenience import malformed_of
 
 MAX_LEFT_OUT: Final = 100
-"""Tools that are named as left out; of more than these only the number is said."""
+"""Bounds the tools that are named as left out; of more than these only the number is said."""
 
 MAX_NAMED: Final = 5
-"""Names in one note."""
+"""Bounds the names in one note."""
 
 
 async def list_tools(
@@ -67,7 +67,7 @@ async def list_tools(
 
 
 class Listing:
-    """One reading of a tool list, page by page.
+    """Is one reading of a tool list, page by page.
 
     Attributes:
         tools: Those that are kept.
@@ -140,7 +140,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """One reading: identity, tools, tools that are over a cap, and what is to be said of the list as a whole."""
+    """Holds what one reading gave: identity, tools, tools that are over a cap, and what is to be said of the list as a
+    whole."""
 
     name: str | None
     version: str | None

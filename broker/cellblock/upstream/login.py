@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def kept_logins(settings: AuthSettings, state_dir: Path) -> Callable[[str, ServerConfig], Login | None]:
-    """Logins that are kept in a state directory, for servers with a URL and without an `Authorization` header."""
+    """Lists the logins that are kept in a state directory, for servers with a URL and without an `Authorization`
+    header."""
 
     def login_of(server: str, config: ServerConfig) -> Login | None:
         if not can_log_in(config) or config.url is None:

@@ -1,4 +1,5 @@
-"""The cap on one message of a server (`upstream.max_message_bytes`): what a message over it becomes."""
+"""Message_cap keeps the cap on one message of a server (`upstream.max_message_bytes`): what a message over it
+becomes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ANSWER_BOUND_SECONDS: Final = 300.0
 """Bounds the time for a person or a model to answer; the clocks of the call and of its run stand still meanwhile."""
 
 MAX_ASKING: Final = 8
-"""Requests of one server that wait for an answer at the same time."""
+"""Bounds the requests of one server that wait for an answer at the same time."""
 
 NO_CLIENT: Final = (
     "There is no client that this could be asked: no call of one is under way, or it does not say."
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class Outstanding:
-    """One call that is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
+    """Is one call that is with the server; `refusal` is the HTTP status (400 or more) of the last answer to it."""
 
     origin: CallOrigin
     clock: asyncio.Timeout
@@ -73,7 +73,7 @@ _current: ContextVar[Outstanding | None] = ContextVar("cellblock_call", default=
 
 @dataclass(slots=True)
 class Routing:
-    """The calls of one session, and the answers to what its server asks.
+    """Keeps the calls of one session, and the answers to what its server asks.
 
     Args:
         server: The server's name; people are told it.
@@ -90,7 +90,7 @@ class Routing:
 
     @contextmanager
     def call(self, clock: asyncio.Timeout, origin: CallOrigin) -> Generator[Outstanding]:
-        """Around one call; `clock` is its bound."""
+        """Goes around one call; `clock` is its bound."""
         mine = Outstanding(origin, clock, self.redactor)
         self._calls.add(mine)
         token = _current.set(mine)

@@ -1,4 +1,4 @@
-"""The HTTP requests of one connection: each is given up as soon as nobody waits for its answer.
+"""Posts watches the HTTP requests of one connection: each is given up as soon as nobody waits for its answer.
 
 The SDK gives up the stream of a call that is over only in MCP 2026-07-28, and reads an older server's for as long as it
 sends. Who ends a call says so here; the answer's body is then closed by whoever reads it.
@@ -28,7 +28,7 @@ class RequestOver(Exception):
 
 
 class Post:
-    """One JSON-RPC request under way, and what is done over HTTP for it."""
+    """Is one JSON-RPC request under way, and what is done over HTTP for it."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -111,7 +111,7 @@ class Posts:
 
 
 class ServerClient(httpx2.AsyncClient):
-    """The SDK's HTTP client, with bounds for what is done for one request."""
+    """Is the SDK's HTTP client, with bounds for what is done for one request."""
 
     def __init__(self, headers: dict[str, str], auth: httpx2.Auth | None, tls: ssl.SSLContext) -> None:
         timeout = httpx2.Timeout(MCP_DEFAULT_TIMEOUT, read=MCP_DEFAULT_SSE_READ_TIMEOUT)

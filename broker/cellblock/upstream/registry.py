@@ -1,4 +1,5 @@
-"""All upstream servers together: their sessions, the local Python tools, and the catalog made of both."""
+"""The registry holds all upstream servers together: their sessions, the local Python tools, and the catalog made of
+both."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import mcp_types as types
 
 
 class Requester(Protocol):
-    """The client of one request. Its methods answer with `ErrorData` what the client does not support or refuses;
+    """Is the client of one request. Its methods answer with `ErrorData` what the client does not support or refuses;
     they may take as long as a person does, and raise nothing but a cancellation."""
 
     async def elicit(self, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
@@ -63,4 +63,4 @@ class CallOrigin:
 
 
 NOBODY: Final = CallOrigin()
-"""The origin of a call that no client has caused."""
+"""Is the origin of a call that no client has caused."""

@@ -1,4 +1,4 @@
-"""Log messages of upstream servers in Cellblock's own log: with the server's name, at their level, bounded."""
+"""Writes log messages of upstream servers into Cellblock's own log: with the server's name, at their level, bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_CHARS: Final = 2_000
 
 PER_SECOND: Final = 50.0
 BURST: Final = 200.0
-"""Messages of one server that are written; the rest are counted."""
+"""Bounds the messages of one server that are written; the rest are counted."""
 
 LOOKED_AT_CHARS: Final = 64 * 1024
 """Bounds what is looked at of one message, before secrets are taken out: enough that none is cut within what is

@@ -173,7 +173,7 @@ class UpstreamSession:
     async def _call(
         self, tool: str, value: Any, left: float, call_bound: float, origin: CallOrigin
     ) -> types.CallToolResult:
-        """`left` is what waiting for a turn has left of `call_bound`."""
+        """Calls a tool; `left` is what waiting for a turn has left of `call_bound`."""
         client = self._client
         if client is None:
             raise ToolCallError(

@@ -1,4 +1,4 @@
-"""The stderr of a started server on its way to a log file: without the configuration's secrets, and capped."""
+"""Brings the stderr of a started server into a log file: without the configuration's secrets, and capped."""
 
 from __future__ import annotations
 

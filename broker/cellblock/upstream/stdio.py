@@ -1,4 +1,5 @@
-"""The stdio transport: owns one server process, and holds no more of its output than one capped message.
+"""Stdio is the transport to servers that are started: owns one server process, and holds no more of its output than
+one capped message.
 
 The SDK's own transport keeps a line whole, however long, and copies what it has of it with every 64 KiB. The order of
 the shutdown is the MCP specification's (basic/lifecycle#shutdown) with the SDK's bounds.

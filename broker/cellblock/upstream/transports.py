@@ -1,4 +1,4 @@
-"""MCP client transports from a server's configuration, with an event that says when the connection is over."""
+"""Makes MCP client transports from a server's configuration, with an event that says when the connection is over."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessa
 
 
 class WatchedStream(ClosingStream):
-    """A transport's read stream that sets `ended` when nothing more will come, and softens tool lists.
+    """Is a transport's read stream that sets `ended` when nothing more will come, and softens tool lists.
 
     The SDK tells only the requests in flight that a connection has closed; an idle session would not notice.
     """
@@ -77,7 +77,7 @@ class WatchedStream(ClosingStream):
 
 
 class RestoringStream(ClosingStream):
-    """A transport's write stream that puts inputs which are no objects into their own form."""
+    """Is a transport's write stream that puts inputs which are no objects into their own form."""
 
     def __init__(self, inner: WriteStream[SessionMessage], heavy: HeavyMessages, posts: Posts) -> None:
         self._inner = inner

@@ -31,7 +31,7 @@ _SCOPES: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e][\x20\x21\x23-\x5b\x5d-\x7
 
 
 class Login(httpx2.Auth):
-    """One server's login: puts tokens on the requests of an HTTP client that talks to that server only.
+    """Holds one server's login: puts tokens on the requests of an HTTP client that talks to that server only.
 
     Tokens are got one at a time, in a task of its own: a call that is cancelled must not lose a rotated token. Nothing
     here raises: what is wrong is kept for whoever words the refusal.

@@ -42,11 +42,11 @@ _KNOWN_ERRORS: Final = frozenset(
 """Lists the errors that are quoted: a server's own words may quote a token."""
 
 _OVER: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
-"""Errors of a renewal after which no renewal can succeed."""
+"""Names errors of a renewal after which no renewal can succeed."""
 
 
 class MemoryStorage:
-    """The SDK's token storage, for what one flow learns."""
+    """Is the SDK's token storage, for what one flow learns."""
 
     def __init__(self, client: OAuthClientInformationFull | None = None) -> None:
         self.client = client
@@ -240,7 +240,7 @@ def known_error_in(text: str) -> str | None:
 
 
 class _Kept(OAuthClientProvider):
-    """The SDK's requests for a kept login."""
+    """Makes the SDK's requests for a kept login."""
 
     def __init__(self, record: LoginRecord) -> None:
         metadata = OAuthClientMetadata(redirect_uris=None)

@@ -1,4 +1,5 @@
-"""`cellblock auth`: logs in to one server with a person in a browser, says how a login stands, and ends it."""
+"""Login does what `cellblock auth` asks for: logs in to one server with a person in a browser, says how a login
+stands, and ends it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ MAX_TOLD_CHARS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One server that can be logged in to."""
+    """Is one server that can be logged in to."""
 
     name: str
     config: ServerConfig
@@ -93,7 +94,7 @@ def place_of(server: str, servers: Mapping[str, ServerConfig], auth: AuthSetting
 
 
 async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[str], None]) -> str:
-    """Logs in; a sentence that says how it went.
+    """Logs in, and returns a sentence that says how it went.
 
     Args:
         place: The server.

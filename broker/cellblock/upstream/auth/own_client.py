@@ -1,4 +1,5 @@
-"""The SDK's provider for a client that logs in by itself: with its secret, or with a JWT that it signs (RFC 7523)."""
+"""Own_client is the SDK's provider for a client that logs in by itself: with its secret, or with a JWT that it signs
+(RFC 7523)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def union_scopes(*scopes: str | None) -> str:
 
 
 class LoginRecord(BaseModel):
-    """One login. Times are seconds since the epoch."""
+    """Holds one login. Times are seconds since the epoch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

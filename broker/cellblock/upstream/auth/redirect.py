@@ -1,4 +1,5 @@
-"""The end of the browser's way: a listener on the loopback that takes the authorization server's answer (RFC 8252)."""
+"""Redirect is the end of the browser's way: a listener on the loopback that takes the authorization server's answer
+(RFC 8252)."""
 
 from __future__ import annotations
 

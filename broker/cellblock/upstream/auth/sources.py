@@ -29,14 +29,14 @@ SCOPE_BOUND_SECONDS: Final = 5.0
 """Bounds the time for noting which scopes are missing, while a call waits to fail."""
 
 MAX_STEP_UP_SCOPES: Final = 32
-"""Scopes that one server's refusals may add to a token: it could name others without end."""
+"""Bounds the scopes that one server's refusals may add to a token: it could name others without end."""
 
 PASSING_ERRORS: Final = ("server_error", "temporarily_unavailable")
 """Lists the errors of an authorization server that may grant the same another time."""
 
 
 class KeptLogin(Login):
-    """The tokens of `cellblock auth login`, shared with every other process that uses them.
+    """Gives the tokens of `cellblock auth login`, shared with every other process that uses them.
 
     Args:
         server: The server's name.
@@ -151,7 +151,7 @@ class KeptLogin(Login):
 
 
 class OwnCredentials(Login):
-    """Tokens that Cellblock gets with the client's secret (RFC 6749, section 4.4); kept in memory only.
+    """Gives tokens that Cellblock gets with the client's secret (RFC 6749, section 4.4); kept in memory only.
 
     Args:
         server: The server's name.

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class LoginStore:
-    """The login of one server at one URL: another URL is another login, so that no token goes astray.
+    """Keeps the login of one server at one URL: another URL is another login, so that no token goes astray.
 
     Args:
         state_dir: Cellblock's state directory.

@@ -31,7 +31,7 @@ class PinError(CellblockError):
 
 
 class PinStore:
-    """The pin files in one directory, which is made when the first is written."""
+    """Reads and writes the pin files in one directory, which is made when the first is written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,5 @@
-"""Pins: what a server's tool definitions were when they were first seen, or last approved.
+"""Pins says what a person has approved: what a server's tool definitions were when they were first seen, or last
+approved.
 
 A server is its name and the fingerprint of its command or URL: another program under the same name is not compared
 with the old one's pins, all its tools count as changed.
@@ -27,7 +28,7 @@ class Difference(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """All pins of one server.
+    """Holds all pins of one server.
 
     Attributes:
         origin: The fingerprint of its command or URL.

@@ -22,7 +22,7 @@ from cellblock_worker.base.private_files import Stamp
 logger = logging.getLogger("cellblock.upstream")
 
 MAX_NAMED = 5
-"""Tools named in one warning."""
+"""Bounds the tools named in one warning."""
 
 MAX_NOTES = 64
 """Bounds how often a broker writes which tools a server lists no more: one whose list flaps does not keep the disk
@@ -38,7 +38,7 @@ class Review:
     warnings: tuple[str, ...] = ()
     differing: Mapping[str, str] = field(default_factory=dict[str, str])
     known: frozenset[str] = frozenset()
-    """Names of pinned tools: they keep their export names whatever else the server lists."""
+    """Holds the names of pinned tools: they keep their export names whatever else the server lists."""
 
 
 class Reviewer:
