@@ -4,7 +4,8 @@
   rule; the number only asks.
 - ``paths``: a path such as the place of somebody's checkout works on one machine only and tells who was there.
 - ``words``: the first sentence of a docstring of the product has a subject and a verb and can be read alone. What can
-  be checked of that is its first word: "Of one run." and "Whether it fits." begin with one of ``NO_FIRST_WORD``.
+  be checked of that is how it begins: "Of one run." and "Whether it fits." with one of ``NO_FIRST_WORD``; and a
+  function's with a verb in the third person, whose subject is the function: "Returns names.", not "Names of tools.".
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ NO_FIRST_WORD = re.compile(
     r"|and|or|but|so|not|no|if|since|while)\b",
     re.IGNORECASE,
 )
+VERB_FIRST = re.compile(
+    r"\s*(?!(?:always|these|this)\b|(?:bounds|calls|characters|definitions|files|hours|keys|keywords|levels|lines|logins|names|pages|results"
+    r"|runs|threads|tools|values|words) (?:of|that|which)\b)[A-Z][a-z]*s\b",
+    re.IGNORECASE,
+)
+TOOLS_OF_THE_DEMO = "broker/cellblock/cli/demo/"  # their docstrings are descriptions that agents read
 # Written as alternatives so that this file does not match itself. Not after a letter, dot or slash: those are
 # parts of a relative path or a URL.
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|tmp/lab)/")
@@ -80,14 +87,20 @@ def word_findings(root: Path, files: Iterable[Path]) -> list[str]:
         if file.suffix != ".py" or not file.as_posix().startswith(PRODUCT):
             continue
         tree = ast.parse((root / file).read_bytes(), str(file))
-        for line, text in sorted(_docstrings(tree)):
+        in_demo = file.as_posix().startswith(TOOLS_OF_THE_DEMO)
+        for line, text, of_function in sorted(_docstrings(tree)):
             if (first := NO_FIRST_WORD.match(text)) is not None:
                 found.append(f"{file}:{line}: a docstring begins with {first[1]!r}: {text.strip()[:60]!r}")
+            elif of_function and not in_demo and VERB_FIRST.match(text) is None:
+                found.append(
+                    f"{file}:{line}: a function's docstring begins with no verb: {text.strip()[:60]!r}"
+                )
     return found
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring: of modules, classes, functions, and of the assignment above it."""
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
+    """Yield line and text of each docstring, of modules, classes, functions, and of the assignment above it; and
+    whether it is a function's own."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -99,7 +112,8 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 and isinstance(statement.value.value, str)
                 and (number == 0 or isinstance(before, ast.Assign | ast.AnnAssign))
             ):
-                yield statement.lineno, statement.value.value
+                of_function = number == 0 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield statement.lineno, statement.value.value, of_function
             before = statement
 
 
@@ -136,7 +150,7 @@ def main() -> int:
     failures = (machine_path_findings if arguments.rule == "paths" else word_findings)(root, files)
     print("".join(f"error: {line}\n" for line in failures), end="")
     if arguments.rule == "words":
-        print(f"{len(failures)} docstrings begin with a word that leans on what stands around them")
+        print(f"{len(failures)} docstrings cannot be read alone")
     return 1 if failures else 0
 
 

@@ -1,4 +1,4 @@
-"""Cellblock: runs an agent's JavaScript against MCP servers, in a process that can touch nothing.
+"""Cellblock runs an agent's JavaScript against MCP servers, in a process that can touch nothing.
 
 The embedding API::
 

@@ -1,4 +1,4 @@
-"""The rules on file length and machine paths, on small trees with and without git."""
+"""The rules on file length, machine paths and docstrings, on small trees with and without git."""
 
 from __future__ import annotations
 
@@ -89,29 +89,36 @@ class Run:
         """{0}"""  # no docstring: it stands below no assignment
 '''
 DOCUMENTED = [1, 4, 8, 11, 14, 16, 19]
+OF_FUNCTIONS = [14, 19]
 
 
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("Of one run.", True),
-        ("whether it fits.", True),
-        ("\n    What's said.", True),
-        ("Bounds one run.", False),
-        ("Often enough.", False),
-        ("`of` is a name.", False),
-        ("", False),
+        ("Of one run.", DOCUMENTED),
+        ("whether it fits.", DOCUMENTED),
+        ("\n    What's said.", DOCUMENTED),
+        ("Bounds one run.", []),
+        ("Is one run.", []),
+        ("Names a run, of which it is told.", []),
+        ("Names of tools.", OF_FUNCTIONS),
+        ("A run that waits.", OF_FUNCTIONS),
+        ("Return a run.", OF_FUNCTIONS),
+        ("This run.", OF_FUNCTIONS),
+        ("Often enough.", OF_FUNCTIONS),
+        ("`of` is a name.", OF_FUNCTIONS),
+        ("", OF_FUNCTIONS),
     ],
 )
 def test_a_docstring_that_leans_on_its_surroundings_is_found(
-    check_tree: ModuleType, tmp_path: Path, text: str, found: bool
+    check_tree: ModuleType, tmp_path: Path, text: str, found: list[int]
 ) -> None:
     names = ("broker/a.py", "worker_runtime/b.py", "tests/c.py", "broker/d.md")
     content = DOCSTRINGS.format(text)
     files = [write(tmp_path, name, content) for name in names]
     extra = text.count("\n")
-    lines = [line + number * extra for number, line in enumerate(DOCUMENTED)]
-    expected = [f"{name}:{line}" for name in names[:2] for line in lines] if found else []
+    lines = [line + number * extra for number, line in enumerate(DOCUMENTED) if line in found]
+    expected = [f"{name}:{line}" for name in names[:2] for line in lines]
     assert [one.split(": ")[0] for one in check_tree.word_findings(tmp_path, files)] == expected
 
 
