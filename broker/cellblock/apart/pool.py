@@ -101,7 +101,7 @@ class Apart:
     async def do(
         self,
         task: Task,
-        told: Mapping[str, Any],
+        facts: Mapping[str, Any],
         *parts: bytes | memoryview,
         key: str,
         subject: str = "",
@@ -112,7 +112,7 @@ class Apart:
 
         Args:
             task: Its kind.
-            told: Plain JSON data, small.
+            facts: Plain JSON data, small.
             parts: Bytes, as large as they are.
             key: Whom it is for: processes are shared fairly between keys.
             subject: In place of the task's own, for messages.
@@ -128,7 +128,7 @@ class Apart:
         subject = subject or task.subject
         await self._turn(key, subject, room)
         try:
-            return await self._done(task, told, parts, subject, bill or Bill())
+            return await self._done(task, facts, parts, subject, bill or Bill())
         finally:
             self._end(key)
 
@@ -190,7 +190,7 @@ class Apart:
     async def _done(
         self,
         task: Task,
-        told: Mapping[str, Any],
+        facts: Mapping[str, Any],
         parts: tuple[bytes | memoryview, ...],
         subject: str,
         bill: Bill,
@@ -204,7 +204,7 @@ class Apart:
         self._working.add(worker)
         try:
             async with asyncio.timeout(WALL_SECONDS):
-                answer = await worker.do(task, told, parts)
+                answer = await worker.do(task, facts, parts)
             kept = not answer.last
         except TimeoutError:
             raise TookTooLong(

@@ -102,8 +102,8 @@ def main() -> None:
         answer: dict[str, Any]
         out: Sequence[bytes]
         try:
-            told, out = _work(head["work"])(head["told"], *parts)
-            answer = {"told": told}
+            facts, out = _work(head["work"])(head["facts"], *parts)
+            answer = {"facts": facts}
         except MemoryError:
             os._exit(1)
         except Exception as error:  # noqa: BLE001 - a fault of Cellblock's own: the broker logs it

@@ -96,14 +96,14 @@ class Share:
     async def do(
         self,
         task: Task,
-        told: Mapping[str, Any],
+        facts: Mapping[str, Any],
         *parts: bytes | memoryview,
         subject: str = "",
         room: Room | None = None,
     ) -> Answer:
         """Does work as `Apart.do` does, on the run's bill."""
         return await self.apart.do(
-            task, told, *parts, key=self.key, subject=subject, room=room, bill=self.bill
+            task, facts, *parts, key=self.key, subject=subject, room=room, bill=self.bill
         )
 
     def take(self, size: int) -> None:

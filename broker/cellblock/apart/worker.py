@@ -60,13 +60,13 @@ class Answer:
     """An answer is what a task gave.
 
     Attributes:
-        told: Plain JSON data that is small.
+        facts: Plain JSON data that is small.
         parts: Bytes that are not to be decoded here.
         error: Of Cellblock's own, in place of both.
         last: Whether the process takes no other task.
     """
 
-    told: dict[str, Any]
+    facts: dict[str, Any]
     parts: list[bytes]
     error: str | None = None
     last: bool = False
@@ -117,7 +117,7 @@ class Worker:
         """Has the process ended that has no work, and is not wanted after so long."""
         self._timer = asyncio.get_running_loop().call_later(seconds, action, self)
 
-    async def do(self, task: Task, told: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]) -> Answer:
+    async def do(self, task: Task, facts: Mapping[str, Any], parts: tuple[bytes | memoryview, ...]) -> Answer:
         """Does one task.
 
         Raises:
@@ -130,7 +130,7 @@ class Worker:
             self._group.limit_run(task.memory_bytes)
         head = {
             "work": task.work,
-            "told": told,
+            "facts": facts,
             "cpu_seconds": task.cpu_seconds,
             "memory_bytes": task.memory_bytes,
         }
@@ -147,7 +147,7 @@ class Worker:
                 raise EOFError
             out = [await stdout.readexactly(size) for size in sizes]
         self._took_ms = answer["cpu_ms"]
-        return Answer(answer.get("told", {}), out, answer.get("error"), answer["last"])
+        return Answer(answer.get("facts", {}), out, answer.get("error"), answer["last"])
 
     def took_ms(self) -> int:
         """Returns the CPU time of the last task; of one that ended with its process, as of the last look."""

@@ -24,31 +24,31 @@ PAGE_BYTES: Final = LIGHT_BYTES // 2
 PAGE_CONTAINERS: Final = 10_000
 """Bounds the containers of one page of a tool list; its tools are also checked one by one on the loop."""
 
-Told = dict[str, Any]
-Lightened = tuple[Told, Sequence[bytes]]
+Facts = dict[str, Any]
+Lightened = tuple[Facts, Sequence[bytes]]
 
 _answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
 
 
-def lighten(told: Told, raw: bytes) -> Lightened:
+def lighten(facts: Facts, raw: bytes) -> Lightened:
     """Does the work of `upstream.heavy.READ_MESSAGE`. Nothing of a message is believed that the loop would not
     believe.
 
     Args:
-        told: `calls`: by the id of a request, what is set for the tool that it calls; `token`: stands for the value;
+        facts: `calls`: by the id of a request, what is set for the tool that it calls; `token`: stands for the value;
             `cursor`: begins the cursors of pages.
         raw: One JSON-RPC message.
     """
     message = parse_message(raw)
     if isinstance(message, types.JSONRPCResponse):
         if isinstance(message.result.get("tools"), list):
-            return _pages(message, told["cursor"])
-        form = told["calls"].get(str(message.id))
+            return _pages(message, facts["cursor"])
+        form = facts["calls"].get(str(message.id))
         if form is None:
             return _failed(message.id, NO_PLACE)
-        return _value(message, told["token"], *form)
+        return _value(message, facts["token"], *form)
     if isinstance(message, types.JSONRPCError):
         text = message.error.message[:ERROR_CHARS]
         return {"what": "message"}, [_error(message.id, message.error.code, text)]

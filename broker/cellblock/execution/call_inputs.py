@@ -87,14 +87,14 @@ class CallInputs:
             )
         except (CellblockError, OSError) as error:
             raise _not_read(tool, error) from None
-        told = answer.told
-        if "unreadable" in told:
-            raise _unreadable(tool, told["unreadable"])
-        if told["violation"] is not None:
-            raise _misfit(tool, schema, Violation(**told["violation"]))
-        if told["kind"] != "object" and not tool.input_schema:
-            raise _no_object(tool, told["kind"])
-        return RawJson(answer.parts[0], refusal=told["refusal"])
+        facts = answer.facts
+        if "unreadable" in facts:
+            raise _unreadable(tool, facts["unreadable"])
+        if facts["violation"] is not None:
+            raise _misfit(tool, schema, Violation(**facts["violation"]))
+        if facts["kind"] != "object" and not tool.input_schema:
+            raise _no_object(tool, facts["kind"])
+        return RawJson(answer.parts[0], refusal=facts["refusal"])
 
 
 def _unreadable(tool: ToolEntry, why: str) -> SchemaValidationError:

@@ -12,14 +12,14 @@ from pydantic_core import from_json, to_json
 from cellblock.execution import payload
 from cellblock.schemas.validation import InputValidator
 
-Told = dict[str, Any]
+Facts = dict[str, Any]
 
 
-def read(told: Told, body: bytes, schema: bytes, *further: bytes) -> tuple[Told, Sequence[bytes]]:
+def read(facts: Facts, body: bytes, schema: bytes, *further: bytes) -> tuple[Facts, Sequence[bytes]]:
     """Does the work of `call_inputs.READ_INPUT`.
 
     Args:
-        told: `label` names the tool in logs.
+        facts: `label` names the tool in logs.
         body: What the worker sent.
         schema: The tool's, as JSON.
         further: Those of the policy.
@@ -28,10 +28,10 @@ def read(told: Told, body: bytes, schema: bytes, *further: bytes) -> tuple[Told,
         value: Any = payload.decode(body) if body else {}
     except payload.PayloadError as error:
         return {"unreadable": str(error)}, []
-    violation = _validator(schema, told["label"], strict=False).check(value)
+    violation = _validator(schema, facts["label"], strict=False).check(value)
     if violation is not None:
         return {"violation": asdict(violation)}, []
-    refusals = (_validator(rule, told["label"], strict=True).check(value) for rule in further)
+    refusals = (_validator(rule, facts["label"], strict=True).check(value) for rule in further)
     refusal = next((found.said for found in refusals if found is not None), None)
     return {"violation": None, "refusal": refusal, "kind": payload.kind_of(value)}, [to_json(value)]
 

@@ -68,11 +68,11 @@ class LargeResult(RawJson):
         with self.share.holding(len(self.raw)):
             answer = await self.share.do(SPELL_RESULT, {"most": most, "media": with_media}, self.raw)
         spelled, *data = answer.parts
-        if answer.told["over"]:
+        if answer.facts["over"]:
             return Spelled(None, spelled, [])
         media = [
             Media(kind, mime_type, one.decode("ascii"))
-            for (kind, mime_type), one in zip(answer.told["media"], data, strict=True)
+            for (kind, mime_type), one in zip(answer.facts["media"], data, strict=True)
         ]
         return Spelled(spelled, None, media)
 
@@ -108,12 +108,12 @@ async def read_result(body: bytes, script: Script, share: Share) -> LargeResult:
     except OSError as error:
         said = f"No process can be started to read the result ({error})."
         raise UnreadableResult(not_read(said, "Try again in a moment, or return less.")) from None
-    if "refused" in answer.told:
-        raise UnreadableResult(not_json(answer.told["refused"]))
+    if "refused" in answer.facts:
+        raise UnreadableResult(not_json(answer.facts["refused"]))
     return LargeResult(answer.parts[0], share=share)
 
 
-def read(_told: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+def read(_facts: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
     """Does the work of `READ_RESULT`."""
     if script:
         # Of the broker's own making: it has nothing of the worker in it.
@@ -124,14 +124,14 @@ def read(_told: dict[str, Any], body: bytes, *script: bytes) -> tuple[dict[str, 
         return {"refused": str(error)}, []
 
 
-def spell(told: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
+def spell(facts: dict[str, Any], raw: bytes) -> tuple[dict[str, Any], Sequence[bytes]]:
     """Does the work of `SPELL_RESULT`: as `json.dumps` spells a small result."""
     value: Any = from_json(raw)
     text = json.dumps(value, ensure_ascii=False)
-    if told["most"] is not None and len(text.encode()) > told["most"]:
+    if facts["most"] is not None and len(text.encode()) > facts["most"]:
         return {"over": True}, [document(value)]
     media: list[Media] = []
-    if told["media"]:
+    if facts["media"]:
         value, media = taken_out(value)
         text = json.dumps(value, ensure_ascii=False) if media else text
     kinds = [[one.type, one.mime_type] for one in media]

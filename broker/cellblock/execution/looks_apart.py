@@ -55,16 +55,16 @@ class LargeLooks:
         if len(offer.body) > MAX_SAMPLE_BYTES:
             return skipped
         given = offer.tool.given
-        told = {"kind": offer.kind, "now": now, "json_text": given is not None and given.json_text}
+        facts = {"kind": offer.kind, "now": now, "json_text": given is not None and given.json_text}
         schemas = (offer.tool.output_schema, None if given is None else given.output_schema)
-        work = self._apart.do(LOOK, told, offer.body, *map(to_json, schemas), key=key_of(offer.server))
+        work = self._apart.do(LOOK, facts, offer.body, *map(to_json, schemas), key=key_of(offer.server))
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # The loop is closed.
             work.close()
             return skipped
         try:
-            seen = future.result(BOUND_SECONDS).told
+            seen = future.result(BOUND_SECONDS).facts
             return replace(decoded(seen["body"]), samples=seen["samples"], first_seen=now, last_seen=now)
         except (CellblockError, OSError, CancelledError, TimeoutError, ValueError):
             future.cancel()
@@ -72,17 +72,17 @@ class LargeLooks:
 
 
 def look(
-    told: dict[str, Any], body: bytes, declared: bytes, given: bytes
+    facts: dict[str, Any], body: bytes, declared: bytes, given: bytes
 ) -> tuple[dict[str, Any], Sequence[bytes]]:
     """Does the work of `LOOK`."""
     schema = from_json(declared)
     validator = None
-    if schema is not None and told["kind"] == "value":
+    if schema is not None and facts["kind"] == "value":
         validator = InputValidator(schema, subject="a result")
-    seen = observe(told["kind"], body, told["now"], declared=schema, validator=validator)
+    seen = observe(facts["kind"], body, facts["now"], declared=schema, validator=validator)
     output = from_json(given)
     if output is not None and seen.samples:
         held = InputValidator(output, subject="a result")
-        fit = check_given(told["kind"], body, UNREAD, output, held, json_text=told["json_text"])
+        fit = check_given(facts["kind"], body, UNREAD, output, held, json_text=facts["json_text"])
         seen = replace(seen, given=fit)
     return {"body": encoded(seen), "samples": seen.samples}, []

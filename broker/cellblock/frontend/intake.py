@@ -102,15 +102,15 @@ async def _take_apart(raw: bytes, apart: Apart, client: str) -> Taken:
             code=types.INTERNAL_ERROR,
             later=True,
         ) from None
-    told, parts = answer.told, answer.parts
-    if "wrong" in told:
-        raise NotTaken(f"This message is no JSON that can be read: {told['wrong']}.", code=types.PARSE_ERROR)
+    facts, parts = answer.facts, answer.parts
+    if "wrong" in facts:
+        raise NotTaken(f"This message is no JSON that can be read: {facts['wrong']}.", code=types.PARSE_ERROR)
     if not parts:
         raise NotTaken(
-            f"This message has {told['much']}. Send less: let the script get its data through tools.",
-            request_id=told["id"],
+            f"This message has {facts['much']}. Send less: let the script get its data through tools.",
+            request_id=facts["id"],
         )
-    return Taken(parts[0], _weight(parts[0], told["values"]))
+    return Taken(parts[0], _weight(parts[0], facts["values"]))
 
 
 def _weight(body: bytes, containers: int) -> int:

@@ -65,20 +65,20 @@ async def analysed(source: bytes, share: Share, room: Room | None = None) -> Imp
 
 
 def _decoded(answer: Answer) -> Imports:
-    told = answer.told
-    if "refused" in told:
-        raise TooComplex(told["refused"])
+    facts = answer.facts
+    if "refused" in facts:
+        raise TooComplex(facts["refused"])
     statics, dynamics = (
-        tuple(Span(span["start"], span["end"], span["is_string"]) for span in told[kind])
+        tuple(Span(span["start"], span["end"], span["is_string"]) for span in facts[kind])
         for kind in ("statics", "dynamics")
     )
     javascript = answer.parts[0].decode() if answer.parts else None
-    entry = Entry(**told["entry"]) if told["entry"] is not None else None
-    unawaited = tuple(Unawaited(**call) for call in told["unawaited"])
-    return Imports(told["media_type"], statics, dynamics, javascript, entry, told["fix"], unawaited)
+    entry = Entry(**facts["entry"]) if facts["entry"] is not None else None
+    unawaited = tuple(Unawaited(**call) for call in facts["unawaited"])
+    return Imports(facts["media_type"], statics, dynamics, javascript, entry, facts["fix"], unawaited)
 
 
-def parse(_told: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:
+def parse(_facts: dict[str, Any], source: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """Does the work of `PARSE`."""
     try:
         found = asdict(find_imports(source, imports.PARSE_BOUND_SECONDS, imports.BLANK_BOUND_SECONDS))

@@ -188,32 +188,32 @@ class HeavyMessages:
             return None
         calls = {str(number): self._form_of(call.tool) for number, call in self._calls.items()}
         token = secrets.token_hex(16)
-        told = {"calls": calls, "token": token, "cursor": PAGE_CURSOR + token}
+        facts = {"calls": calls, "token": token, "cursor": PAGE_CURSOR + token}
         number, bill = answered_id(raw, raw), Bill()
         try:
             with self._budget.holding(self._key, len(raw)):
-                answer = await self._apart.do(READ_MESSAGE, told, raw, key=self._key, bill=bill)
-            number = answer.told.get("id", number)
+                answer = await self._apart.do(READ_MESSAGE, facts, raw, key=self._key, bill=bill)
+            number = answer.facts.get("id", number)
         except (CellblockError, OverBudget, OSError) as error:
             return _failure(number, f"could not be read: {error}")
         finally:
             call = self._calls.get(number) if number is not None else None
             if call is not None and call.bill is not None:
                 call.bill.cpu_ms += bill.cpu_ms
-        if answer.told["what"] == "value":
-            told = answer.told
+        if answer.facts["what"] == "value":
+            facts = answer.facts
             self._values[token] = HeavyValue.of(
-                answer.parts[1], cast("Kind", told["kind"]), told.get("no_form")
+                answer.parts[1], cast("Kind", facts["kind"]), facts.get("no_form")
             )
             if len(self._values) > MAX_VALUES:
                 self._values.popitem(last=False)
-        elif answer.told["what"] == "pages":
+        elif answer.facts["what"] == "pages":
             # A newer list: nobody will ask for the rest of the one before.
             self._pages = {
                 f"{PAGE_CURSOR}{token}-{number}": page
                 for number, page in enumerate(answer.parts[1:], start=1)
             }
-        elif answer.told["what"] == "request":
+        elif answer.facts["what"] == "request":
             if self.refuse is not None:
                 await self.refuse(answer.parts[0])
             return None

@@ -68,7 +68,7 @@ def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequen
     except (ValueError, RecursionError) as error:
         return {"wrong": f"{type(error).__name__}: {error}"[:MAX_ID_CHARS]}, ()
     known = message.get("id") if is_object(message) else None
-    told: dict[str, Any] = {"id": known if _is_id(known) else None}
+    facts: dict[str, Any] = {"id": known if _is_id(known) else None}
     values, long = measured(message, MAX_VALUES)
     escapes = short.count(b"\\")
     for found, most, what in (
@@ -77,8 +77,8 @@ def cut_apart(_: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], Sequen
         (escapes, MAX_ESCAPES, "escaped characters"),
     ):
         if found > most:
-            return {**told, "much": f"over {most} {what}"}, ()
-    return {**told, "values": values}, (short,)
+            return {**facts, "much": f"over {most} {what}"}, ()
+    return {**facts, "values": values}, (short,)
 
 
 def measured(data: object, bound: int) -> tuple[int, int]:

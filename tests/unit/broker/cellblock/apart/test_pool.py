@@ -43,16 +43,16 @@ async def test_what_is_told_and_large_parts_come_back_from_one_process(apart: Ap
     parts = (os.urandom(3 * MIB), b"", b"[1]")
     first = await within(apart.do(task("echo"), {"a": "\ud800é"}, *parts, key="k"))
     assert first.parts == list(parts)
-    assert first.told["a"] == "\ud800é"
+    assert first.facts["a"] == "\ud800é"
     second = await within(apart.do(task("echo"), {}, key="k"))
-    assert second.told["pid"] == first.told["pid"] != os.getpid(), "what it has imported is kept"
-    assert set(first.told["environment"]) <= {*worker.ENVIRONMENT, "LC_CTYPE"}, "and no credential"
+    assert second.facts["pid"] == first.facts["pid"] != os.getpid(), "what it has imported is kept"
+    assert set(first.facts["environment"]) <= {*worker.ENVIRONMENT, "LC_CTYPE"}, "and no credential"
 
 
 async def test_too_much_memory_ends_one_piece_of_work(apart: Apart) -> None:
     with pytest.raises(ApartFailed, match=r"This body could not be read.*memory"):
         await within(apart.do(task("grow", memory_bytes=256 * MIB), {}, key="k"))
-    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).told["b"] == 1
+    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).facts["b"] == 1
 
 
 async def test_memory_that_the_limit_does_not_see_ends_one_piece_of_work(apart: Apart) -> None:
@@ -61,10 +61,10 @@ async def test_memory_that_the_limit_does_not_see_ends_one_piece_of_work(apart: 
     if membership is None or not any("memory" in said for said in membership.in_force):
         pytest.skip("no memory cgroup can be made here")
     groups = membership.paths
-    assert all(any(f"/{group.name}/" in line for line in held.told["groups"]) for group in groups)
+    assert all(any(f"/{group.name}/" in line for line in held.facts["groups"]) for group in groups)
     with pytest.raises(ApartFailed, match=r"This body could not be read: that took more than 67108864 bytes"):
         await within(apart.do(task("share", memory_bytes=64 * MIB), {"mib": 200}, key="k"))
-    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).told["b"] == 1
+    assert (await within(apart.do(task("echo"), {"b": 1}, key="k"))).facts["b"] == 1
     await within(apart.close())
     assert not any(group.exists() for group in groups), "nothing is left of them"
 
@@ -142,17 +142,17 @@ async def test_a_killed_process_ends_only_what_it_had(apart: Apart) -> None:
 
 
 async def test_a_process_that_dies_while_it_is_idle_is_replaced(apart: Apart) -> None:
-    pid = (await within(apart.do(task("echo"), {}, key="k"))).told["pid"]
+    pid = (await within(apart.do(task("echo"), {}, key="k"))).facts["pid"]
     (held,) = apart._idle  # pyright: ignore[reportPrivateUsage]
     psutil.Process(pid).kill()
     await until(lambda: not held.alive, "its end")
-    assert (await within(apart.do(task("echo"), {}, key="k"))).told["pid"] != pid
+    assert (await within(apart.do(task("echo"), {}, key="k"))).facts["pid"] != pid
 
 
 async def test_a_process_that_was_large_or_is_idle_ends(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pid = (await within(apart.do(task("large"), {}, key="k"))).told["pid"]
+    pid = (await within(apart.do(task("large"), {}, key="k"))).facts["pid"]
     assert not psutil.pid_exists(pid)
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.01)
     await within(apart.do(task("echo"), {}, key="k"))

@@ -69,14 +69,14 @@ def bodies() -> list[bytes]:
 def test_inputs(schema: Any) -> None:
     validator = InputValidator(schema)
     for body in bodies():
-        told, parts = inputs_apart.read({"label": "a tool"}, body, to_json(schema))
+        facts, parts = inputs_apart.read({"label": "a tool"}, body, to_json(schema))
         try:
             value = payload.decode(body) if body else {}
         except payload.PayloadError as error:
-            assert told == {"unreadable": str(error)}
+            assert facts == {"unreadable": str(error)}
             continue
         violation = validator.check(value)
-        assert told["violation"] == (None if violation is None else asdict(violation))
+        assert facts["violation"] == (None if violation is None else asdict(violation))
         if violation is None:
             # As the SDK spells the arguments of a request.
             request = types.JSONRPCRequest(jsonrpc="2.0", id=1, method="m", params={"arguments": value})
@@ -87,18 +87,18 @@ def test_inputs(schema: Any) -> None:
 def test_rules_of_the_policy() -> None:
     rule = {"properties": {"a": {"type": "integer"}}}
     for body in (b'{"a":1}', b'{"a":"x"}', b"{}"):
-        told, _ = inputs_apart.read({"label": ""}, body, b"null", to_json(True), to_json(rule))
+        facts, _ = inputs_apart.read({"label": ""}, body, b"null", to_json(True), to_json(rule))
         found = InputValidator(rule, strict=True).check(json.loads(body))
-        assert told["refusal"] == (None if found is None else found.said)
+        assert facts["refusal"] == (None if found is None else found.said)
 
 
 def test_results_of_scripts() -> None:
     for body in bodies():
-        told, parts = large_results.read({}, body)
+        facts, parts = large_results.read({}, body)
         try:
             value = payload.decode(body)
         except payload.PayloadError as error:
-            assert told == {"refused": str(error)}
+            assert facts == {"refused": str(error)}
             continue
         assert parts == [to_json(value)]
         text = json.dumps({"result": value}, ensure_ascii=False)
@@ -136,14 +136,16 @@ CONTENTS = [
 def test_results_of_tools(content: bytes, parse_text: bool, box: str | None) -> None:
     raw = b'{"jsonrpc":"2.0","id":5,"result":{' + content + b"}}"
     tool = ToolEntry("tool", "tool", parse_text=parse_text, box=box)
-    told, parts = answers_apart.lighten({"calls": {"5": [parse_text, box]}, "token": "t", "cursor": "c"}, raw)
+    facts, parts = answers_apart.lighten(
+        {"calls": {"5": [parse_text, box]}, "token": "t", "cursor": "c"}, raw
+    )
     small = outcome(parts[0], tool)
     whole = outcome(raw, tool)
-    if told["what"] == "value" and "no_form" not in told:
+    if facts["what"] == "value" and "no_form" not in facts:
         assert json.loads(parts[0])["result"]["_meta"] == {VALUE_KEY: "t"}
-        assert whole == (told["kind"], parts[1])
-    elif "no_form" in told:
-        assert isinstance(whole, str) and told["no_form"] in whole
+        assert whole == (facts["kind"], parts[1])
+    elif "no_form" in facts:
+        assert isinstance(whole, str) and facts["no_form"] in whole
     else:
         assert small == whole
 
@@ -162,13 +164,13 @@ def test_what_is_learnt_of_results(json_text: bool) -> None:
     for kind, found in offered:
         for body in found:
             schemas = (to_json(None), to_json(given))
-            told, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
-            learnt = decoded(told["body"])
+            facts, _ = looks_apart.look({"kind": kind, "now": 1.0, "json_text": json_text}, body, *schemas)
+            learnt = decoded(facts["body"])
             seen = observe(kind, body, 1.0)
             if seen.samples:
                 fit = check_given(kind, body, UNREAD, given, validator, json_text=json_text)
                 assert learnt.given == fit
-            assert (told["samples"], learnt.skipped, learnt.texts) == (
+            assert (facts["samples"], learnt.skipped, learnt.texts) == (
                 seen.samples,
                 seen.skipped,
                 seen.texts,

@@ -130,7 +130,7 @@ class Parsers:
         monkeypatch.setattr(Apart, "_done", self._done)
 
     async def _done(
-        self, task: Task, told: object, parts: tuple[bytes], subject: str, bill: object
+        self, task: Task, facts: object, parts: tuple[bytes], subject: str, bill: object
     ) -> Answer:
         (source,) = parts
         self.sources.append(source)

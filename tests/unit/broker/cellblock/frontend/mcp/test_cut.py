@@ -67,11 +67,11 @@ def test_half_an_emoji_stays_one() -> None:
 
 def test_a_message_of_many_values_is_not_given_back() -> None:
     many = {**CALL, "params": {**CALL["params"], "arguments": {"code": "", "limits": [0] * MAX_VALUES}}}
-    told, parts = cut_apart({}, json.dumps(many).encode())
-    assert (told["id"], list(parts)) == (1, [])
-    assert told["much"] == "over 50000 values"
-    told, parts = cut_apart({}, json.dumps(CALL).encode())
-    assert told == {"id": 1, "values": 23}
+    facts, parts = cut_apart({}, json.dumps(many).encode())
+    assert (facts["id"], list(parts)) == (1, [])
+    assert facts["much"] == "over 50000 values"
+    facts, parts = cut_apart({}, json.dumps(CALL).encode())
+    assert facts == {"id": 1, "values": 23}
     assert json.loads(parts[0]) == CALL
 
 
@@ -89,8 +89,8 @@ def test_a_message_of_many_values_is_not_given_back() -> None:
 )
 def test_a_long_text_is_given_back_and_many_short_ones_are_not(code: Any, much: str | None) -> None:
     message = {**CALL, "params": {**CALL["params"], "arguments": {"code": code}}}
-    told, parts = cut_apart({}, json.dumps(message).encode())
-    assert much in told["much"] if much else json.loads(parts[0]) == message, told
+    facts, parts = cut_apart({}, json.dumps(message).encode())
+    assert much in facts["much"] if much else json.loads(parts[0]) == message, facts
 
 
 def test_values_are_counted_to_the_bound_and_not_on() -> None:
@@ -103,8 +103,8 @@ def test_values_are_counted_to_the_bound_and_not_on() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b"[" * 100_000, b"\xff\xfe", b"9" * 10_000])
 def test_what_cannot_be_read_is_named(body: bytes) -> None:
-    told, parts = cut_apart({}, body)
-    assert told["wrong"] and not parts
+    facts, parts = cut_apart({}, body)
+    assert facts["wrong"] and not parts
 
 
 @pytest.mark.parametrize("given", [True, 1.5, None, "x" * 2000, [1], 2**70])
