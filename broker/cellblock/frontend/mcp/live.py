@@ -97,7 +97,7 @@ class LiveRun:
         self.observer = Observer(on_log=self._on_log, on_call=self._on_call)
 
     @contextlib.asynccontextmanager
-    async def told(self, context: Context) -> AsyncGenerator[None]:
+    async def reporting(self, context: Context) -> AsyncGenerator[None]:
         """Tells the client of this request, until the block ends."""
         self._over = False
         sender = asyncio.create_task(self._tell(context))

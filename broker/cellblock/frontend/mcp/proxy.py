@@ -97,7 +97,7 @@ class LiveCall(LiveRun):
             self._say(lambda context: context.session.send_notification(message, context.request_id))
 
     @asynccontextmanager
-    async def told(self, context: Context) -> AsyncGenerator[None]:
+    async def reporting(self, context: Context) -> AsyncGenerator[None]:
         """Tells the client of this request, until the block ends."""
         self._ended = False
         sender = asyncio.create_task(self._pass_on(context))

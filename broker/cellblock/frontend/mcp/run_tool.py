@@ -98,5 +98,5 @@ class RunTool:
 
 async def _told(live: LiveRun | None, context: Context, work: Coroutine[Any, Any, T]) -> T:
     """Returns the outcome of `work`, of which the client is told meanwhile."""
-    async with live.told(context) if live is not None else contextlib.nullcontext():
+    async with live.reporting(context) if live is not None else contextlib.nullcontext():
         return await work

@@ -50,7 +50,7 @@ def log(level: Any, message: str = "m") -> LogEntry:
 
 async def told(level: types.LoggingLevel | None, *entries: LogEntry) -> list[tuple[str, Any]]:
     session, run = Session(), LiveRun(level, 60)
-    async with run.told(context(session)):
+    async with run.reporting(context(session)):
         for entry in entries:
             assert run.observer.on_log is not None
             run.observer.on_log(entry)
@@ -87,7 +87,7 @@ async def test_a_client_that_does_not_read_does_not_hold_its_response(
 ) -> None:
     monkeypatch.setattr(live, "FAREWELL_SECONDS", 0.05)
     run = LiveRun("debug", 60)
-    async with asyncio.timeout(20), run.told(context(Session(reads=False))):
+    async with asyncio.timeout(20), run.reporting(context(Session(reads=False))):
         assert run.observer.on_log is not None
         run.observer.on_log(log("error"))
 
@@ -95,7 +95,7 @@ async def test_a_client_that_does_not_read_does_not_hold_its_response(
 async def test_progress_grows_and_says_what_there_is() -> None:
     session, run = Session(), LiveRun(None, 0.01)
     assert run.observer.on_call is not None and run.observer.on_log is not None
-    async with run.told(context(session)):
+    async with run.reporting(context(session)):
         await until(lambda: len(session.progress) >= 2, "it is told twice")
         run.observer.on_call(CALL)
         run.observer.on_log(log("log", "a\nb\x1b[31m"))
