@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     complaints: bytes
 
     @property
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """Returns the beginning of what the process wrote to its stderr, for a message."""
         return self.complaints.decode("utf-8", "replace").strip()[:300]
 

@@ -63,7 +63,7 @@ def judge(done: Outcome) -> dict[str, str]:
     except ValueError:
         outcomes = None
     if not isinstance(outcomes, dict):
-        raise SelfTestFailed(f"the self-test gave no outcome: {done.said or 'it said nothing'}")
+        raise SelfTestFailed(f"the self-test gave no outcome: {done.stderr_text or 'it said nothing'}")
     found = {str(name): str(outcome) for name, outcome in cast("dict[Any, Any]", outcomes).items()}
     if len(found) < MIN_ATTEMPTS:
         raise SelfTestFailed(f"the self-test made only {len(found)} attempts")

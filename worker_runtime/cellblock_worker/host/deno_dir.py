@@ -110,7 +110,7 @@ class DenoDir:
             return False
         done = await run_once(launch, FILL_BOUND_SECONDS, WARM_FRAME)
         if done.returncode != 0 or not done.output:
-            raise ValueError(f"a worker that fills it ended with {done.returncode}: {done.said}")
+            raise ValueError(f"a worker that fills it ended with {done.returncode}: {done.stderr_text}")
         return True
 
 

@@ -245,7 +245,7 @@ class Host:
     def worker_ended(self, worker: Worker, ended: protocol.Ended, stderr: bytes) -> None:
         """Tells the broker that a run is over."""
         self._runs.pop(worker.token, None)
-        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_told, time.monotonic())
+        self._waiting.ended(worker.lane, ended.cpu_ms / 1000, worker.cpu_reported, time.monotonic())
         self._send(worker.token, ended, stderr)
 
     def worker_gone(self, worker: Worker) -> None:

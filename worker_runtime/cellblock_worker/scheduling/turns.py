@@ -86,11 +86,13 @@ class Turns:
         """Counts the CPU time more that a run of a client (`protocol.Run.lane`) has used, and goes on."""
         self._remember(lane, cpu_seconds, now, brief=False)
 
-    def ended(self, lane: int, cpu_seconds: float, told: float, now: float) -> None:
+    def ended(self, lane: int, cpu_seconds: float, reported: float, now: float) -> None:
         """Counts a run of a client that is over: the CPU time that it has used in all, and how much of that `used` has
         told.
         """
-        self._remember(lane, cpu_seconds - told, now, brief=told == 0 and cpu_seconds <= BRIEF_CPU_SECONDS)
+        self._remember(
+            lane, cpu_seconds - reported, now, brief=reported == 0 and cpu_seconds <= BRIEF_CPU_SECONDS
+        )
 
     def _remember(self, lane: int, cpu_seconds: float, now: float, *, brief: bool) -> None:
         use = max(0.0, self._use(lane, now) + cpu_seconds)

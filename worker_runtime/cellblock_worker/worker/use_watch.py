@@ -47,7 +47,7 @@ class UseWatch:
         computes: Told how much CPU time more a long run has used, in seconds.
 
     Attributes:
-        told: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
+        reported: CPU seconds that `computes` has been told in all; 0 of a run that is not a long one.
         billed: CPU seconds that the run has cost the host; they count as its own.
     """
 
@@ -70,7 +70,7 @@ class UseWatch:
         self._kernel_limits = kernel_limits
         self._kill = kill
         self._computes = computes
-        self.told = 0.0
+        self.reported = 0.0
         self.billed = 0.0
         self._cpu_timer = self._look_later(run.cpu_ms / 1000)
         self._long_timer = self._loop.call_later(
@@ -127,7 +127,7 @@ class UseWatch:
         except (OSError, ValueError):
             return
         if used >= LONG_RUN_CPU_SECONDS:
-            more, self.told = used - self.told, used
+            more, self.reported = used - self.reported, used
             self._computes(more)
         pause = min(2 * pause, LONG_RUN_LOOK_MAX_SECONDS)
         self._long_timer = self._loop.call_later(pause, self._look_whether_long, pause)

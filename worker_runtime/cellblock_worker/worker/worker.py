@@ -112,7 +112,7 @@ class Worker:
         self._reason: protocol.EndReason | None = None
         self.detail = ""
         self._last_usage: Usage | None = None
-        self._told_end = False
+        self._reported_end = False
         self.state = State.BOOTING
         self.was_ready = False
         self.token = b""
@@ -152,9 +152,9 @@ class Worker:
         return self._run.lane if self._run is not None else 0
 
     @property
-    def cpu_told(self) -> float:
+    def cpu_reported(self) -> float:
         """Returns the CPU seconds that `worker_computes` has told of its run."""
-        return self._watch.told if self._watch is not None else 0.0
+        return self._watch.reported if self._watch is not None else 0.0
 
     def lease(
         self,
@@ -271,7 +271,7 @@ class Worker:
 
     def on_output(self, data: bytes) -> None:
         """Takes bytes from the worker's stdout (ProcessEvents)."""
-        if self.state is State.GONE or self._told_end:
+        if self.state is State.GONE or self._reported_end:
             return
         try:
             rest = self._hearing.hear(data, self._accept)
@@ -303,7 +303,7 @@ class Worker:
     # ---- inside --------------------------------------------------------------------------------------
 
     def _accept(self, message: protocol.FromWorker, frame: Frame) -> None:
-        if self._told_end:
+        if self._reported_end:
             return
         if not isinstance(message, MAY_SAY[self.state]):
             if self.state is State.ENDING:
@@ -408,9 +408,9 @@ class Worker:
             self._tell_end(self._last_usage or Usage(0.0, 0))
 
     def _tell_end(self, usage: Usage) -> None:
-        if self._told_end:
+        if self._reported_end:
             return
-        self._told_end = True
+        self._reported_end = True
         assert self._reason is not None
         # What is no memory of one process's own, such as System V segments, only the group sees.
         group_peak = self._group.peak_bytes() if self._group is not None else 0

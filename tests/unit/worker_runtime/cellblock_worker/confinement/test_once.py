@@ -25,7 +25,7 @@ def shell(script: str) -> Launch:
 
 async def test_it_reads_what_it_is_given_and_says_how_it_ended() -> None:
     done = await run_once(shell("cat; echo '  bad luck ' >&2; exit 3"), BOUND, b"given")
-    assert (done.returncode, done.output, done.said) == (3, b"given", "bad luck")
+    assert (done.returncode, done.output, done.stderr_text) == (3, b"given", "bad luck")
 
 
 async def test_nothing_given_is_an_end_of_input() -> None:

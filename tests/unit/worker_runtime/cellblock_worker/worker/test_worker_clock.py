@@ -42,8 +42,8 @@ async def test_a_run_that_computes_for_long_yields_to_others_and_one_that_waits_
     assert os.getpriority(os.PRIO_PROCESS, waiting.pid) == before
     assert cores_of(computing.pid) == [os.sched_getaffinity(0)]
     await computer.until("computes")
-    assert sum(computer.computed) == computing.cpu_told >= LONG_RUN_CPU_SECONDS
-    assert waiter.computed == [] and waiting.cpu_told == 0
+    assert sum(computer.computed) == computing.cpu_reported >= LONG_RUN_CPU_SECONDS
+    assert waiter.computed == [] and waiting.cpu_reported == 0
     for one, owner in ((waiting, waiter), (computing, computer)):
         one.kill("cancelled")
         assert (await owner.end()).reason == "cancelled"
