@@ -53,7 +53,7 @@ class Reviewer:
         self._settings = settings
         self._store = store
         self._open: dict[str, Stamp | None] = {}
-        self._told: dict[str, str] = {}
+        self._warnings: dict[str, str] = {}
         self._read: dict[str, tuple[Stamp | None, Pins | PinError | None]] = {}
         self._notes: Counter[str] = Counter()
 
@@ -109,7 +109,7 @@ class Reviewer:
             return Review(tuple(tools))
         differences = pins.differences(fingerprint(config), tools)
         if not differences:
-            self._told.pop(server, None)
+            self._warnings.pop(server, None)
             return Review(tuple(tools), known=frozenset(pins.tools))
         self._open[server] = stamp
         warning = _summary(server, reaction, differences)
@@ -182,8 +182,8 @@ class Reviewer:
         return Review((), withheld, (str(error),), known=frozenset(tool.name for tool in tools))
 
     def _tell(self, server: str, warning: str) -> None:
-        if self._told.get(server) != warning:
-            self._told[server] = warning
+        if self._warnings.get(server) != warning:
+            self._warnings[server] = warning
             logger.warning("upstream %s: %s", server, warning)
 
 
