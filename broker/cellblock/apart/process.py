@@ -34,7 +34,7 @@ NICENESS: Final = 5
 ERROR_CHARS: Final = 300
 
 Work = Callable[..., tuple[Mapping[str, Any], Sequence[bytes]]]
-"""Does what a task names: takes what it is told, and parts; gives the same."""
+"""Does what a task names: takes facts and parts, and gives the same."""
 
 
 def message(head: Mapping[str, Any], parts: Sequence[bytes | memoryview]) -> bytes:

@@ -43,7 +43,7 @@ class Task:
     """A task is a kind of work.
 
     Attributes:
-        work: A function, as `module:name`: takes what it is told and the parts, and gives the same.
+        work: A function, as `module:name`: takes the facts and the parts, and gives the same.
         subject: What is worked on, for messages; begins a sentence.
         cpu_seconds: What one may take. A process that takes more is killed.
         memory_bytes: The same of memory. Linux only.

@@ -129,7 +129,7 @@ def _tool_faults(
         for number, (value, _) in enumerate(given.examples):
             violation = validator.check(value)
             if violation is not None:
-                why = _shown(violation.said.rstrip("."))
+                why = _shown(violation.sentence.rstrip("."))
                 message = f"example {number + 1} does not fit the input of {shown}: {why}"
                 place = overlay.place(tool, "examples", [number, "input"])
                 yield OverlayFault(file, message, "Correct the example.", place, server, tool)

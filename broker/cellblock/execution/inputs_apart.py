@@ -32,7 +32,7 @@ def read(facts: Facts, body: bytes, schema: bytes, *further: bytes) -> tuple[Fac
     if violation is not None:
         return {"violation": asdict(violation)}, []
     refusals = (_validator(rule, facts["label"], strict=True).check(value) for rule in further)
-    refusal = next((found.said for found in refusals if found is not None), None)
+    refusal = next((found.sentence for found in refusals if found is not None), None)
     return {"violation": None, "refusal": refusal, "kind": payload.kind_of(value)}, [to_json(value)]
 
 

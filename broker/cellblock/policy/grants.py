@@ -110,7 +110,7 @@ class Layer:
                 fits(pattern, server_id, tool)
                 and (found := validator.check(arguments, allowance)) is not None
             ):
-                return found.said
+                return found.sentence
         return None
 
     def schemas_for(self, server_id: str, tool: ToolEntry) -> list[JsonSchema]:

@@ -46,7 +46,7 @@ class Violation:
     candidates: tuple[str, ...] = ()
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """Joins the place, where it is not the whole, and the sentence."""
         return f"{self.path}: {self.message}" if self.path else self.message
 

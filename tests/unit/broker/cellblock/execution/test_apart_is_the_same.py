@@ -89,7 +89,7 @@ def test_rules_of_the_policy() -> None:
     for body in (b'{"a":1}', b'{"a":"x"}', b"{}"):
         facts, _ = inputs_apart.read({"label": ""}, body, b"null", to_json(True), to_json(rule))
         found = InputValidator(rule, strict=True).check(json.loads(body))
-        assert facts["refusal"] == (None if found is None else found.said)
+        assert facts["refusal"] == (None if found is None else found.sentence)
 
 
 def test_results_of_scripts() -> None:
