@@ -104,7 +104,7 @@ def _as_text(search: Search, plan: Plan, target: Path, paint: Painter) -> str:
         name = dotted([step.found.name])
         why = f"; {step.why}" if step.why else ""
         lines.append(f"  {paint(f'{sign} {name}', style)}  {dotted([step.reached])}, from {step.source}{why}")
-        if step.fate == "added" and (left := step.found.said.left):
+        if step.fate == "added" and (left := step.found.conversion.left):
             lines.append(f"      {paint('not carried over', 'yellow')}: {', '.join(map(str, left))}")
     if plan.values:
         lines += [

@@ -31,7 +31,7 @@ class Found:
     inputs: Mapping[str, Any]
     project: Path | None
     """Names the folder that the entry belongs to; None when it is the user's."""
-    said: Entry = field(default_factory=lambda: Entry({}, ()))
+    conversion: Entry = field(default_factory=lambda: Entry({}, ()))
     """Holds what the file says of it beside the entry."""
 
 

@@ -71,7 +71,7 @@ class Step:
             "path": dotted(self.found.path),
             "reached": self.reached,
             "variables": list(self.secrets),
-            "left": self.found.said.left if self.fate == "added" else [],
+            "left": self.found.conversion.left if self.fate == "added" else [],
         }
 
 
@@ -93,7 +93,7 @@ class Plan:
     def bounds(self) -> dict[str, Mapping[str, int]]:
         """Returns the settings of `upstream.servers` to write."""
         taken = (step.found for step in self.steps if step.fate == "added")
-        return {found.name: found.said.bounds for found in taken if found.said.bounds}
+        return {found.name: found.conversion.bounds for found in taken if found.conversion.bounds}
 
     @property
     def needed(self) -> dict[str, Step]:
@@ -148,7 +148,7 @@ def make_plan(
             plan.steps.append(same if before == entry else other)
             continue
         inputs = {input_variable(wanted) for wanted in _INPUT.findall(str(entry))}
-        inputs |= set(server.said.variables)
+        inputs |= set(server.conversion.variables)
         named = mapped(entry, lambda text, known=server.inputs: _with_variables(text, known))
         hidden, variables = hidden_in.taken_out(name, named)
         if name in present:
@@ -192,8 +192,8 @@ def _usable(server: Found, ignored: Collection[str]) -> dict[str, Any] | Step:
         return Step(server, "unusable", "its entry is no object")
     if runs_cellblock(raw):
         return Step(server, "itself", "it is Cellblock itself")
-    if server.said.trouble:
-        return Step(server, "unusable", server.said.trouble)
+    if server.conversion.trouble:
+        return Step(server, "unusable", server.conversion.trouble)
     for key, meant in slips(raw, SERVER_KEYS).items():
         if key not in ignored:
             return Step(server, "unusable", f"{dotted([key])}: unknown key. {slip_hint(meant)}")

@@ -212,8 +212,8 @@ def _as_text(step: Step, target: Path, paint: Painter) -> str:
         style = _SIGNS.get(line[:1])
         lines.append(f"  {paint(line, style) if style else line}")
     for one in step.plan.steps:
-        if one.fate == "added" and one.found.said.left:
-            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.said.left)}")
+        if one.fate == "added" and one.found.conversion.left:
+            lines.append(f"  {one.found.name}: not carried over: {', '.join(one.found.conversion.left)}")
         fate = {"added": "is taken over", "present": "is there already"}.get(one.fate, f"stays: {one.why}")
         lines.append(f"  {one.found.name}: {fate} ({shown_path(target)})")
     lines += [

@@ -152,7 +152,7 @@ def test_codex(home: Path) -> None:
     }
     assert plan.bounds == {"docs": {"connect_timeout_ms": 20_500, "call_timeout_ms": 90_000}}
     docs, _, odd = plan.steps
-    assert docs.found.sentence.left == ["scopes"]
+    assert docs.found.conversion.left == ["scopes"]
     assert (odd.fate, "may restrict" in odd.why) == ("unusable", True)
     assert docs.found.path == ("mcp_servers", "docs")
 
@@ -171,7 +171,7 @@ def test_zed(home: Path) -> None:
         "web": {"url": "https://web.example/mcp", "headers": {"X": "1"}},
     }
     assert plan.bounds == {"fs": {"call_timeout_ms": 90_000}, "old": {"call_timeout_ms": 90_000}}
-    assert plan.steps[0].found.sentence.left == ["agent.profiles.ask"]
+    assert plan.steps[0].found.conversion.left == ["agent.profiles.ask"]
     assert plan.steps[3].why == "an extension of Zed starts it"
 
 
@@ -193,7 +193,7 @@ def test_opencode(home: Path) -> None:
         "few": {"command": "few", "args": [], "enabledTools": ["read"]},
     }
     assert plan.bounds == {"git hub": {"connect_timeout_ms": 9000}}
-    assert plan.steps[2].found.sentence.left == ["oauth"]
+    assert plan.steps[2].found.conversion.left == ["oauth"]
 
 
 def test_opencode_2(home: Path) -> None:
@@ -236,7 +236,7 @@ def test_gemini(home: Path) -> None:
         "off": {"url": "https://off.example/mcp", "disabled": True},
     }
     assert plan.bounds == {"a": {"call_timeout_ms": 9000}}
-    assert plan.steps[1].found.sentence.left == ["oauth"]
+    assert plan.steps[1].found.conversion.left == ["oauth"]
 
 
 def test_claude_code(home: Path) -> None:
@@ -269,7 +269,7 @@ def test_cursors_lists_and_what_is_not_understood(home: Path) -> None:
     }
     plan, added = planned(read(home, "cursor", {".cursor/mcp.json": json.dumps({"mcpServers": entries})}))
     assert added == {"a": {"command": "a", "autoApprove": ["x"]}}
-    assert plan.steps[0].found.sentence.left == ["auth", "timeout"]
+    assert plan.steps[0].found.conversion.left == ["auth", "timeout"]
     assert (plan.steps[1].fate, plan.steps[1].why) == ("unusable", "disabledTools: this is said twice")
 
 
