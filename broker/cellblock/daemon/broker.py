@@ -491,17 +491,17 @@ class Broker:
         return None if self._outputs is None else self._outputs.observed(server, tool)
 
     @internal
-    async def looked(self, bound: float = LEARN_BOUND_SECONDS) -> None:
+    async def wait_for_looks(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         self._check_loop()
         if self._learner is not None:
-            await self._learner.looked(bound)
+            await self._learner.wait_for_looks(bound)
 
     async def learnt(self, bound: float = LEARN_BOUND_SECONDS) -> None:
         """Waits until all results so far are looked at and remembered, at most `bound` seconds."""
         self._check_loop()
         if self._learner is not None:
-            await self._learner.learnt(bound)
+            await self._learner.wait_for_writes(bound)
 
     async def settled(self, names: Collection[str] | None = None, *, at_most: float | None = None) -> None:
         """Waits until every server's first attempt to connect is over, within `upstream.startup_wait_ms` of its start.

@@ -63,7 +63,7 @@ class RunService(Protocol):
         """Says what has been observed of a tool's output, whatever is given or declared."""
         ...
 
-    async def looked(self, bound: float) -> None:
+    async def wait_for_looks(self, bound: float) -> None:
         """Waits until all results so far are looked at, at most `bound` seconds."""
         ...
 

@@ -132,13 +132,13 @@ class Learner:
         """Gives what has been observed of a tool with exactly this definition."""
         return self._memory.known.get(self._key(server, tool))
 
-    async def looked(self, bound: float) -> None:
+    async def wait_for_looks(self, bound: float) -> None:
         """Waits until everything offered so far is looked at, whether written or not, at most `bound` seconds."""
-        await self._wait_for(self._offers.looked, bound)
+        await self._wait_for(self._offers.all_looked_at, bound)
 
-    async def learnt(self, bound: float) -> None:
+    async def wait_for_writes(self, bound: float) -> None:
         """Waits until everything offered so far is looked at and written, at most `bound` seconds."""
-        await self._wait_for(self._offers.written, bound)
+        await self._wait_for(self._offers.all_written, bound)
 
     async def _wait_for(self, event: threading.Event, bound: float) -> None:
         if not event.is_set():
@@ -161,7 +161,7 @@ class Learner:
             while True:
                 closing = self._closing.is_set()
                 self._read_all()
-                offers.tell(offers.looked, None if closing else self._turns.wanted)
+                offers.tell(offers.all_looked_at, None if closing else self._turns.wanted)
                 if memory.has_unwritten and (closing or time.monotonic() >= next_write):
                     pause = WRITE_EVERY_SECONDS if memory.write() else min(pause * 2, RETRY_MAX_SECONDS)
                     next_write = time.monotonic() + pause
@@ -170,14 +170,14 @@ class Learner:
                 if memory.has_unwritten:
                     self._wake.wait(max(0.0, next_write - time.monotonic()))
                 else:
-                    offers.tell(offers.written)
+                    offers.tell(offers.all_written)
                     if not self._wake.wait(LOOK_EVERY_SECONDS if memory.is_shared else None):
                         memory.refresh()
                 self._wake.clear()
                 self._turns.wanted.wait(LINGER_SECONDS)
         finally:
-            offers.written.set()
-            offers.looked.set()
+            offers.all_written.set()
+            offers.all_looked_at.set()
             memory.close()
 
     def _read_all(self) -> None:

@@ -39,8 +39,8 @@ class Offers:
 
     Attributes:
         dropped: The number of results that there was no room for.
-        looked: Set by the taking thread once all that was offered is looked at.
-        written: Set by it once all that was offered is looked at and written.
+        all_looked_at: Set by the taking thread once all that was offered is looked at.
+        all_written: Set by it once all that was offered is looked at and written.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class Offers:
         self._bytes = self._value_bytes = 0
         self._lock = threading.Lock()
         self.dropped = 0
-        self.looked = threading.Event()
-        self.looked.set()
-        self.written = threading.Event()
+        self.all_looked_at = threading.Event()
+        self.all_looked_at.set()
+        self.all_written = threading.Event()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -66,8 +66,8 @@ class Offers:
                 offer = replace(offer, value=UNREAD)
             self._count(offer, 1)
             self._waiting.append(offer)
-            self.written.clear()
-            self.looked.clear()
+            self.all_written.clear()
+            self.all_looked_at.clear()
         return True
 
     def take(self) -> Offer | None:
@@ -80,7 +80,7 @@ class Offers:
             return offer
 
     def tell(self, event: threading.Event, wanted: threading.Event | None = None) -> None:
-        """Sets `looked` or `written`, and clears what asks for it, unless another result waits by now."""
+        """Sets `all_looked_at` or `all_written`, and clears what asks for it, unless another result waits by now."""
         with self._lock:
             if not self._waiting:
                 event.set()

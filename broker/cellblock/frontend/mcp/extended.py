@@ -126,7 +126,7 @@ class ExtendedTools:
 
     async def call(self, name: str, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         """Answers one of the three from what the client is granted. What is wrong is said in the result."""
-        await self._service.looked(LOOKED_BOUND_SECONDS)
+        await self._service.wait_for_looks(LOOKED_BOUND_SECONDS)
         try:
             return self._answers[name](arguments, catalog)
         except ValidationError as error:

@@ -59,7 +59,7 @@ async def learning(path: Path | None, **settings: Any) -> AsyncIterator[Learner]
 
 async def seen(made: Learner, value: Any, kind: Kind = "value", tool: ToolEntry = TOOL) -> Observation:
     made.offer("files", tool, kind, json.dumps(value).encode())
-    await made.learnt(BOUND)
+    await made.wait_for_writes(BOUND)
     found = made.known("files", tool)
     assert found is not None
     return found
@@ -104,13 +104,13 @@ async def test_a_stable_tool_is_looked_at_now_and_then_until_it_changes(
     async with learning(None, stable_after=2, sample_every=4) as made:
         for _ in range(11):
             made.offer("files", TOOL, "value", b'{"id": 1}')
-            await made.learnt(BOUND)
+            await made.wait_for_writes(BOUND)
         stable = made.known("files", TOOL)
         assert stable is not None and stable.samples == 1 + 2 + 2
         with caplog.at_level(logging.INFO, logger="cellblock.schemas"):
             for _ in range(4):
                 made.offer("files", TOOL, "value", b'{"id": "x"}')
-                await made.learnt(BOUND)
+                await made.wait_for_writes(BOUND)
         changed = await seen(made, {"id": "x"})
     assert (changed.version, changed.samples) == (2, 10), "after a change every result is looked at again"
     assert "/id: was integer, is string or integer" in caplog.text
@@ -120,8 +120,8 @@ async def offered(made: Learner, values: Iterable[Any]) -> Observation:
     for number, value in enumerate(values):
         made.offer("files", TOOL, "value", json.dumps(value).encode())
         if number % 20 == 19:
-            await made.looked(BOUND)
-    await made.learnt(BOUND)
+            await made.wait_for_looks(BOUND)
+    await made.wait_for_writes(BOUND)
     found = made.known("files", TOOL)
     assert found is not None
     return found
@@ -158,7 +158,7 @@ async def test_results_that_were_not_looked_at_make_nothing_stable() -> None:
         await seen(made, {"id": 1})
         for _ in range(5):
             made.offer("files", TOOL, "value", b" " * MAX_SAMPLE_BYTES + b"1")
-            await made.learnt(BOUND)
+            await made.wait_for_writes(BOUND)
         found = await seen(made, {"id": "x"})
     assert (found.samples, found.skipped, found.version) == (2, 5, 2)
 
@@ -239,7 +239,7 @@ async def test_what_comes_too_fast_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         made.offer("files", TOOL, "value", b" " * 39 + b"1")
     assert made.dropped == 8
     made.start()
-    await made.learnt(BOUND)
+    await made.wait_for_writes(BOUND)
     await made.close()
     found = made.known("files", TOOL)
     assert found is not None and found.samples == 2
@@ -317,12 +317,12 @@ async def test_results_that_add_nothing_are_counted_and_what_is_new_is_still_see
             made.offer("files", TOOL, "value", json.dumps(ROWS).encode(), value)
         made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode())
         made.offer("files", TOOL, "text", json.dumps(json.dumps(ROWS)).encode(), json.dumps(ROWS))
-        await made.learnt(BOUND)
+        await made.wait_for_writes(BOUND)
         same = made.known("files", TOOL)
         assert same is not None and (same.value, same.document) == (first.value, first.value)
         assert (same.samples, same.version) == (5, 2), "JSON in a text is another shape, once"
         made.offer("files", TOOL, "value", json.dumps(changed).encode(), changed)
-        await made.learnt(BOUND)
+        await made.wait_for_writes(BOUND)
     async with learning(path) as made:
         found = made.known("files", TOOL)
     assert found is not None and (found.samples, found.version) == (6, 3)
@@ -364,7 +364,7 @@ async def test_looking_makes_way_for_runs_unless_someone_asks(monkeypatch: pytes
     try:
         offer(3)
         await until(lambda: samples() == 1, "the first one has its share of the time")
-        await made.looked(BOUND)
+        await made.wait_for_looks(BOUND)
         assert samples() == 3, "who asks gets the rest"
         offer(2)
         await asyncio.to_thread(made._closing.wait, 0.5)  # pyright: ignore[reportPrivateUsage]

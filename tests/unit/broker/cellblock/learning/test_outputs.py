@@ -43,7 +43,7 @@ class World:
         for number, kind, value in results:
             self.learner.offer("Files", self.server.tools[number], kind, json.dumps(value).encode())
         self.learner.start()
-        await self.learner.learnt(BOUND)
+        await self.learner.wait_for_writes(BOUND)
         await self.learner.close()
         return self
 
