@@ -219,7 +219,7 @@ def run_context(
         plan=make_plan(code, catalog, ModuleUrls()),
         limits=Limits(1_000, 1_000, 1 << 20, 1_000, calls),
         catalog=catalog,
-        discovery=DiscoveryCache(stated_output).of(catalog),
+        discovery=DiscoveryCache(stated_output).get_or_make(catalog),
         share=share_of_one(),
         caller=caller,
         schemas=schemas or ValidatorCache(),

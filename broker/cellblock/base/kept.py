@@ -28,7 +28,7 @@ class KeptByIdentity(Generic[_K, _V]):
         """Gives the number of objects kept at the moment."""
         return len(self._held)
 
-    def of(self, item: _K, *about: object) -> _V:
+    def get_or_make(self, item: _K, *about: object) -> _V:
         """Gives what belongs to this very object; threads may ask at the same time."""
         # An entry holds its object: a freed object's id would be given to another.
         held = self._held.pop(id(item), None) or (item, self._make(item, *about))

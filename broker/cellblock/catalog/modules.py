@@ -108,4 +108,4 @@ class ModuleUrls:
         if fixed is not None or not specifier.startswith(SERVERS_PREFIX):
             return fixed
         server = catalog.servers.get(specifier[len(SERVERS_PREFIX) :])
-        return None if server is None else self._urls.of(server)
+        return None if server is None else self._urls.get_or_make(server)

@@ -333,7 +333,7 @@ class Executor:
             plan=plan,
             limits=request.limits,
             catalog=catalog,
-            discovery=self._discovery.of(catalog),
+            discovery=self._discovery.get_or_make(catalog),
             rules=rules,
             requester=order.requester,
             share=share,

@@ -148,7 +148,7 @@ class Learner:
     # ---- inside ------------------------------------------------------------------------------------------
 
     def _key(self, server: str, tool: ToolEntry) -> ToolKey:
-        return tool_key(server, tool.tool_name, self._fingerprints.of(tool))
+        return tool_key(server, tool.tool_name, self._fingerprints.get_or_make(tool))
 
     # ---- inside: the thread -----------------------------------------------------------------------------
 

@@ -32,4 +32,4 @@ class ValidatorCache(KeptByIdentity["Mapping[str, Any] | bool | None", CheckedSc
 
     def get(self, schema: Mapping[str, Any] | bool | None, *, label: str = "a tool") -> CheckedSchema:
         """Gives what belongs to this very schema object; `label` names it in the log."""
-        return self.of(schema, label)
+        return self.get_or_make(schema, label)

@@ -138,7 +138,7 @@ class ExtendedTools:
 
     def _search(self, arguments: Mapping[str, Any], catalog: Catalog) -> types.CallToolResult:
         asked = _Search.model_validate(arguments)
-        found = self._discovery.of(catalog)
+        found = self._discovery.get_or_make(catalog)
         hits = find_tools(catalog, asked.query, server=asked.server, limit=asked.limit, discovery=found)
         return _text(declare_found(hits, self._service.output_of))
 

@@ -14,9 +14,9 @@ def test_each_object_has_its_own_and_the_one_unused_for_longest_goes() -> None:
 
     kept = KeptByIdentity(make, 2)
     one, alike, third = [1], [1], [1, 2]
-    assert kept.of(one, 5) == (1, 5)
-    assert kept.of(alike) == (1, 0)
-    assert kept.of(one) is kept.of(one, 7)
-    assert kept.of(third) == (2, 0) and kept.size == 2
-    assert kept.of(one) == (1, 5) and len(made) == 3
-    assert kept.of(alike) == (1, 0) and made[3] is alike
+    assert kept.get_or_make(one, 5) == (1, 5)
+    assert kept.get_or_make(alike) == (1, 0)
+    assert kept.get_or_make(one) is kept.get_or_make(one, 7)
+    assert kept.get_or_make(third) == (2, 0) and kept.size == 2
+    assert kept.get_or_make(one) == (1, 5) and len(made) == 3
+    assert kept.get_or_make(alike) == (1, 0) and made[3] is alike

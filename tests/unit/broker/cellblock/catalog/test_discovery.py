@@ -155,8 +155,8 @@ def test_a_wrong_detail_is_named_as_the_script_has_written_it(given: Any, said: 
 
 def test_the_cache_keeps_the_newest_catalog_only() -> None:
     cache = DiscoveryCache()
-    first = cache.of(CATALOG)
-    assert cache.of(CATALOG) is first
+    first = cache.get_or_make(CATALOG)
+    assert cache.get_or_make(CATALOG) is first
     other = Catalog(2, {"files": FILES})
-    assert cache.of(other) is not first
-    assert cache.of(other).answer("listServers", []) == [first.answer("listServers", [])[0]]
+    assert cache.get_or_make(other) is not first
+    assert cache.get_or_make(other).answer("listServers", []) == [first.answer("listServers", [])[0]]
