@@ -102,7 +102,7 @@ class ModuleUrls:
             lambda server: data_url(server_module(server)), _URLS_KEPT
         )
 
-    def of(self, catalog: Catalog, specifier: str) -> str | None:
+    def url_for(self, catalog: Catalog, specifier: str) -> str | None:
         """Gives the URL of a specifier, or None when the catalog has no such module."""
         fixed = fixed_modules().get(specifier)
         if fixed is not None or not specifier.startswith(SERVERS_PREFIX):

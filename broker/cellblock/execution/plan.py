@@ -68,7 +68,7 @@ def make_plan(
     import_url = fixed_modules()[IMPORT_SPECIFIER]
 
     def url_of(specifier: str) -> str | None:
-        return urls.of(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
+        return urls.url_for(catalog, specifier) if specifier != IMPORT_SPECIFIER else None
 
     try:
         script = prepare(code, url_of, import_url, imports, conventions=conventions)

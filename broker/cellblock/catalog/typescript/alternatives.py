@@ -47,7 +47,7 @@ class Alternatives:
         self._budget = budget
         self._parsed: dict[tuple[object, ...], _Parsed] = {}
 
-    def of(self, locations: Sequence[Location]) -> list[Alternative]:
+    def expand(self, locations: Sequence[Location]) -> list[Alternative]:
         """Gives the alternatives of the conjunction of `locations`; none when no value fits."""
         return self._expand(list(locations), set(), 0)
 

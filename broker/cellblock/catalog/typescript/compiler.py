@@ -113,7 +113,7 @@ class Compiler:
         try:
             branches = self._plain_union(chosen)
             if branches is None:
-                members = [self._alternative(one, chosen[0]) for one in self._alternatives.of(chosen)]
+                members = [self._alternative(one, chosen[0]) for one in self._alternatives.expand(chosen)]
             else:
                 members = [self._compile([branch]) for branch in branches]
         finally:

@@ -136,11 +136,11 @@ def test_lone_surrogates_do_not_stop_a_module() -> None:
 def test_urls_are_found_by_specifier() -> None:
     catalog = Catalog(1, {"files": server(["read"])}, {"down": "why"})
     urls = ModuleUrls()
-    url = urls.of(catalog, SERVERS_PREFIX + "files")
+    url = urls.url_for(catalog, SERVERS_PREFIX + "files")
     assert url is not None and '"read"' in text_of(url)
-    assert urls.of(catalog, SERVERS_PREFIX + "files") is url
+    assert urls.url_for(catalog, SERVERS_PREFIX + "files") is url
     for known in (ERRORS_SPECIFIER, DISCOVERY_SPECIFIER):
-        assert urls.of(catalog, known) == fixed_modules()[known]
+        assert urls.url_for(catalog, known) == fixed_modules()[known]
     for unknown in (
         "",
         "files",
@@ -149,14 +149,14 @@ def test_urls_are_found_by_specifier() -> None:
         SERVERS_PREFIX + "files/x",
         "node:fs",
     ):
-        assert urls.of(catalog, unknown) is None
+        assert urls.url_for(catalog, unknown) is None
 
 
 def test_a_changed_server_has_another_url_and_the_memory_is_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(modules, "_URLS_KEPT", 4)
     urls = ModuleUrls()
     seen = {
-        urls.of(Catalog(number, {"s": server([f"tool{number}"])}), SERVERS_PREFIX + "s")
+        urls.url_for(Catalog(number, {"s": server([f"tool{number}"])}), SERVERS_PREFIX + "s")
         for number in range(20)
     }
     assert len(seen) == 20
