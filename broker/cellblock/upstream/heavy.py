@@ -85,7 +85,7 @@ class HeavyValue(str):
     no_form: str | None
 
     @classmethod
-    def of(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
+    def make(cls, body: bytes, kind: Kind, no_form: str | None = None) -> HeavyValue:
         """Makes one with its attributes."""
         made = cls("a large value")
         made.body, made.kind, made.no_form = body, kind, no_form
@@ -202,7 +202,7 @@ class HeavyMessages:
                 call.bill.cpu_ms += bill.cpu_ms
         if answer.facts["what"] == "value":
             facts = answer.facts
-            self._values[token] = HeavyValue.of(
+            self._values[token] = HeavyValue.make(
                 answer.parts[1], cast("Kind", facts["kind"]), facts.get("no_form")
             )
             if len(self._values) > MAX_VALUES:
@@ -276,7 +276,7 @@ class LargeMessages:
     form_of: Callable[[str, str], ResultForm] = lambda _server, _tool: ResultForm()
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(SERVER_BYTES, ALL_BYTES, "this server"))
 
-    def of(self, server: str) -> HeavyMessages:
+    def for_server(self, server: str) -> HeavyMessages:
         """Makes what reads the large messages of one connection of a server."""
         return HeavyMessages(server, self.apart, self.budget, partial(self.form_of, server))
 

@@ -238,7 +238,7 @@ class UpstreamSession:
 
     async def _connect_and_serve(self) -> None:
         ended = self._ended = asyncio.Event()
-        heavy = self._heavy = self._large.of(self.name)
+        heavy = self._heavy = self._large.for_server(self.name)
         passed_on = self._settings.passed_on
         self._said = ""
         async with stderr_log(self._log_file, self._redactor, self._note_said) as log:

@@ -71,7 +71,7 @@ async def body_of(url: str) -> bytes:
     """What the SDK would read, by a client with the cap."""
 
     async def capped(response: httpx2.Response) -> None:
-        cap_response(response, CAP, LargeMessages().of("test"))
+        cap_response(response, CAP, LargeMessages().for_server("test"))
 
     async with (
         httpx2.AsyncClient(event_hooks={"response": [capped]}, trust_env=False) as client,
