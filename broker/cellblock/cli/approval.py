@@ -104,7 +104,7 @@ async def _tools_of(settings: Settings, server: str) -> tuple[ToolDefinition, ..
     if config.missing is not None:
         raise ConfigError(f"{server} is not started: {config.missing}.", hint="Set it, then try again.")
     section = settings.cellblock
-    if section.pins.of(server) == "off":
+    if section.pins.for_server(server) == "off":
         raise ConfigError(
             f"The pins of {server} are off.", hint="Set cellblock.pins.reaction to warn or quarantine."
         )

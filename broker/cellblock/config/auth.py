@@ -120,7 +120,7 @@ class AuthSettings(Section):
     servers: dict[str, ServerAuthSettings] = Field(default_factory=dict[str, ServerAuthSettings])
     """Holds settings of single servers, by the servers' names in `mcpServers`."""
 
-    def of(self, server: str) -> ServerAuthSettings:
+    def for_server(self, server: str) -> ServerAuthSettings:
         """Returns the settings of one server."""
         return self.servers.get(server, DEFAULT_SERVER_AUTH)
 

@@ -72,7 +72,7 @@ class SchemaSettings(Section):
     servers: dict[str, ServerSchemaSettings] = Field(default_factory=dict[str, ServerSchemaSettings])
     """Exceptions, by the server's name in `mcpServers` (`local` for Python tools)."""
 
-    def of(self, server: str, tool: str) -> SchemaRules:
+    def for_tool(self, server: str, tool: str) -> SchemaRules:
         """Returns what holds for a tool: as said for it, else for its server, else for all."""
         rules = SchemaRules(self.learn, self.unwrap, self.unbox, self.keep_samples)
         own = self.servers.get(server)

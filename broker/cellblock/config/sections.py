@@ -224,7 +224,7 @@ class UpstreamSettings(Section):
     max_description_chars: Positive = 32 * 1024
     """A tool's title or description, and a server's instructions: about 8,000 tokens of a model's context."""
 
-    def of(self, server: str) -> UpstreamSettings:
+    def for_server(self, server: str) -> UpstreamSettings:
         """Returns the bounds of one server."""
         own = self.servers.get(server)
         if own is None:
@@ -246,7 +246,7 @@ class PinSettings(Section):
     servers: dict[str, Reaction] = {}
     """Holds other values for single servers, by their names in `mcpServers`."""
 
-    def of(self, server: str) -> Reaction:
+    def for_server(self, server: str) -> Reaction:
         """Returns the reaction for one server."""
         return self.servers.get(server, self.reaction)
 

@@ -115,7 +115,7 @@ class Learner:
             body: The JSON that it got.
             value: What that was made from: plain data that no one changes any more.
         """
-        rules = self._settings.of(server, tool.tool_name)
+        rules = self._settings.for_tool(server, tool.tool_name)
         if (
             rules.learn
             and self._paces.wants(server, tool.tool_name)

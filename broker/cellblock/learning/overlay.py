@@ -193,7 +193,7 @@ class OverlayFile:
     def _find(self, tool: str | None, key: str) -> tuple[int, int]:
         """Gives line and column, from 1, of the line that a key or a tool's table begins in."""
         wanted = (key,) if tool is None else ("tools", tool, *([key] if key else []))
-        line, _ = self._positions.of(wanted, key=True)
+        line, _ = self._positions.find(wanted, key=True)
         text = self._lines[line - 1]
         return line, len(text) - len(text.lstrip()) + 1
 
@@ -206,7 +206,7 @@ class OverlayFile:
 
 
 def _position(text: str, path: Sequence[str | int]) -> tuple[int, int]:
-    return find_positions(text, toml=False).of(path, key=False)
+    return find_positions(text, toml=False).find(path, key=False)
 
 
 def new_overlay(server: str, tools: Iterable[ToolNotes]) -> str:

@@ -23,7 +23,7 @@ def kept_logins(settings: AuthSettings, state_dir: Path) -> Callable[[str, Serve
         from cellblock.upstream.auth.sources import KeptLogin, OwnCredentials
         from cellblock.upstream.auth.store import LoginStore
 
-        redactor, own = Redactor(config), settings.of(server)
+        redactor, own = Redactor(config), settings.for_server(server)
         if own.grant == "client_credentials":
             return OwnCredentials(server, config.url, own, settings, redactor)
         return KeptLogin(server, LoginStore(state_dir, server, config.url, settings), settings, redactor)

@@ -285,7 +285,7 @@ class Registry:
                 raise ToolNotFound(f"There is no tool {tool.tool_name}.", hint="List the server's tools.")
             return lambda arguments: self._python.call(python_tool, arguments)
         session = self._session_of(server)
-        bound = self._settings.of(server.config_name).call_timeout_ms / 1000
+        bound = self._settings.for_server(server.config_name).call_timeout_ms / 1000
         return lambda arguments: session.call(tool.tool_name, arguments, call_bound=bound, origin=origin)
 
     # ---- inside --------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Registry:
         return UpstreamSession(
             name,
             config,
-            self._settings.of(name),
+            self._settings.for_server(name),
             log_dir=self._log_dir,
             on_change=self._changed,
             large=self._large,

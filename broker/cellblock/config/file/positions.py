@@ -44,7 +44,7 @@ class Positions:
         """Returns the line and column of a character of the text."""
         return position_at(self.text, offset)
 
-    def of(self, path: Sequence[str | int], *, key: bool) -> Position:
+    def find(self, path: Sequence[str | int], *, key: bool) -> Position:
         """Returns where a key or a value is; of one that is not there, the innermost value that would hold it."""
         wanted = tuple(path)
         if key and wanted in self.keys:

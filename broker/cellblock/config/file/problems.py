@@ -119,7 +119,7 @@ class Source:
         if positions is None:
             return list(problems)
         found = [
-            replace(problem, position=problem.position or positions.of(problem.path, key=problem.at_key))
+            replace(problem, position=problem.position or positions.find(problem.path, key=problem.at_key))
             for problem in problems
         ]
         return sorted(found, key=lambda problem: problem.position or Position(0, 0))

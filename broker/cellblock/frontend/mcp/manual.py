@@ -95,14 +95,14 @@ def _where(config: FrontConfig, granted: Catalog | None, holds: Callable[[Schema
         if granted is not None and path not in granted.servers:
             continue
         # No tool has an empty name: these are the rules of the server.
-        of_server = holds(rules.of(name, ""))
+        of_server = holds(rules.for_tool(name, ""))
         if of_server != everywhere:
             (places if of_server else exceptions).append(path)
         own = rules.servers.get(name)
         for tool in own.tools if own is not None else ():
             if granted is not None and all(tool != known.tool_name for known in granted.servers[path].tools):
                 continue
-            if holds(rules.of(name, tool)) != of_server:
+            if holds(rules.for_tool(name, tool)) != of_server:
                 (exceptions if of_server else places).append(f"{path}.{tool}")
     text = ", ".join(["all servers", *places] if everywhere else places)
     return f"{text} (but not {', '.join(exceptions)})" if text and exceptions else text

@@ -111,7 +111,7 @@ async def log_in(place: Place, *, browser: bool, bound: float, say: Callable[[st
     refused = await challenge_of(place.name, place.config, exchange_bound)
     if refused is None:
         return f"{place.name} asks for no login."
-    own = place.auth.of(place.name)
+    own = place.auth.for_server(place.name)
     if own.grant == "client_credentials":
         source = OwnCredentials(place.name, place.url, own, place.auth, Redactor(place.config))
         if await source.renewed(None, refused.request, refused) is None:
@@ -194,7 +194,7 @@ async def status_of(place: Place) -> dict[str, Any]:
     """Says how a login stands, as JSON data without any secret: `state` is `logged in`, `expired`, `ended`, `none`,
     `unreadable` or `client credentials`."""
     found: dict[str, Any] = {"server": place.name, "url": place.url.partition("?")[0].rpartition("@")[2]}
-    if place.auth.of(place.name).grant == "client_credentials":
+    if place.auth.for_server(place.name).grant == "client_credentials":
         return {**found, "state": "client credentials", "hint": "The daemon gets tokens by itself."}
     store = place.store()
     try:
@@ -276,7 +276,7 @@ def _provider(
     bound: float,
     say: Callable[[str], None],
 ) -> tuple[OAuthClientProvider, MemoryStorage]:
-    own = place.auth.of(place.name)
+    own = place.auth.for_server(place.name)
     storage = MemoryStorage(kept)
 
     async def redirect(url: str) -> None:

@@ -68,7 +68,7 @@ class Reviewer:
     def pinned(self, server: str, config: ServerConfig) -> tuple[ToolDefinition, ...]:
         """Returns the tools of a server as they were last approved, but those that it listed no more, to be shown while
         it starts; none where nothing is pinned for this command or URL, or pins are off. For a thread."""
-        if self._settings.of(server) == "off":
+        if self._settings.for_server(server) == "off":
             return ()
         try:
             pins = self._load(server)
@@ -90,12 +90,12 @@ class Reviewer:
             tools: As for `review`.
             whole: Whether they are all that the server lists.
         """
-        if self._settings.of(server) != "off":
+        if self._settings.for_server(server) != "off":
             await asyncio.to_thread(self._prepare, server, config, tools, whole)
 
     def review(self, server: str, config: ServerConfig, tools: Sequence[ToolDefinition]) -> Review:
         """Decides which tools a script is given, by the configured reaction."""
-        reaction = self._settings.of(server)
+        reaction = self._settings.for_server(server)
         self._open.pop(server, None)
         if reaction == "off":
             return Review(tuple(tools))

@@ -74,5 +74,5 @@ def test_bounds_of_one_server_stand_in_for_those_of_all() -> None:
     upstream = parsed(
         upstream={"call_timeout_ms": 7, "servers": {"wiki": {"retry_max_ms": 9}}}
     ).cellblock.upstream
-    assert (upstream.of("wiki").call_timeout_ms, upstream.of("wiki").retry_max_ms) == (7, 9)
-    assert upstream.of("files") is upstream
+    assert (upstream.for_server("wiki").call_timeout_ms, upstream.for_server("wiki").retry_max_ms) == (7, 9)
+    assert upstream.for_server("files") is upstream

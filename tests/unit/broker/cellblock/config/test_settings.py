@@ -186,8 +186,8 @@ def test_pins_have_a_reaction_for_all_and_for_one() -> None:
     made = parse_settings(
         {"mcpServers": servers, "cellblock": {"pins": {"reaction": "off", "servers": {"b": "quarantine"}}}}
     )
-    assert (made.cellblock.pins.of("a"), made.cellblock.pins.of("b")) == ("off", "quarantine")
-    assert CellblockSettings().pins.of("anything") == "warn"
+    assert (made.cellblock.pins.for_server("a"), made.cellblock.pins.for_server("b")) == ("off", "quarantine")
+    assert CellblockSettings().pins.for_server("anything") == "warn"
 
 
 @pytest.mark.parametrize(

@@ -281,8 +281,8 @@ def test_what_is_written_says_the_same(home: Path) -> None:
     Target(file).add(planned(found)[0])
     settings = load_settings(file)
     assert "// mine" in file.read_text()
-    assert settings.cellblock.upstream.of("docs").call_timeout_ms == 90_000
-    assert settings.cellblock.upstream.of("docs").connect_timeout_ms == 20_500
+    assert settings.cellblock.upstream.for_server("docs").call_timeout_ms == 90_000
+    assert settings.cellblock.upstream.for_server("docs").connect_timeout_ms == 20_500
     docs = settings.servers["docs"]
     assert docs.args[0] == "${HOME}" and docs.env["OTHER"] == ""
     assert docs.refusal("write", "write") == "disabledTools" and docs.asks_about("write", "write")

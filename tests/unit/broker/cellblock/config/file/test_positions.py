@@ -83,7 +83,7 @@ def test_every_toml_value_is_where_it_is_said_to_be() -> None:
     assert set(found.values) == set(expected)
     lines = TOML.splitlines(keepends=True)
     for path, value in expected.items():
-        position = found.of(path, key=False)
+        position = found.find(path, key=False)
         assert sum(map(len, lines[: position.line - 1])) + position.column - 1 == found.values[path]
         if not isinstance(value, dict | list):
             assert _first_value(TOML[found.values[path] :]) == value, path
@@ -141,7 +141,7 @@ def test_any_toml_document_is_walked_to_its_end(document: dict[str, Any]) -> Non
 def test_a_key_that_is_there_twice() -> None:
     found = find_positions('{"a": 1,\n "b": {"c": 1, "c": [2]}}', toml=False)
     assert [(path, found.at(offset)) for path, offset in found.duplicates] == [(("b", "c"), Position(2, 16))]
-    assert found.of(("b", "c", 0), key=False) == Position(2, 22)
+    assert found.find(("b", "c", 0), key=False) == Position(2, 22)
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_key_that_is_there_twice() -> None:
     ],
 )
 def test_what_is_not_there_is_where_it_would_be(path: Path, key: bool, where: Position) -> None:
-    assert find_positions('{"a": {\n "b": [1]}}', toml=False).of(path, key=key) == where
+    assert find_positions('{"a": {\n "b": [1]}}', toml=False).find(path, key=key) == where
