@@ -28,7 +28,7 @@ class Exchange:
         self._cancel: Callable[[], object] | None = None
 
     @classmethod
-    def of(cls, context: Context) -> Exchange:
+    def from_context(cls, context: Context) -> Exchange:
         """Returns the exchange that an MCP request came in."""
         return cast("Request", context.request).scope[SCOPE_KEY]
 
@@ -54,4 +54,4 @@ class Exchange:
 
 def owner_of(context: Context) -> Owner:
     """Says whose an MCP request is, as its session and its token prove."""
-    return Exchange.of(context).owner
+    return Exchange.from_context(context).owner

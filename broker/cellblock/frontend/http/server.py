@@ -234,8 +234,8 @@ class HttpFrontend:
             if gate.draining:
                 raise MCPError(types.INTERNAL_ERROR, "The daemon is stopping. Call again in a few seconds.")
             if ctx.method == LISTEN:
-                gate.no_longer_awaits(Exchange.of(ctx))
-            return await Exchange.of(ctx).carry(ctx, call_next)
+                gate.no_longer_awaits(Exchange.from_context(ctx))
+            return await Exchange.from_context(ctx).carry(ctx, call_next)
 
         server.middleware.append(bound_to_its_request)
         config = service.front_config

@@ -50,7 +50,9 @@ class FirstReferences:
         while len(self._shown) > MAX_KEPT:
             self._shown.popitem(last=False)
 
-    async def of(self, client: str, catalog: Catalog, named: Iterable[str], code: object) -> dict[str, str]:
+    async def declarations_for(
+        self, client: str, catalog: Catalog, named: Iterable[str], code: object
+    ) -> dict[str, str]:
         """Returns the declarations that a response brings, by server; from then on the client has been shown them.
 
         Args:

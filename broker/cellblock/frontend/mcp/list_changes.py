@@ -220,7 +220,7 @@ class ListChanges:
             shown = Shown(description, declared, catalog.starting)
             held = self._known[key] = given, shown
         shown = held[1]
-        outputs = self._kept.of(owner) if self._kept is not None else ()
+        outputs = self._kept.list_for(owner) if self._kept is not None else ()
         if not outputs:
             return shown
         return replace(shown, resources={**shown.resources, **{output_uri(one): "" for one in outputs}})

@@ -65,7 +65,7 @@ class LogLevels:
         if len(self._levels) > MAX_CLIENTS:
             self._levels.popitem(last=False)
 
-    def of(self, context: Context, client: str) -> types.LoggingLevel | None:
+    def level_for(self, context: Context, client: str) -> types.LoggingLevel | None:
         """Returns the level for a request; None: no log messages."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             wanted: object = (context.meta or {}).get(LOG_LEVEL_META_KEY)

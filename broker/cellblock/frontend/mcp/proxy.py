@@ -159,7 +159,7 @@ class _Calls(RunTool):
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
         wants_progress = "progress_token" in (context.meta or {})
-        level = self._levels.of(context, client)
+        level = self._levels.level_for(context, client)
         if level is None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             # Before 2026-07-28, who has said nothing may be sent everything.
             level = "debug"

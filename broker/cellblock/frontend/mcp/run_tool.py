@@ -90,7 +90,7 @@ class RunTool:
         )
 
     def _live(self, context: Context, client: str) -> LiveRun | None:
-        level = self._levels.of(context, client)
+        level = self._levels.level_for(context, client)
         if level is None and "progress_token" not in (context.meta or {}):
             return None
         return LiveRun(level, self._service.front_config.shown.progress_interval_ms / 1000)

@@ -158,7 +158,7 @@ class Surface:
             return response
         owner = self._owner_of(context)
         self._uses.note(owner.principal, response.servers)
-        declarations = await self._references.of(
+        declarations = await self._references.declarations_for(
             owner.client,
             self._granted.catalog(context),
             response.servers,

@@ -149,7 +149,7 @@ class KeptOutputs:
             self._drop(kept)
             raise NotKept from None
 
-    def of(self, owner: Owner) -> list[Kept]:
+    def list_for(self, owner: Owner) -> list[Kept]:
         """Returns what is kept for a client, newest first."""
         now = asyncio.get_running_loop().time()
         return [

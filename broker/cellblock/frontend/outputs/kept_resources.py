@@ -38,7 +38,7 @@ def resource_link(kept: Kept) -> types.ResourceLink:
 
 def resources_of(kept: KeptOutputs, owner: Owner) -> list[types.Resource]:
     """Returns a client's own outputs as resources, newest first."""
-    return [types.Resource(**_described(one)) for one in kept.of(owner)]
+    return [types.Resource(**_described(one)) for one in kept.list_for(owner)]
 
 
 async def read_resource(kept: KeptOutputs, owner: Owner, uri: str) -> types.ReadResourceResult:

@@ -140,7 +140,7 @@ async def test_the_memory_of_clients_is_bounded(tmp_path: Path, monkeypatch: pyt
     references = FirstReferences(service)  # type: ignore[arg-type]
 
     async def shown(client: str) -> bool:
-        return bool(await references.of(client, service.catalog, ["a"], ""))
+        return bool(await references.declarations_for(client, service.catalog, ["a"], ""))
 
     assert [await shown(client) for client in "1234"] == [True] * 4
     assert [await shown(client) for client in "2341"] == [False, False, False, True]

@@ -117,19 +117,23 @@ def test_a_log_message_is_one_line(text: str) -> None:
 def test_levels_of_both_generations() -> None:
     levels = LogLevels()
     old, new = context(Session()), context(Session(), protocol_version="2026-07-28")
-    assert levels.of(old, "one") is None
+    assert levels.level_for(old, "one") is None
     levels.set("one", "warning")
-    assert (levels.of(old, "one"), levels.of(old, "two"), levels.of(new, "one")) == ("warning", None, None)
+    assert (levels.level_for(old, "one"), levels.level_for(old, "two"), levels.level_for(new, "one")) == (
+        "warning",
+        None,
+        None,
+    )
     key = "io.modelcontextprotocol/logLevel"
     cases: list[tuple[Any, str | None]] = [("error", "error"), ("nonsense", None), (7, None), ([], None)]
     for wanted, expected in cases:
         assert (
-            levels.of(context(Session(), protocol_version="2026-07-28", meta={key: wanted}), "one")
+            levels.level_for(context(Session(), protocol_version="2026-07-28", meta={key: wanted}), "one")
             == expected
         )
     for number in range(3 * live.MAX_CLIENTS):
         levels.set(str(number), "debug")
-    assert levels.of(old, "one") is None
+    assert levels.level_for(old, "one") is None
 
 
 def test_what_a_server_reports_of_a_call_is_shown_until_the_call_ends() -> None:

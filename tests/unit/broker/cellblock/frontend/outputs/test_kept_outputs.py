@@ -64,8 +64,8 @@ async def test_only_its_own_client_reads_and_lists(kept: KeptOutputs) -> None:
     for stranger in (SAME_ANN, BOB):
         with pytest.raises(NotKept):
             await kept.read(stranger, one.output_id, 1)
-        assert kept.of(stranger) == []
-    assert kept.of(ANN) == [one]
+        assert kept.list_for(stranger) == []
+    assert kept.list_for(ANN) == [one]
     for page in (0, 2):
         with pytest.raises(IndexError):
             await kept.read(ANN, one.output_id, page)
@@ -84,11 +84,11 @@ async def test_ids_are_random_and_stay_in_the_folder(kept: KeptOutputs, tmp_path
 async def test_a_client_loses_its_own_oldest_first(kept: KeptOutputs, tmp_path: Path) -> None:
     of_bob = await keep(kept, BOB, "b" * 1_000)
     made = [await keep(kept, ANN, "a" * (MIB // 2)) for _ in range(7)]
-    assert kept.of(ANN) == made[:2:-1]
-    assert kept.of(BOB) == [of_bob]
+    assert kept.list_for(ANN) == made[:2:-1]
+    assert kept.list_for(BOB) == [of_bob]
     # Sessions are free to make, and are no way around the cap.
     await keep(kept, SAME_ANN, "a" * (MIB // 2))
-    assert kept.of(ANN) == made[:3:-1]
+    assert kept.list_for(ANN) == made[:3:-1]
     assert sum(sizes(tmp_path)) <= SETTINGS.client_bytes + 1_000
 
 
@@ -97,13 +97,13 @@ async def test_all_clients_together_stay_within_the_total(kept: KeptOutputs, tmp
     for owner in owners:
         await keep(kept, owner, "x" * MIB)
         assert sum(sizes(tmp_path)) <= SETTINGS.total_bytes
-    assert [bool(kept.of(owner)) for owner in owners] == [False] * 5 + [True] * 3
+    assert [bool(kept.list_for(owner)) for owner in owners] == [False] * 5 + [True] * 3
 
 
 async def test_small_outputs_cannot_be_without_number(kept: KeptOutputs, tmp_path: Path) -> None:
     for _ in range(kept_outputs.MAX_KEPT + 10):
         await keep(kept, ANN, "x")
-    assert len(kept.of(ANN)) == len(sizes(tmp_path)) == kept_outputs.MAX_KEPT
+    assert len(kept.list_for(ANN)) == len(sizes(tmp_path)) == kept_outputs.MAX_KEPT
 
 
 async def test_what_is_larger_than_all_that_is_allowed_is_refused(kept: KeptOutputs, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_what_is_larger_than_all_that_is_allowed_is_refused(kept: KeptOutp
     large = Output("logs", "x", b"x" * (SETTINGS.client_bytes + 1))
     with pytest.raises(OSError, match="client_bytes"):
         await kept.keep(ANN, [Output("result", "x", b"small"), large])
-    assert kept.of(ANN) == [one]
+    assert kept.list_for(ANN) == [one]
     # The thread removes in turn: a read comes behind.
     await whole(kept, ANN, one)
     assert len(sizes(tmp_path)) == 1
@@ -136,7 +136,7 @@ async def test_nothing_is_left_of_what_is_cancelled(
         await work
     go_on.set()
     await whole(kept, ANN, await keep(kept, ANN, "y"))
-    assert len(kept.of(ANN)) == len(sizes(tmp_path)) == 1
+    assert len(kept.list_for(ANN)) == len(sizes(tmp_path)) == 1
 
 
 async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ async def test_a_slow_disk_has_its_bound(kept: KeptOutputs, monkeypatch: pytest.
             await keep(kept, ANN, "x")
     finally:
         go_on.set()
-    assert kept.of(ANN) == []
+    assert kept.list_for(ANN) == []
 
 
 async def test_a_file_that_someone_removed_is_an_output_that_has_gone(
@@ -160,7 +160,7 @@ async def test_a_file_that_someone_removed_is_an_output_that_has_gone(
     file.unlink()
     with pytest.raises(NotKept):
         await kept.read(ANN, one.output_id, 1)
-    assert kept.of(ANN) == []
+    assert kept.list_for(ANN) == []
 
 
 async def test_a_link_in_an_outputs_place_is_not_read_and_not_removed(
@@ -190,7 +190,7 @@ async def test_what_is_planted_in_the_folder_is_nobodys_output(kept: KeptOutputs
         (file.parent / name).write_text('{"owner": "oauth:bob"}', encoding="utf-8")
         with pytest.raises(NotKept):
             await kept.read(BOB, name, 1)
-    assert kept.of(BOB) == [] and kept.of(ANN) == [one]
+    assert kept.list_for(BOB) == [] and kept.list_for(ANN) == [one]
     for name in (f"{one.output_id}.json", "index.json"):
         (file.parent / name).unlink()
 
@@ -220,7 +220,7 @@ async def test_it_expires(tmp_path: Path) -> None:
         made = [await keep(kept, owner, "x") for owner in (ANN, BOB)]
         await until(lambda: not sizes(tmp_path), "expired files are removed")
         for owner, one in zip((ANN, BOB), made, strict=True):
-            assert kept.of(owner) == []
+            assert kept.list_for(owner) == []
             with pytest.raises(NotKept):
                 await kept.read(owner, one.output_id, 1)
         # The timer starts again for the next.

@@ -43,7 +43,7 @@ async def data_of(result: types.CallToolResult) -> dict[str, Any]:
 
 
 async def text_of(kept: KeptOutputs, uri: str) -> str:
-    (one,) = [one for one in kept.of(ME) if uri.endswith(one.output_id)]
+    (one,) = [one for one in kept.list_for(ME) if uri.endswith(one.output_id)]
     return "".join([(await kept.read(ME, one.output_id, page))[1] for page in range(1, one.pages + 1)])
 
 
@@ -91,7 +91,7 @@ async def test_without_a_place_or_need_responses_are_whole(kept: KeptOutputs) ->
     assert (await tool_result(large, None, ME)).structured_content == large.as_json()
     small = response("r" * 1_500)
     assert (await tool_result(small, kept, ME)).structured_content == small.as_json()
-    assert kept.of(ME) == []
+    assert kept.list_for(ME) == []
 
 
 @given(st.text(st.characters(exclude_categories=())), st.integers(0, 200))
