@@ -21,10 +21,10 @@ from cellblock.cli.loading import reading, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.definitions import ToolDefinition, shown
-from cellblock.upstream.login import kept_logins
 from cellblock.upstream.pins.pin_store import PINS_DIR, PinError, PinStore
 from cellblock.upstream.pins.pins import Difference, Pins, fingerprint, first_pins
 from cellblock.upstream.registry import Registry
+from cellblock.upstream.server_logins import kept_logins
 
 CONTEXT_CHARS: Final = 40
 """Bounds the unchanged text shown on each side of a change."""

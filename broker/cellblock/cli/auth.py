@@ -12,7 +12,7 @@ from cellblock.cli.loading import reading, with_state_dir
 from cellblock.cli.streams import write_json
 from cellblock.config.settings import Settings
 from cellblock.upstream.auth.login import Place, log_in, log_out, place_of, status_of
-from cellblock.upstream.login import can_log_in
+from cellblock.upstream.server_logins import can_log_in
 
 
 @reading(with_state_dir)

@@ -121,10 +121,10 @@ async def start_reach(
     from cellblock.learning.outputs import KnownOutputs, ToolRefiner, load_overlays
     from cellblock.learning.store import FILE_NAME
     from cellblock.telemetry.watchers import start_watchers
-    from cellblock.upstream.login import kept_logins
     from cellblock.upstream.pins.pin_store import PINS_DIR, PinStore
     from cellblock.upstream.pins.review import Reviewer
     from cellblock.upstream.registry import Registry
+    from cellblock.upstream.server_logins import kept_logins
     from cellblock.workers.start import Workers
 
     section = settings.cellblock

@@ -37,7 +37,7 @@ from cellblock.upstream.auth.record import LoginRecord
 from cellblock.upstream.auth.redirect import RedirectListener
 from cellblock.upstream.auth.sources import OwnCredentials, with_scopes
 from cellblock.upstream.auth.store import LoginStore
-from cellblock.upstream.login import can_log_in
+from cellblock.upstream.server_logins import can_log_in
 
 LOCK_BOUND_SECONDS: Final = 40.0
 """Bounds the wait for another process that is renewing the login that is to be replaced."""
