@@ -17,6 +17,12 @@ from support.waits import within
 ONE = "globalThis.__codemode_result__ = 1;"
 
 
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short path: the sockets of these brokers are in it."""
+    return tmp_path_factory.mktemp("p")
+
+
 @pytest.fixture(autouse=True)
 def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state directory of the user."""
