@@ -162,6 +162,7 @@ def test_an_editors_new_key_is_an_error_until_it_is_named(tmp_path: Path) -> Non
     assert check_config(file).problems == [] and load_settings(file).servers["a"].command == "x"
 
 
+@pytest.mark.slow
 def test_all_commands_agree_about_a_slip(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text('{"mcpServers": {\n "a": {"command": "x", "argss": ["secret-word"]}}}')

@@ -71,6 +71,7 @@ async def test_a_call_and_its_trace() -> None:
     assert made.calls.at_limit
 
 
+@pytest.mark.slow
 async def test_large_data_of_a_python_tool_is_encoded_beside_the_loop_in_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

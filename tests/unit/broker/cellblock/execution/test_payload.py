@@ -198,6 +198,7 @@ def test_in_steps_it_has_the_same_bounds() -> None:
             encode_in_steps([0] * 99, 50)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [[], [0] * 20_000])
 def test_in_steps_levels_count_from_the_top(beside: list[int]) -> None:
     """Where a part of large data is small, it has the levels that are left."""

@@ -73,6 +73,7 @@ def run_both(pairs: list[tuple[str, str]], folder: Path) -> list[Any]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_blanked_script_does_the_same(tmp_path: Path) -> None:
     assert len(CORPUS) >= 150
     found = {code: blanked(code) for each in CORPUS for code in variants(each)}

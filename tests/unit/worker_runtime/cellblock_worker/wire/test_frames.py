@@ -38,6 +38,7 @@ def prefix(length: int, header: int) -> bytes:
     return struct.pack(">IH", length, header)
 
 
+@pytest.mark.slow
 @given(frames, st.data())
 def test_round_trip_through_any_chunking(
     sent: list[tuple[dict[str, Any], bytes]], data: st.DataObject

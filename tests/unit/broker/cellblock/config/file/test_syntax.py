@@ -27,6 +27,7 @@ def test_json_as_vs_code_allows_it(text: str, value: Any) -> None:
     assert len(without_comments(text)) == len(text)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_plain_json_is_left_as_it_is(value: Any) -> None:
     text = json.dumps(value, ensure_ascii=False)

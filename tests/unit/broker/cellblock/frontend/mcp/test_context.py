@@ -107,6 +107,7 @@ def test_what_the_client_has_used_comes_first() -> None:
     assert "function tool_0(" in declared.text.partition("servers/a")[2].partition("servers/b")[0]
 
 
+@pytest.mark.slow
 def test_a_part_of_a_server_compiles(tmp_path: Path) -> None:
     declared = declarations_in_budget(recorded_catalog(), 40_000)
     assert 0 < len(declared.whole) < len(recorded_catalog().servers)
@@ -134,6 +135,7 @@ def test_the_budget_holds_for_real_servers() -> None:
         assert f"@codemode/servers/{server_id}" in text
 
 
+@pytest.mark.slow
 def test_what_is_shown_compiles(tmp_path: Path) -> None:
     compiles(tmp_path, declarations_in_budget(recorded_catalog(), 1_000_000).text)
 

@@ -295,6 +295,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_disk_that_hangs_holds_neither_the_loop_nor_the_exit(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HUNG, str(tmp_path), stdout=asyncio.subprocess.PIPE
