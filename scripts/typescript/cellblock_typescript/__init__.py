@@ -1,4 +1,8 @@
-"""The native TypeScript compiler and the declarations of the language, for Cellblock's type checker."""
+"""Cellblock_typescript holds the native TypeScript compiler and the declarations of the language.
+
+In: what the build has fetched (`fetch_typescript.py`, beside this package). Out: `FOLDER`. It imports nothing of
+Cellblock; there, `typecheck.compiler` alone imports it.
+"""
 
 from pathlib import Path
 from typing import Final
