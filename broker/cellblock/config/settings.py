@@ -199,7 +199,7 @@ class Settings(BaseModel):
         return self._with(hosts=HostSettings().model_copy(update={"local": False}), typecheck="off")
 
     def for_one_run(self) -> Settings:
-        """The same settings for a process that runs one script: it boots no workers for others, and waits for types."""
+        """Returns the same settings for a process that runs one script: it boots no others, and waits for types."""
         section = self.cellblock
         warm, hold = min(1, section.pool.warm), section.typecheck_hold_ms
         if "typecheck_hold_ms" not in section.model_fields_set:

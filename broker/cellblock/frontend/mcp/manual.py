@@ -88,7 +88,7 @@ def _where(config: FrontConfig, granted: Catalog | None, holds: Callable[[Schema
     """Returns the servers for which something holds, `server.tool` for single tools, and the exceptions."""
     rules = config.schemas
     paths = module_paths([*config.servers, "local"])
-    everywhere = holds(rules.of("", ""))
+    everywhere = holds(rules.for_tool("", ""))
     places: list[str] = []
     exceptions: list[str] = []
     for name, path in paths.items():
