@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def forked_cellblock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     with zygote(folder / "s"):
         install(folder / "bin", folder / "s")
         yield folder / "bin" / "cellblock"
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """As `tmp_path`, with a path that leaves room for a socket's name, however deep the tests' own folder is."""
+    with tempfile.TemporaryDirectory(prefix="cb-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

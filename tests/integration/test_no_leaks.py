@@ -8,9 +8,7 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -168,13 +166,6 @@ def new_in_shared_places() -> set[str]:
     return {name for name in names if Path(name).name.startswith(ours)} | {
         str(path) for path in Path("/").iterdir()
     }
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """As `tmp_path`, with a path that leaves room for a socket's name, however deep the tests' own folder is."""
-    with tempfile.TemporaryDirectory(prefix="cellblock-", dir="/tmp") as folder:
-        yield Path(folder)
 
 
 async def test_everything_is_written_under_the_state_directory(short_path: Path) -> None:

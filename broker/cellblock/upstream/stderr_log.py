@@ -22,6 +22,9 @@ CAP_BYTES: Final = 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024
 """Bounds what is redacted and written at a time of a line without end."""
 
+LAST_CHARS: Final = 4096
+"""Bounds the text in which the last error is looked for: a stack and a version may stand behind it."""
+
 
 def upstream_log(log_dir: Path, name: str) -> Path:
     """Says where the stderr of a server goes, by its name in the configuration."""
@@ -31,7 +34,7 @@ def upstream_log(log_dir: Path, name: str) -> Path:
 
 def last_said(text: str) -> str | None:
     """Returns the last line that tells of an error, else the last one; None where there is none."""
-    lines = [line.strip() for line in text[-MAX_LINE_BYTES:].splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     # Behind its error, Node has the stack and its version.
     told = [line for line in lines if "error" in line.lower()] or lines
     return shorten(told[-1]) if told else None
@@ -43,6 +46,7 @@ class _Pump(asyncio.Protocol):
         self._on_said = on_said
         self._redactor = redactor
         self._rest = b""
+        self._last = ""
 
     def data_received(self, data: bytes) -> None:
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
@@ -58,7 +62,9 @@ class _Pump(asyncio.Protocol):
 
     def _write(self, data: bytes) -> None:
         text = self._redactor.text(data.decode("utf-8", "replace"))
-        if (last := last_said(text)) is not None:
+        # An error and what follows it come in one piece or in several.
+        self._last = (self._last + text)[-LAST_CHARS:]
+        if (last := last_said(self._last)) is not None:
             self._on_said(last)
         if self._file is None:
             return

@@ -24,11 +24,10 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state directory of the user."""
+def users(tmp_path: Path, short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state directory of the user; the temporary directory is another."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "users"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     return Settings().state_dir
 
 
@@ -36,10 +35,10 @@ def parsed(**cellblock: Any) -> Settings:
     return parse_settings({"cellblock": {"pool": {"warm": 1, "capacity": 1}, **cellblock}})
 
 
-async def test_by_default_it_is_a_folder_of_its_own_that_ends_with_it(users: Path, tmp_path: Path) -> None:
+async def test_by_default_it_is_a_folder_of_its_own_that_ends_with_it(users: Path, short_path: Path) -> None:
     broker = Broker(parsed())
     folder = broker.settings.state_dir
-    assert folder.parent == tmp_path / "tmp"
+    assert folder.parent == short_path
     assert not folder.exists(), "nothing is made before it begins"
     for _ in range(2):
         async with broker:

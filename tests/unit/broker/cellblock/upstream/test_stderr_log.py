@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from cellblock.config.secrets.redaction import Redactor
 from cellblock.config.settings import ServerConfig
@@ -12,9 +15,9 @@ from cellblock.upstream.stderr_log import CAP_BYTES, stderr_log
 REDACTOR = Redactor(ServerConfig.model_validate({"command": "x", "env": {"API_KEY": "s3cret-value"}}))
 
 
-async def write(path: Path, *chunks: str) -> None:
+async def write(path: Path, *chunks: str, on_said: Callable[[str], None] = lambda _: None) -> None:
     """Writes chunk by chunk, as a process would."""
-    async with stderr_log(path, REDACTOR) as log:
+    async with stderr_log(path, REDACTOR, on_said) as log:
         for chunk in chunks:
             await asyncio.to_thread(log.write, chunk)
             await asyncio.to_thread(log.flush)
@@ -34,3 +37,21 @@ async def test_a_file_is_appended_to_and_never_holds_more_than_its_cap(tmp_path:
     await write(file, *["x" * 99_999 + "\n"] * 25, "end\n")
     assert file.stat().st_size <= CAP_BYTES
     assert file.read_text().endswith("end\n")
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        ("Error: API_KEY is not set\nbye\n",),
+        ("Error: API_KEY is not set\nbye", "\n"),
+        ("Error: API_KEY is", " not set\n", "  at main\n" * 40, "bye"),
+    ],
+)
+async def test_what_follows_an_error_does_not_hide_it_in_however_many_pieces_it_comes(
+    tmp_path: Path, chunks: tuple[str, ...]
+) -> None:
+    said: list[str] = []
+    await write(tmp_path / "a.log", *chunks, on_said=said.append)
+    assert said[-1] == "Error: API_KEY is not set"
+    await write(tmp_path / "a.log", *chunks, "x\n" * 4096, on_said=said.append)
+    assert said[-1] == "x", "what was long before is of something else"
