@@ -29,17 +29,31 @@ WARM_MS = 60_000
 
 PAGE = {"type": "object", "properties": {"issues": {"type": "array", "items": {"type": "object"}}}}
 STATUS = {"type": "object", "properties": {"status": {"enum": ["open", "closed"]}}, "required": ["status"]}
+OPEN = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TAGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 ANSWERS = {
-    name: {"content": [], "structuredContent": {"status": status}}
-    for name, status in (("ticket", "open"), ("other_ticket", "Done"))
+    name: {"content": [], "structuredContent": value}
+    for name, value in (
+        ("ticket", {"status": "open"}),
+        ("other_ticket", {"status": "Done"}),
+        ("member", {"name": "Ada"}),
+    )
 }
 TEXT_TOOLS = [
-    *({"name": name, "inputSchema": {"type": "object"}, "outputSchema": STATUS} for name in ANSWERS),
+    *(
+        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": STATUS}
+        for name in ("ticket", "other_ticket")
+    ),
     {"name": "declared", "inputSchema": {"type": "object"}, "outputSchema": PAGE},
     {"name": "undeclared", "inputSchema": {"type": "object"}},
     {"name": "iterated", "inputSchema": {"type": "object"}},
+    {"name": "tag", "inputSchema": {"type": "object", "properties": {"tags": TAGS}, "required": ["tags"]}},
+    {
+        "name": "member",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {**OPEN, "additionalProperties": False},
+    },
 ]
-OPEN = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
 @tool(output_schema=OPEN)
@@ -239,3 +253,35 @@ def _checked(broker: Broker) -> bool:
 
 def _waiting(broker: Broker) -> bool:
     return bool(broker._executor._sides._late)  # pyright: ignore
+
+
+RIGHT = [
+    # A list whose length nobody knows, for an input of at least one.
+    "const tags = ['a', 'b'].map((tag) => tag.trim()); console.log(await texts.tag({ tags }));",
+    "const tags = []; tags.push('a'); console.log(await texts.tag({ tags }));",
+    "const { issues } = await tracker.list_issues({}); console.log(await texts.tag({ tags: issues.map((i) => i.title) }));",
+    "const input = { tags: ['a'] }; console.log(await texts.tag(input), await texts.tag({ ...input }));",
+    # Guards on an output that is closed by its schema.
+    "const r = await texts.member(); if (r.title) console.log(r.title); console.log(r.a && r.a.b, r.c ? r.c : 1);",
+    "const r = await texts.member(); console.log(r.d ?? 1, r.e?.f, r.g || 2, r.h === undefined, r.i != null);",
+    "const r = await texts.member(); console.log('j' in r ? r.j : 1, Object.hasOwn(r, 'k') ? r.k : 2);",
+    "const r = await texts.member(); console.log(typeof r.f === 'function' ? r.f() : 1, typeof r.l);",
+    "const r = await texts.member(); Object.assign(r, { seen: true }); console.log(r.seen);",
+    "const r = Object.assign(await texts.member(), { seen: true }); console.log(r.seen, r.name);",
+    "const r = Object.assign({}, await texts.member(), { rank: 1 }); console.log(r.rank, r.name);",
+    "const { title = 'none', due: until = '', note: { text } = {} } = await texts.member(); console.log(title, until, text);",
+    "for (const { mark = 1 } of [await texts.member()]) console.log(mark);",
+    "const show = ({ name, mail = 'none' }) => console.log(name, mail); show(await texts.member());",
+]
+"""What was refused once under `before`, each by one of the compiler's rules that says nothing of scripts."""
+
+
+@pytest.mark.parametrize("code", RIGHT)
+async def test_what_is_right_is_not_told_anything_and_not_refused_before_it_runs(
+    broker: Broker, code: str
+) -> None:
+    for mode in ("after", "before"):
+        response = await within(
+            broker.run(script(f"{code}\nglobalThis.__codemode_result__ = 1;"), typecheck=mode)
+        )
+        assert (succeeded(response), response.diagnostics) == (1, []), mode
