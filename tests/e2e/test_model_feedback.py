@@ -1,0 +1,23 @@
+"""docs/model-feedback.md has what Cellblock answers today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cellblock.typecheck import compiler
+from support.entries import CELLBLOCK
+from support.feedback import answers
+from support.feedback_cases import all_cases, worlds
+from support.feedback_page import PAGE, page
+
+if compiler.why_absent() is not None:
+    pytest.skip(f"{compiler.why_absent()}; {compiler.FIX}", allow_module_level=True)
+
+
+def test_each_answer_on_the_page_is_the_answer_of_today(short_path: Path) -> None:
+    said = answers(str(CELLBLOCK), worlds(short_path), all_cases(), short_path)
+    assert page(said).splitlines() == PAGE.read_text("utf-8").splitlines(), (
+        "bash scripts/bench feedback --write"
+    )

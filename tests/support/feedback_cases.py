@@ -1,0 +1,384 @@
+"""Scripts and commands for each sentence of what wrong scripts, and tools that are not as declared, are told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from support.entries import SERVERS
+from support.feedback import Case, World
+
+ROOT: Final = SERVERS.parents[1]
+CATALOGS: Final = ROOT / "tests" / "fixtures" / "catalogs"
+TRACKER: Final = {
+    "command": sys.executable,
+    "args": ["-I", str(ROOT / "broker" / "cellblock" / "cli" / "demo" / "tracker.py")],
+}
+
+TEXT: Final = {"type": "string"}
+EMPTY: Final = {"type": "object"}
+STATUS: Final = {
+    "type": "object",
+    "properties": {"status": {"enum": ["open", "closed"]}},
+    "required": ["status"],
+}
+PAGE: Final = {
+    "type": "object",
+    "properties": {"issues": {"type": "array", "items": {"type": "object"}}},
+    "required": ["issues"],
+}
+PERSON: Final = {"type": "object", "properties": {"name": TEXT}, "required": ["name"]}
+CLOSED: Final = {**PERSON, "additionalProperties": False}
+EVENT: Final = {
+    "type": "object",
+    "properties": {"start_date": TEXT, "start_time": TEXT},
+    "required": ["start_date", "start_time"],
+}
+ROWS: Final = [{"id": 1, "title": "first"}, {"id": 2, "title": "second"}]
+TAGS: Final = {
+    "type": "object",
+    "properties": {"tags": {"type": "array", "items": TEXT, "minItems": 1}},
+    "required": ["tags"],
+}
+
+
+def _structured(value: Any) -> dict[str, Any]:
+    return {"content": [], "structuredContent": value}
+
+
+def _text(value: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
+
+
+TOOLS: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "rows": ({}, _text(ROWS)),
+    "record": ({}, _text(ROWS[0])),
+    "page": ({"outputSchema": PAGE}, _text({"issues": ROWS})),
+    "ticket": ({"outputSchema": STATUS}, _structured({"status": "open"})),
+    "person": ({"outputSchema": PERSON}, _structured({"name": "Ada"})),
+    "nicknamed": ({"outputSchema": PERSON}, _structured({"name": "Ada", "nickname": "A"})),
+    "member": ({"outputSchema": CLOSED}, _structured({"name": "Ada"})),
+    "tag": ({"inputSchema": TAGS}, _text("tagged")),
+    "list": ({}, _structured([1, 2])),
+    "number": ({}, _structured(3)),
+    "event": ({"outputSchema": EVENT}, _structured({"start_date": "a", "start_time": "b"})),
+    "nothing": ({}, _structured(None)),
+    "widget": ({}, {"content": [{"type": "widget", "data": 1}]}),
+}
+"""What the server `texts` lists and answers; the members of `outputSchema` are as the tool declares them."""
+
+
+def _defined(folder: Path, name: str, tools: list[dict[str, Any]], answers: dict[str, Any]) -> dict[str, Any]:
+    """The entry of a server with these tools, which answers with these results, else with its input as JSON text."""
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"pages": [tools], "answers": answers}), "utf-8")
+    return _plain("--definitions", str(file))
+
+
+def _plain(*arguments: str) -> dict[str, Any]:
+    return {"command": sys.executable, "args": ["-I", str(SERVERS / "plain_server.py"), *arguments]}
+
+
+def _recorded(folder: Path, name: str, answers: dict[str, Any]) -> dict[str, Any]:
+    tools = json.loads((CATALOGS / f"{name}.json").read_text("utf-8"))["tools"]
+    return _defined(folder, name, tools, answers)
+
+
+NOW: Final = {
+    "timezone": "UTC",
+    "datetime": "2026-11-24T03:00:00+00:00",
+    "day_of_week": "Tuesday",
+    "is_dst": False,
+}
+DONE: Final = _structured({"content": "Successfully wrote to /a.txt"})
+
+ADDRESSES: Final = """\
+from pydantic import EmailStr
+
+from cellblock import tool
+
+
+@tool()
+def invite(address: EmailStr) -> str:
+    return address
+"""
+
+LOCAL_TYPES: Final = """\
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellblock import tool
+
+
+def made():
+    @dataclass
+    class Line:
+        text: str
+
+    @dataclass
+    class Page:
+        lines: list[Line]
+
+    @tool()
+    def print_page(page: Page) -> int:
+        return len(page.lines)
+
+    return print_page
+
+
+print_page = made()
+"""
+
+OVERLAY: Final = """\
+[tools.give]
+output = '{"type": "array"}'
+examples = '[{"input": 7}]'
+
+[tools.giv]
+class = "read"
+"""
+
+
+def worlds(folder: Path) -> dict[str, World]:
+    """The worlds of the cases; `folder` gets files for their servers."""
+    tools = [{"name": name, "inputSchema": EMPTY, **more} for name, (more, _) in TOOLS.items()]
+    texts = _defined(folder, "texts", tools, {name: answer for name, (_, answer) in TOOLS.items()})
+    early = {**texts, "args": [*texts["args"], "--protocol", "2024-11-05"]}
+    files = _recorded(folder, "filesystem", {"write_file": DONE, "edit_file": DONE})
+    time = _recorded(folder, "time", {"get_current_time": _structured(NOW)})
+    git = _recorded(folder, "git", {})
+    return {
+        "all": World(
+            {"tracker": TRACKER, "files": files, "time": time, "git": git, "texts": texts, "plain": _plain()},
+            files={"broken.js": "const a = 1;\nnull.x;\n"},
+        ),
+        "strict": World({"texts": texts}, {"frontend": {"strict": True}}),
+        "flagged": World({"texts": texts}, {"frontend": {"is_error": "diagnostics"}}),
+        "parsed": World({"plain": _plain()}, {"schemas": {"unwrap": "json"}}),
+        "odd": World(
+            {
+                "old": _plain("--protocol", "2024-11-05", "--unversioned"),
+                "early": early,
+                "texts": texts,
+                "plain": _plain(),
+            }
+        ),
+        "given": World({"plain": _plain()}, overlays={"plain": OVERLAY, "plane": ""}),
+        "faded": World({"plain": _plain()}),
+        "turns": World({"plain": _plain()}),
+        "email": World(
+            {},
+            {"tools": ["addresses"]},
+            files={"addresses.py": ADDRESSES, "email_validator.py": "raise ImportError"},
+        ),
+        "local": World({}, {"tools": ["local_types"]}, files={"local_types.py": LOCAL_TYPES}),
+    }
+
+
+def _all(*scripts: str, **more: Any) -> list[Case]:
+    return [Case("all", script, **more) for script in scripts]
+
+
+def _result(value: str) -> str:
+    return f"globalThis.__codemode_result__ = {value};"
+
+
+BEFORE: Final = {"typecheck": "before"}
+
+A: Final = "await plain.give({ title: 'a' });"
+B: Final = "await plain.give({ name: 'b', id: 1 });"
+
+
+def _shown(server: str, tool: str) -> str:
+    """A script that says what agents are told of a tool's output."""
+    asked = f"(await getTool('{server}', '{tool}')).outputSchema"
+    return f'import {{ getTool }} from "@codemode/discovery"; {_result(asked)}'
+
+
+FIELDS_OF_GIVE: Final = (
+    'import { getTool } from "@codemode/discovery"; const { properties, required } = '
+    "(await getTool('plain', 'give')).outputSchema; "
+    + _result("{ fields: Object.keys(properties), always: required }")
+)
+
+
+def _calls(*loops: str) -> list[str]:
+    head = 'import * as plain from "@codemode/servers/plain"; '
+    return [f"{head}{loop}" for loop in loops]
+
+
+def _times(number: int, calls: str) -> str:
+    return f"for (let n = 0; n < {number}; n++) {{ {calls} }}"
+
+
+CASES: Final[dict[str, dict[str, list[Case]]]] = {
+    "Wrong scripts are loud": {
+        "An input with a key that the schema does not declare, in the call's own literal, runs and brings a warning with "
+        "the near miss or the declared keys.": _all(
+            _result('(await tracker.list_issues({ state: "open", lable: "bug" })).issues.length'),
+            _result("await files.write_file({ path: '/a.txt', content: 'x', append: true })"),
+            _result("await files.edit_file({ path: '/a.txt', edits: [], dry_run: true })"),
+        ),
+        "Whole objects and spreads that are passed on are quiet.": _all(
+            "const { issues } = await tracker.list_issues({ limit: 1 }); "
+            + _result("(await tracker.get_issue(issues[0])).id"),
+            "const all = { status: 'open', mine: 1 }; "
+            + _result("(await tracker.list_issues({ ...all })).issues.length"),
+        ),
+        'With `typecheck: "before"` a slip refuses the script; what an open schema allows does not.': _all(
+            _result('await tracker.list_issues({ status: "open", lable: "bug" })'),
+            _result('(await tracker.list_issues({ state: "open" })).issues.length'),
+            limits=BEFORE,
+        ),
+        "A read of a field that the declared, given or observed output does not have brings a warning with the nearest "
+        "field, also for open schemas and when the script succeeds.": _all(
+            _result("(await tracker.list_issues({})).issues.filter((i) => i.asignee === 'mira').length"),
+            _result("[(await time.get_current_time({ timezone: 'UTC' })).dateTime]"),
+        ),
+        "On success only if no result of this run had the field.": _all(
+            _result("[(await texts.nicknamed({})).nickname]"),
+            _result("[(await texts.person({})).nickname]"),
+        ),
+        "A later finding comes with that client's next response; none waits longer than `typecheck_hold_ms`; a repeated "
+        "script costs nothing.": [],
+        "What is legitimate is neither told nor, under `before`, refused.": _all(
+            "const r = await texts.member({}); " + _result("r.title ? r.title : r.name"),
+            "const r = await texts.member({}); "
+            + _result("[r.a && r.a.b, r.c ?? 1, r.d?.e, r.f === undefined, 'g' in r]"),
+            "const r = await texts.member({}); "
+            + _result("[typeof r.f === 'function' ? r.f() : 1, Object.hasOwn(r, 'h') ? r.h : 2]"),
+            "const { title = 'none', due: until = '' } = await texts.member({}); "
+            + _result("[title, until]"),
+            "const r = await texts.member({}); Object.assign(r, { seen: true }); " + _result("r.seen"),
+            "const tags = ['a', 'b'].map((tag) => tag.trim()); " + _result("await texts.tag({ tags })"),
+            limits=BEFORE,
+        ),
+        "JSON text used as if it were parsed gives the `JSON.parse` hint.": _all(
+            _result("(await texts.rows({})).map((row) => row.id)"),
+            "let n = 0; for (const row of await texts.rows({})) n++; " + _result("n"),
+            _result("[(await texts.record({})).title]"),
+        ),
+        "And before the run.": _all(_result("[(await texts.record({})).title]"), limits=BEFORE),
+        "Also when the tool declares an object or array and really answers text; then the declaration says what scripts "
+        "get, with both facts.": [
+            *_all(_result("(await texts.page({})).issues.length")),
+            *_all(_shown("texts", "page")),
+        ],
+        "A script that assigned nothing gets `NO_RESULT` with the one-line fix, an info when it logged.": _all(
+            "const count = (await tracker.list_issues({})).issues.length;",
+            "const count = (await tracker.list_issues({})).issues.length; console.log(count);",
+        ),
+        "Conventions from elsewhere work, and 3.2.2's assignment wins over them.": _all(
+            "export default (await tracker.list_issues({})).issues.length;",
+            "export default async function main() { return (await tracker.list_issues({})).issues.length; }",
+            "async () => { return (await tracker.list_issues({})).issues.length; }",
+            "const { issues } = await tracker.list_issues({}); return issues.length;",
+            _result("'assigned'") + " export default 'exported';",
+        ),
+        "`frontend.strict: true` turns them off.": [
+            Case("strict", "export default 1;"),
+            Case("strict", "return 1;"),
+        ],
+        '`frontend.is_error: "never"` is the default; a failed run\'s text begins with its error.': _all(
+            "null.x", shows="message"
+        ),
+        '`frontend.is_error: "diagnostics"`.': [Case("flagged", "null.x", shows="message")],
+        '"Did you mean" never offers what does not fit the type.': _all(
+            "const list = JSON.parse(await texts.rows({})); " + _result("list.rows.length"),
+            "const { issues } = await tracker.list_issues({}); " + _result("issues.rows.length"),
+        ),
+        "An undeclared identifier that is a connected server's id says how to import it.": _all(
+            "await git.git_log({ repo_path: '/r' });", as_is=True
+        ),
+        "Hints do not change from run to run with the order of members.": [],
+        "A guess that is wrong as often as right is a list.": _all(
+            _result("(await texts.event({})).start_at")
+        ),
+        "`Buffer`, `node:timers`, `fetch` and their like name what stands in their place.": _all(
+            "Buffer.from('a');",
+            "import { setTimeout } from 'node:timers';",
+            "await fetch('https://example.com');",
+        ),
+        "A comparison with a value that the declared enum does not have is told.": _all(
+            _result("(await texts.ticket({})).status === 'Closed' ? 1 : 0")
+        ),
+        "`RESULT_NOT_JSON` names the field that was undefined.": _all(
+            "const r = await texts.person({}); " + _result("{ name: r.name, mail: r['ma' + 'il'] }")
+        ),
+        "A missing `await` is told from the script, not by a race.": _all(
+            "texts.person({}); " + _result("1"), _result("texts.person({}).name")
+        ),
+        "`received` uses JavaScript's type names.": _all(
+            "await files.write_file({ path: 3, content: null });"
+        ),
+        "A missing named import has an `errorClass`.": _all(
+            'import { git_lgo } from "@codemode/servers/git"; git_lgo;', as_is=True
+        ),
+        "Paths name the file that was run.": [Case("all", "run broken.js", is_command=True)],
+        "A server without `serverInfo.version` connects.": [Case("odd", _result("await old.echo({ a: 1 })"))],
+        'A JSON-RPC "Unauthorized" of a stdio server is an authentication error.': [
+            Case("odd", "await plain.refuse({ code: -32001, message: 'Unauthorized' });")
+        ],
+    },
+    "Knowledge that does not lie": {
+        "Observations decay by count and time; after 50 results of another shape the type is the new one: 1 × A, then "
+        "426 × B.": [
+            Case("faded", FIELDS_OF_GIVE, before=_calls(A, _times(48, B)), after="1 × A, 48 × B."),
+            Case("faded", FIELDS_OF_GIVE, before=_calls(*[_times(126, B)] * 3), after="378 × B more."),
+        ],
+        "The old one is a note.": [Case("faded", "schemas diff plain give", is_command=True)],
+        "Alternating shapes do not flap: after 40, 100 and 200 turns of `A`, `B`.": [
+            Case("turns", FIELDS_OF_GIVE, before=_calls(_times(each, A + B)), after=f"{each} turns{more}.")
+            for each, more in ((40, ""), (60, " more"), (100, " more"))
+        ],
+        '`unwrap: "json"` parses up to `max_message_bytes` and 512 levels, or throws.': [
+            Case("parsed", _nested)
+            for _nested in (
+                _result(
+                    "typeof (await plain.raw({ text: '\"result\":' + JSON.stringify({ content: [{ type: 'text', text: "
+                    f"{made} }}] }}) }}))"
+                )
+                for made in (
+                    "'[\"' + 'x'.repeat(5 << 20) + '\"]'",
+                    "'['.repeat(512) + ']'.repeat(512)",
+                    "'['.repeat(513) + ']'.repeat(513)",
+                )
+            )
+        ],
+        "Skipped samples are counted in both modes.": [],
+        "Array, scalar and null `structuredContent`, and unknown block types, reach the script.": [
+            Case("odd", _result(f"await {server}.{name}({{}})"))
+            for server in ("texts", "early")
+            for name in ("list", "number", "nothing", "widget")
+        ],
+        "Overlays: what is unknown, does not fit or is contradicted is told by `doctor`, `config check` and `schemas "
+        "diff`, with place and count.": [
+            Case("given", _result("await plain.give({ a: 1 })")),
+            Case("given", "config check", is_command=True),
+            Case("given", "schemas diff plain give", is_command=True),
+            Case("given", "doctor", is_command=True, only=r"\.toml"),
+        ],
+        "`EmailStr` and other types that need an extra: the error names the extra.": [
+            Case("email", "types local", is_command=True, only="invite")
+        ],
+        "Local types that refer to local types resolve under `from __future__ import annotations`.": [
+            Case("local", "await local.print_page({ page: { lines: [{ txt: 1 }] } });")
+        ],
+    },
+}
+"""By part of the issue and sentence. What no single response shows has no case, and a test beside it on the page."""
+
+TESTS: Final = {
+    "A later finding": "tests/integration/test_warned.py",
+    "Hints do not": "tests/unit/broker/cellblock/typecheck/test_likely.py",
+    "Skipped samples": "tests/integration/test_odd_results.py",
+}
+"""By how a sentence without a case begins: the test that shows it."""
+
+
+def all_cases() -> list[Case]:
+    """Every case, in the order of the page."""
+    return [case for part in CASES.values() for cases in part.values() for case in cases]
