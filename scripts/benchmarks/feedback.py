@@ -1,4 +1,6 @@
-"""Asks Cellblock every script and command of tests/support/feedback_cases.py, and shows its answers beside an earlier version's.
+"""Asks what a model is told of wrong scripts, and shows it beside what an earlier version said.
+
+The scripts and commands are those of tests/support/feedback_cases.py.
 
     bash scripts/bench feedback                       prints the page
     bash scripts/bench feedback --write               writes docs/model-feedback.md

@@ -31,7 +31,7 @@ PAGE = {"type": "object", "properties": {"issues": {"type": "array", "items": {"
 STATUS = {"type": "object", "properties": {"status": {"enum": ["open", "closed"]}}, "required": ["status"]}
 OPEN = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TAGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-ANSWERS = {
+ANSWERS: dict[str, Any] = {
     name: {"content": [], "structuredContent": value}
     for name, value in (
         ("ticket", {"status": "open"}),

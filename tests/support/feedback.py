@@ -1,4 +1,4 @@
-"""What Cellblock answers scripts and commands of tests/support/feedback_cases.py: asked over `serve --stdio`, as clients do.
+"""What Cellblock answers the scripts and commands of feedback_cases.py, asked over `serve --stdio`, as clients do.
 
 Nothing of Cellblock is imported, so that earlier versions can be asked the same.
 """
@@ -9,11 +9,17 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+BOUND_SECONDS: Final = 60.0
+SOON_SECONDS: Final = 5.0
+"""For a version that may never answer so."""
+
+PAUSE_SECONDS: Final = 0.2
 MAX_RESULT_CHARS: Final = 250
 _DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d(?: \d\d:\d\d UTC)?\b")
 
@@ -50,6 +56,9 @@ class Case:
 
     shows: Literal["response", "message"] = "response"
     """What of the answer counts: the response, or `isError` and how the text begins."""
+
+    until: str = ""
+    """A regular expression of the result that is waited for: results are looked at when nothing else is to do."""
 
     is_command: bool = False
     only: str = ""
@@ -188,6 +197,12 @@ class _Asking:
             self._session.run(code, {"limits": {"maxToolCalls": 1000}})
         code = case.script if case.as_is else self._imports(case.script) + case.script
         found = self._session.run(code, case.limits)
+        bound = time.monotonic() + (BOUND_SECONDS if self._patience else SOON_SECONDS)
+        while not re.search(case.until, json.dumps(found.get("structuredContent", {}).get("result"))):
+            if time.monotonic() > bound:
+                break
+            time.sleep(PAUSE_SECONDS)
+            found = self._session.run(code, case.limits)
         lacks = "(there is no such setting) " if self._lacks else ""
         return lacks + (_opening(found) if case.shows == "message" else _response(found))
 

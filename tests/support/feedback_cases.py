@@ -150,31 +150,29 @@ def worlds(folder: Path) -> dict[str, World]:
     files = _recorded(folder, "filesystem", {"write_file": DONE, "edit_file": DONE})
     time = _recorded(folder, "time", {"get_current_time": _structured(NOW)})
     git = _recorded(folder, "git", {})
+    old = _plain("--protocol", "2024-11-05", "--unversioned")
+    servers = {
+        "tracker": TRACKER,
+        "files": files,
+        "time": time,
+        "git": git,
+        "texts": texts,
+        "early": early,
+        "old": old,
+    }
     return {
         "all": World(
-            {"tracker": TRACKER, "files": files, "time": time, "git": git, "texts": texts, "plain": _plain()},
-            files={"broken.js": "const a = 1;\nnull.x;\n"},
+            {**servers, **dict.fromkeys(("plain", "parsed", "faded", "turns", "given"), _plain())},
+            {"schemas": {"servers": {"parsed": {"unwrap": "json"}}}, "tools": ["local_types"]},
+            overlays={"given": OVERLAY, "givem": ""},
+            files={"broken.js": "const a = 1;\nnull.x;\n", "local_types.py": LOCAL_TYPES},
         ),
-        "strict": World({"texts": texts}, {"frontend": {"strict": True}}),
-        "flagged": World({"texts": texts}, {"frontend": {"is_error": "diagnostics"}}),
-        "parsed": World({"plain": _plain()}, {"schemas": {"unwrap": "json"}}),
-        "odd": World(
-            {
-                "old": _plain("--protocol", "2024-11-05", "--unversioned"),
-                "early": early,
-                "texts": texts,
-                "plain": _plain(),
-            }
-        ),
-        "given": World({"plain": _plain()}, overlays={"plain": OVERLAY, "plane": ""}),
-        "faded": World({"plain": _plain()}),
-        "turns": World({"plain": _plain()}),
+        "strict": World({"texts": texts}, {"frontend": {"strict": True, "is_error": "diagnostics"}}),
         "email": World(
             {},
             {"tools": ["addresses"]},
             files={"addresses.py": ADDRESSES, "email_validator.py": "raise ImportError"},
         ),
-        "local": World({}, {"tools": ["local_types"]}, files={"local_types.py": LOCAL_TYPES}),
     }
 
 
@@ -188,8 +186,8 @@ def _result(value: str) -> str:
 
 BEFORE: Final = {"typecheck": "before"}
 
-A: Final = "await plain.give({ title: 'a' });"
-B: Final = "await plain.give({ name: 'b', id: 1 });"
+A: Final = "await SERVER.give({ title: 'a' });"
+B: Final = "await SERVER.give({ name: 'b', id: 1 });"
 
 
 def _shown(server: str, tool: str) -> str:
@@ -198,16 +196,16 @@ def _shown(server: str, tool: str) -> str:
     return f'import {{ getTool }} from "@codemode/discovery"; {_result(asked)}'
 
 
-FIELDS_OF_GIVE: Final = (
-    'import { getTool } from "@codemode/discovery"; const { properties, required } = '
-    "(await getTool('plain', 'give')).outputSchema; "
-    + _result("{ fields: Object.keys(properties), always: required }")
-)
-
-
-def _calls(*loops: str) -> list[str]:
-    head = 'import * as plain from "@codemode/servers/plain"; '
-    return [f"{head}{loop}" for loop in loops]
+def _learnt(server: str, after: str, until: str, *calls: str) -> Case:
+    """What agents are told of a tool once these calls were looked at."""
+    head = f'import * as {server} from "@codemode/servers/{server}"; '
+    before = [head + each.replace("SERVER", server) for each in calls]
+    script = (
+        'import { getTool } from "@codemode/discovery"; '
+        f"const {{ properties, required = [] }} = (await getTool('{server}', 'give')).outputSchema; "
+        + _result("{ fields: Object.keys(properties), always: required }")
+    )
+    return Case("all", script, before=before, after=after, until=until)
 
 
 def _times(number: int, calls: str) -> str:
@@ -216,8 +214,8 @@ def _times(number: int, calls: str) -> str:
 
 CASES: Final[dict[str, dict[str, list[Case]]]] = {
     "Wrong scripts are loud": {
-        "An input with a key that the schema does not declare, in the call's own literal, runs and brings a warning with "
-        "the near miss or the declared keys.": _all(
+        "An input with a key that the schema does not declare, in the call's own literal, runs and brings a warning "
+        "with the near miss or the declared keys.": _all(
             _result('(await tracker.list_issues({ state: "open", lable: "bug" })).issues.length'),
             _result("await files.write_file({ path: '/a.txt', content: 'x', append: true })"),
             _result("await files.edit_file({ path: '/a.txt', edits: [], dry_run: true })"),
@@ -242,8 +240,8 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             _result("[(await texts.nicknamed({})).nickname]"),
             _result("[(await texts.person({})).nickname]"),
         ),
-        "A later finding comes with that client's next response; none waits longer than `typecheck_hold_ms`; a repeated "
-        "script costs nothing.": [],
+        "A later finding comes with that client's next response; none waits longer than `typecheck_hold_ms`; a "
+        "repeated script costs nothing.": [],
         "What is legitimate is neither told nor, under `before`, refused.": _all(
             "const r = await texts.member({}); " + _result("r.title ? r.title : r.name"),
             "const r = await texts.member({}); "
@@ -262,8 +260,8 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             _result("[(await texts.record({})).title]"),
         ),
         "And before the run.": _all(_result("[(await texts.record({})).title]"), limits=BEFORE),
-        "Also when the tool declares an object or array and really answers text; then the declaration says what scripts "
-        "get, with both facts.": [
+        "Also when the tool declares an object or array and really answers text; then the declaration says what "
+        "scripts get, with both facts.": [
             *_all(_result("(await texts.page({})).issues.length")),
             *_all(_shown("texts", "page")),
         ],
@@ -285,7 +283,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
         '`frontend.is_error: "never"` is the default; a failed run\'s text begins with its error.': _all(
             "null.x", shows="message"
         ),
-        '`frontend.is_error: "diagnostics"`.': [Case("flagged", "null.x", shows="message")],
+        '`frontend.is_error: "diagnostics"`.': [Case("strict", "null.x", shows="message")],
         '"Did you mean" never offers what does not fit the type.': _all(
             "const list = JSON.parse(await texts.rows({})); " + _result("list.rows.length"),
             "const { issues } = await tracker.list_issues({}); " + _result("issues.rows.length"),
@@ -294,9 +292,7 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             "await git.git_log({ repo_path: '/r' });", as_is=True
         ),
         "Hints do not change from run to run with the order of members.": [],
-        "A guess that is wrong as often as right is a list.": _all(
-            _result("(await texts.event({})).start_at")
-        ),
+        "A guess that is wrong as often as right is a list.": _all(_result("(await texts.event({})).start")),
         "`Buffer`, `node:timers`, `fetch` and their like name what stands in their place.": _all(
             "Buffer.from('a');",
             "import { setTimeout } from 'node:timers';",
@@ -318,27 +314,27 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             'import { git_lgo } from "@codemode/servers/git"; git_lgo;', as_is=True
         ),
         "Paths name the file that was run.": [Case("all", "run broken.js", is_command=True)],
-        "A server without `serverInfo.version` connects.": [Case("odd", _result("await old.echo({ a: 1 })"))],
+        "A server without `serverInfo.version` connects.": [Case("all", _result("await old.echo({ a: 1 })"))],
         'A JSON-RPC "Unauthorized" of a stdio server is an authentication error.': [
-            Case("odd", "await plain.refuse({ code: -32001, message: 'Unauthorized' });")
+            Case("all", "await plain.refuse({ code: -32001, message: 'Unauthorized' });")
         ],
     },
     "Knowledge that does not lie": {
         "Observations decay by count and time; after 50 results of another shape the type is the new one: 1 × A, then "
         "426 × B.": [
-            Case("faded", FIELDS_OF_GIVE, before=_calls(A, _times(48, B)), after="1 × A, 48 × B."),
-            Case("faded", FIELDS_OF_GIVE, before=_calls(*[_times(126, B)] * 3), after="378 × B more."),
+            _learnt("faded", "1 × A, 48 × B.", '"name"', A, _times(48, B)),
+            _learnt("faded", "378 × B more.", r'\["name', *[_times(126, B)] * 3),
         ],
-        "The old one is a note.": [Case("faded", "schemas diff plain give", is_command=True)],
-        "Alternating shapes do not flap: after 40, 100 and 200 turns of `A`, `B`.": [
-            Case("turns", FIELDS_OF_GIVE, before=_calls(_times(each, A + B)), after=f"{each} turns{more}.")
-            for each, more in ((40, ""), (60, " more"), (100, " more"))
+        "The old one is a note.": [Case("all", "schemas diff faded give", is_command=True)],
+        "Alternating shapes do not flap: they are one change.": [
+            _learnt("turns", "200 × A, B.", '"name"', *[_times(100, A + B)] * 2),
+            Case("all", "schemas diff turns give", is_command=True),
         ],
         '`unwrap: "json"` parses up to `max_message_bytes` and 512 levels, or throws.': [
-            Case("parsed", _nested)
-            for _nested in (
+            Case("all", nested)
+            for nested in (
                 _result(
-                    "typeof (await plain.raw({ text: '\"result\":' + JSON.stringify({ content: [{ type: 'text', text: "
+                    "typeof (await parsed.raw({ text: '\"result\":' + JSON.stringify({ content: [{ type: 'text', text: "
                     f"{made} }}] }}) }}))"
                 )
                 for made in (
@@ -350,22 +346,22 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
         ],
         "Skipped samples are counted in both modes.": [],
         "Array, scalar and null `structuredContent`, and unknown block types, reach the script.": [
-            Case("odd", _result(f"await {server}.{name}({{}})"))
+            Case("all", _result(f"await {server}.{name}({{}})"))
             for server in ("texts", "early")
             for name in ("list", "number", "nothing", "widget")
         ],
         "Overlays: what is unknown, does not fit or is contradicted is told by `doctor`, `config check` and `schemas "
         "diff`, with place and count.": [
-            Case("given", _result("await plain.give({ a: 1 })")),
-            Case("given", "config check", is_command=True),
-            Case("given", "schemas diff plain give", is_command=True),
-            Case("given", "doctor", is_command=True, only=r"\.toml"),
+            Case("all", _result("await given.give({ a: 1 })")),
+            Case("all", "config check", is_command=True),
+            Case("all", "schemas diff given give", is_command=True),
+            Case("all", "doctor", is_command=True, only=r"\.toml"),
         ],
         "`EmailStr` and other types that need an extra: the error names the extra.": [
             Case("email", "types local", is_command=True, only="invite")
         ],
         "Local types that refer to local types resolve under `from __future__ import annotations`.": [
-            Case("local", "await local.print_page({ page: { lines: [{ txt: 1 }] } });")
+            Case("all", "await local.print_page({ page: { lines: [{ txt: 1 }] } });")
         ],
     },
 }

@@ -19,12 +19,14 @@ HEAD: Final = """\
 
 # What a model is told
 
-Each sentence is of the issue that asked for it; below it, scripts (or commands) with the whole answer of commit 088dbef,
-before any of it was built, and of this version. `tests/e2e/test_model_feedback.py` asks this version all of them, over
-`cellblock serve --stdio`, and compares. An answer is the result, then each diagnostic with its hint in italics. The import of each
-server that a script names is left out. Responses waited for the type check, however long it took
-(`typecheck_hold_ms`). `tracker` is the demo's server; `files`, `time` and `git` list the recorded tools of three public servers
-and answer as those do; `texts` answers with what its tools' names say; `plain.give` gives its input back.
+Each sentence is of the issue that asked for it. Below it are scripts (or commands) with the whole answer of commit
+088dbef, before any of it was built, and of this version: the result, then each diagnostic with its hint in italics.
+`tests/e2e/test_model_feedback.py` asks this version all of them, over `cellblock serve --stdio`, and compares.
+
+The import of each server that a script names is left out. Responses waited for the type check, however long it took
+(`typecheck_hold_ms`). `tracker` is the demo's server; `files`, `time` and `git` list the recorded tools of three public
+servers, and answer in their form. `texts`, and `early`, which speaks the MCP of 2024-11-05, answer with what their
+tools' names say. All others give their input back: `parsed` with `unwrap: "json"`, `given` with a wrong overlay.
 """
 
 

@@ -80,7 +80,7 @@ class TypeErrors:
         late = side.late()
         found = await (self._of_success(side) if response.ok else self._of_failure(response, request, side))
         if not response.ok:
-            response = _with_json_text_hint(response, [tool for _, tool in side.answers.texts()])
+            response = _with_json_text_hint(response, [tool for _, tool in side.answers.texts()], side.code)
         if found or late:
             response = response.model_copy(update={"diagnostics": [*response.diagnostics, *found, *late]})
         return response
@@ -134,10 +134,10 @@ def _missed(checked: Checked, side: SideCheck) -> list[TypeFault]:
     ]
 
 
-def _with_json_text_hint(response: RunResponse, texts: list[str]) -> RunResponse:
+def _with_json_text_hint(response: RunResponse, texts: list[str], code: str) -> RunResponse:
     """Gives the response, with the likely reason of an exception where tools, of these names, have answered
-    JSON in texts."""
-    if not texts:
+    JSON in texts that the script does not parse."""
+    if code.count("JSON.parse") >= len(texts):
         return response
     names = " and ".join(f"`{shown(name)}`" for name in texts[:2])
     hint = f"{names} answered with JSON text: use JSON.parse on it before its fields are read."
