@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
-import pytest
 
 from cellblock import Broker, RunResponse
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR

@@ -170,8 +170,11 @@ def _refreshed_objects(old: Objects | None, recent: Objects | None) -> Objects |
 def _refreshed_fields(old: Fields, recent: Fields) -> Fields:
     if old.is_map or (not recent.properties and recent.other == NOTHING):
         return old
+    newer = recent.properties
+    # In the old order: a type does not look otherwise by which result a window began with.
     properties = {
-        name: Property(refreshed(old.properties[name].shape, held.shape), held.required)
-        for name, held in recent.properties.items()
+        name: Property(refreshed(known.shape, newer[name].shape), newer[name].required)
+        for name, known in old.properties.items()
+        if name in newer
     }
     return Fields(properties, NOTHING if recent.other == NOTHING else refreshed(old.other, recent.other))

@@ -66,6 +66,14 @@ def test_shapes_that_take_turns_do_not_flap(turns: list[Any]) -> None:
     assert set(to_schema(known.value)["properties"]) == {*A, *B} and known.fading.ever == Forms()
 
 
+def test_fields_stay_in_the_order_in_which_they_came() -> None:
+    """What is printed of a type does not change with the result that a window happens to begin with."""
+    turns = [A, *[B, A] * (STEADY * PATIENCE)]
+    known, changed = after(turns)
+    assert changed == [2], "a window has ended, and changed nothing"
+    assert known.fading.news == 0 and list(to_schema(known.value)["properties"]) == [*A, "name", "id"]
+
+
 def test_what_comes_back_is_given_twice_the_time() -> None:
     """Turns of sixty: once too early, and never again."""
     known, changed = after([*[A] * 60, *[B] * 60] * 20)
