@@ -267,12 +267,14 @@ CASES: Final[dict[str, dict[str, list[Case]]]] = {
             "let n = 0; for (const row of await texts.rows({})) n++; " + _result("n"),
             _result("[(await texts.record({})).title]"),
         ),
-        "And before the run.": _all(_result("[(await texts.record({})).title]"), limits=BEFORE),
         "Also when the tool declares an object or array and really answers text; then the declaration says what "
         "scripts get, with both facts.": [
             *_all(_result("(await texts.page({})).issues.length")),
             *_all(_shown("texts", "page"), until="Declared"),
         ],
+        "And before the run, where results were learnt from.": _all(
+            _result("(await texts.page({})).issues.length"), limits=BEFORE
+        ),
         "A script that assigned nothing gets `NO_RESULT` with the one-line fix, an info when it logged.": _all(
             "const count = (await tracker.list_issues({})).issues.length;",
             "const count = (await tracker.list_issues({})).issues.length; console.log(count);",
