@@ -47,7 +47,8 @@ def served(form: str) -> Generator[dict[str, Any]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield {"url": f"http://127.0.0.1:{process.stdout.readline().strip()}/mcp"}
+            place = f"http://127.0.0.1:{process.stdout.readline().strip()}"
+            yield {"url": f"{place}/sse", "type": "sse"} if form == "sse" else {"url": f"{place}/mcp"}
         finally:
             process.kill()
 
@@ -76,7 +77,7 @@ BOTH = """
 """
 
 
-@pytest.mark.parametrize("form", ["stdio", "json", "events"])
+@pytest.mark.parametrize("form", ["stdio", "json", "events", "sse"])
 async def test_what_is_large_is_told_and_given_as_what_is_small(tmp_path: Path, form: str) -> None:
     """The server compares what it has got; what a script and its server see differs in sizes alone."""
     with served(form) as entry:

@@ -108,21 +108,25 @@ async def test_the_sdks_server_over_http(tmp_path: Path, transport: str, entry: 
     assert result["ms"] < 3000
 
 
-async def test_large_messages_over_the_older_transport(tmp_path: Path) -> None:
-    """An event of it may have 1 MiB: what has more fails its call, and the session is opened again."""
+async def test_an_event_over_the_cap_ends_a_session_of_the_older_transport(tmp_path: Path) -> None:
+    """All answers share its one stream: what is over the cap fails its call, which says so, and the session is opened
+    again."""
     code = """
         import { flood } from "@codemode/servers/remote";
-        const pad = Array.from({ length: 60_000 }, () => [1]);
-        const given = await flood({ bytes: 600_000, pad });
+        const given = await flood({ bytes: 1_800_000 });
         let failure = "none";
-        try { await flood({ bytes: 3_000_000 }); } catch (error) { failure = error.name; }
+        try { await flood({ bytes: 3_000_000 }); } catch (error) { failure = error.message; }
         globalThis.__codemode_result__ = [given.length, failure];
     """
+    bounds = {"retry_first_ms": 10, "max_message_bytes": 2_000_000}
     with running(sdk_command("sse", "--flood")) as process:
         entry = {"url": f"http://127.0.0.1:{port_of(process)}/sse", "type": "sse"}
-        async with Broker(settings(tmp_path, {"remote": entry}, upstream={"retry_first_ms": 10})) as broker:
+        async with Broker(settings(tmp_path, {"remote": entry}, upstream=bounds)) as broker:
             await within(broker.settled())
-            assert succeeded(await within(broker.run(code))) == [600_000, "ToolCallError"]
+            length, failure = succeeded(await within(broker.run(code)))
+            assert length == 1_800_000
+            assert "closed during flood" in failure
+            assert "over upstream.max_message_bytes = 2000000" in failure
             await until(lambda: "remote" in broker.catalog.servers, "the session is opened again")
 
 

@@ -1,7 +1,7 @@
-"""An MCP server whose messages are large, by hand: over stdio, or over HTTP as JSON or as events.
+"""An MCP server whose messages are large, by hand: over stdio, over HTTP as JSON or as events, or over the older SSE.
 
-`large_server.py [stdio|json|events] [notices|lists]`: with `notices` it sends large ones without end, with `lists` its
-list of tools is large. Over HTTP it prints its port first.
+`large_server.py [stdio|json|events|sse] [notices|lists]`: with `notices` it sends large ones without end, with `lists`
+its list of tools is large. Over HTTP it prints its port first.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 from typing import Any
 
 NOTICE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":['
@@ -64,12 +65,17 @@ def answer(line: bytes) -> bytes | None:
 
 
 class Http(BaseHTTPRequestHandler):
-    """Streamable HTTP without sessions."""
+    """Streamable HTTP without sessions, or SSE with one."""
 
     protocol_version = "HTTP/1.1"
+    answers: SimpleQueue[bytes] = SimpleQueue()
+    """Go into the stream of SSE."""
 
     def do_POST(self) -> None:
         said = answer(self.rfile.read(int(self.headers["content-length"])))
+        if said is not None and sys.argv[1] == "sse":
+            self.answers.put(said)
+            said = None
         if said is None:
             self.give(202, "text/plain", b"")
         elif sys.argv[1] == "json":
@@ -78,7 +84,15 @@ class Http(BaseHTTPRequestHandler):
             self.give(200, "text/event-stream", b"event: message\r\ndata: " + said + b"\r\n\r\n")
 
     def do_GET(self) -> None:
-        self.give(405, "text/plain", b"")
+        if sys.argv[1] != "sse":
+            self.give(405, "text/plain", b"")
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+        while True:
+            self.wfile.write(b"event: message\ndata: " + self.answers.get() + b"\n\n")
 
     def give(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

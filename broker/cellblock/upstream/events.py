@@ -9,6 +9,7 @@ MOST_RETRY_MS: Final = 30_000
 """Bounds a server's word on when to ask for its stream again: not in a loop, and not when all have forgotten it."""
 
 _FIELD: Final = b"data:"
+_SPACED: Final = b"data: "
 _RETRY: Final = b"retry"
 
 
@@ -82,9 +83,10 @@ def _last_position(before: Event, after: Event) -> list[bytes]:
 
 def _bounded(line: bytes) -> bytes:
     """Returns a line as it came, or, of how long to wait before the stream is asked for again, within bounds."""
-    field, _, value = line.partition(b":")
-    if field != _RETRY:
+    # A long line of data is not copied for this.
+    if not line.startswith(_RETRY) or line[len(_RETRY) : len(_RETRY) + 1] not in (b":", b""):
         return line
+    value = line[len(_RETRY) + 1 :]
     digits = value.strip()[:9]
     wait = int(digits) if digits.isdigit() else LEAST_RETRY_MS
     return b"%s: %d" % (_RETRY, min(max(wait, LEAST_RETRY_MS), MOST_RETRY_MS))
@@ -92,5 +94,9 @@ def _bounded(line: bytes) -> bytes:
 
 def _event(lines: list[bytes]) -> Event:
     lines = [_bounded(line) for line in lines]
-    data = [line[len(_FIELD) :].removeprefix(b" ") for line in lines if line.startswith(_FIELD)]
+    data = [
+        line[len(_SPACED) if line.startswith(_SPACED) else len(_FIELD) :]
+        for line in lines
+        if line.startswith(_FIELD)
+    ]
     return Event(lines, b"\n".join(data) if data else None)

@@ -56,6 +56,7 @@ def cap_response(
     heavy: HeavyMessages,
     post: Post | None = None,
     on_flood: Callable[[str], None] = lambda _: None,
+    on_over: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Lets no more of an HTTP answer into memory than the cap, counted after decompression, and gives the SDK small
     messages in place of large ones.
@@ -66,6 +67,7 @@ def cap_response(
         heavy: Reads what is large.
         post: What the answer is read for; None where it has no end of its own.
         on_flood: Told why, when its events have come too fast for too long; the body ends then.
+        on_over: Told why, when one of its events is over the cap; the body ends then.
     """
     whole = response.aiter_bytes
     if post is not None:
@@ -73,7 +75,7 @@ def cap_response(
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         # As the standard has it, whatever the server says: else its lines could not be told apart here.
         response.encoding = "utf-8"
-        bodies = _events(whole, cap, heavy, on_flood)
+        bodies = _events(whole, cap, heavy, on_flood, on_over)
     else:
         bodies = _body(whole, cap, heavy)
 
@@ -103,7 +105,11 @@ async def _body(whole: Chunks, cap: int, heavy: HeavyMessages) -> AsyncGenerator
 
 
 async def _events(
-    whole: Chunks, cap: int, heavy: HeavyMessages, on_flood: Callable[[str], None]
+    whole: Chunks,
+    cap: int,
+    heavy: HeavyMessages,
+    on_flood: Callable[[str], None],
+    on_over: Callable[[str], None],
 ) -> AsyncGenerator[bytes, Any]:
     splitter = EventSplitter()
     pace = Pace()
@@ -118,6 +124,7 @@ async def _events(
                     else:
                         yield event.with_data(await heavy.lightened(event.data) or b"")
                 if splitter.held > cap:
+                    on_over(_said(splitter.held, cap))
                     raise httpx2.SSEError(f"{_SDK_TEXT} {cap} byte limit.")
                 count(splitter.held)
     except OverBudget as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, TextIO
+from typing import TextIO
 
 import httpx2
 from mcp.client.sse import sse_client
@@ -24,9 +24,6 @@ from cellblock.upstream.message_cap import cap_response
 from cellblock.upstream.posts import Posts, ServerClient, current
 from cellblock.upstream.stdio import stdio_transport
 from cellblock.upstream.tls import tls_ready
-
-MAX_SSE_BYTES: Final = 1024 * 1024
-"""Bounds one event of the older SSE transport, which the SDK holds to that."""
 
 Streams = tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]
 
@@ -113,7 +110,7 @@ async def open_transport(
         config: `command` starts a process (stdio), `url` connects (streamable HTTP, or SSE by `type`).
         stderr: Where a started process's stderr goes.
         ended: Set when the connection is over.
-        max_message_bytes: Largest message in bytes; the SDK holds events of the older SSE transport to 1 MiB.
+        max_message_bytes: Largest message in bytes.
         on_status: Told the HTTP status of each answer to a message, in the context of the call that it belongs to where
             the SDK keeps that; the SDK's errors do not carry it.
         on_cut: Told why Cellblock ends a connection itself.
@@ -148,7 +145,8 @@ async def open_transport(
 
             async def note(response: httpx2.Response) -> None:
                 on_status(response.status_code)
-                cap_response(response, min(max_message_bytes, MAX_SSE_BYTES), heavy, on_flood=cut)
+                # All answers share one stream: it cannot go on behind an event that is not read to its end.
+                cap_response(response, max_message_bytes, heavy, on_flood=cut, on_over=cut)
 
             def watched(
                 headers: dict[str, str] | None = None,
