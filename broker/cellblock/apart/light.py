@@ -37,7 +37,7 @@ def is_small(value: object) -> bool:
     return weight_of(value, LIGHT_BYTES // TEXT_CHARS) <= LIGHT_BYTES // TEXT_CHARS
 
 
-def weight_of(value: object, most: int) -> int:
+def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
     """Returns how many values data has, with what its texts count for; of what has over `most`, some number over it."""
     weight = 0
     waiting: list[Iterable[Any]] = [(value,)]
@@ -45,12 +45,12 @@ def weight_of(value: object, most: int) -> int:
         for item in waiting.pop():
             weight += 1
             if isinstance(item, str | bytes):
-                weight += len(item) // TEXT_CHARS
+                weight += len(item) // text_chars
             elif isinstance(item, dict):
                 known = cast("dict[object, Any]", item)
                 waiting += (known.keys(), known.values())
             elif isinstance(item, bytearray | memoryview):
-                weight += len(cast("bytearray", item)) // TEXT_CHARS
+                weight += len(cast("bytearray", item)) // text_chars
             elif isinstance(item, list | tuple | set | frozenset | deque):
                 waiting.append(cast("Iterable[Any]", item))
             elif not isinstance(item, int | float | type | None):

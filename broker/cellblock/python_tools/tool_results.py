@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import mcp_types as types
 from pydantic import TypeAdapter, ValidationError
@@ -12,16 +12,11 @@ from cellblock.apart.light import is_small
 from cellblock.base.errors import Certainty, ToolCallError
 from cellblock.base.json import is_array, is_object
 from cellblock.config.secrets.safe_text import safe_text
+from cellblock.python_tools.result_pieces import MAX_UNCUT, Misfit, TooMany, misfit_of, pieces_of
 from cellblock.schemas.boxing import BOX_FIELD, marked_field
 from cellblock.schemas.validation import InputValidator
 
 _ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
-
-STEPS_DEEP: Final = 200
-"""Bounds the levels; what is below them is too deep anyway."""
-
-SLICE: Final = 100
-"""Bounds the items of a list that are checked and dumped at a time."""
 
 _Block = (
     types.TextContent | types.ImageContent | types.AudioContent | types.ResourceLink | types.EmbeddedResource
@@ -40,7 +35,7 @@ class ResultForm:
     def __init__(self, schema: dict[str, Any] | None, adapter: TypeAdapter[Any] | None, name: str) -> None:
         self.schema = schema
         self.adapter = adapter
-        self._in_slices = adapter is not None and _is_plain_list(adapter)
+        self._pieces = pieces_of(adapter)
         self._name = name
         self._field = marked_field(schema)
         self._validator = (
@@ -79,20 +74,26 @@ class ResultForm:
         raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
 
     def _dumped(self, value: Any) -> Any:
-        adapter = self.adapter or _ANY
         try:
-            if self._in_slices and cast("Any", type(value)) is list:
-                return _dumped_in_slices(adapter, value)
+            if not is_small(value):
+                return self._pieces.dumped(value)
             if self.adapter is not None:
-                value = adapter.validate_python(value)
-            elif not is_small(value):
-                return _dumped_in_steps(value, 0)
+                value = self.adapter.validate_python(value)
             # By alias, as the schema has it; without warnings, for the schema is checked afterwards.
-            return adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            return (self.adapter or _ANY).dump_python(value, mode="json", by_alias=True, warnings=False)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            path = "".join(f"/{part}" for part in first["loc"])
-            raise self._misfit(path, safe_text(first["msg"])) from None
+            raise self._unfit(misfit_of(error)) from None
+        except Misfit as error:
+            raise self._unfit(error) from None
+        except TooMany:
+            raise ToolCallError(
+                f"{self._name} returned a {type(value).__name__} of over {MAX_UNCUT} values, which cannot be "
+                "checked in pieces.",
+                hint="Return list[…], dict[…], a TypedDict, a dataclass or a model, which are checked in pieces "
+                "where they have no validators of their own; or return less at a time.",
+                certainty=Certainty.COMPLETED,
+                summary="the result has too many values in one piece",
+            ) from None
         except Exception as error:  # noqa: BLE001 - pydantic and a type's own serialisers raise several kinds
             raise ToolCallError(
                 f"{self._name} returned a {type(value).__name__}, which has no JSON form: {safe_text(str(error))}",
@@ -101,6 +102,9 @@ class ResultForm:
                 summary="the result has no JSON form",
             ) from None
 
+    def _unfit(self, error: Misfit) -> ToolCallError:
+        return self._misfit("".join(f"/{part}" for part in error.place), error.message)
+
     def _misfit(self, path: str, what: str) -> ToolCallError:
         return ToolCallError(
             f"{self._name} returned a value that does not fit what it declares, at {path or 'its root'}: {what}.",
@@ -108,42 +112,6 @@ class ResultForm:
             certainty=Certainty.COMPLETED,
             summary="the result does not fit the tool's output schema",
         )
-
-
-def _dumped_in_steps(value: Any, depth: int) -> Any:
-    """Dumps a value as pydantic dumps what has no annotation, but in steps of Python, between which other threads have
-    their turn."""
-    kind = cast("Any", type(value))
-    if depth < STEPS_DEEP:
-        if kind in (list, tuple):
-            return [_dumped_in_steps(item, depth + 1) for item in value]
-        if kind is dict and all(type(key) is str for key in value):
-            return {key: _dumped_in_steps(item, depth + 1) for key, item in value.items()}
-    if value is None or kind in (str, int, float, bool):
-        return value
-    return _ANY.dump_python(value, mode="json", by_alias=True, warnings=False)
-
-
-def _is_plain_list(adapter: TypeAdapter[Any]) -> bool:
-    """Says whether a list fits an annotation when all its items do."""
-    schema = cast("dict[str, Any]", adapter.core_schema)
-    if schema["type"] == "definitions":
-        schema = schema["schema"]
-    return schema["type"] == "list" and schema.keys() <= {"type", "items_schema", "metadata"}
-
-
-def _dumped_in_slices(adapter: TypeAdapter[Any], value: list[Any]) -> list[Any]:
-    """Returns a list as it is dumped whole, but between two slices other threads have their turn."""
-    dumped: list[Any] = []
-    for start in range(0, len(value), SLICE):
-        try:
-            part = adapter.validate_python(value[start : start + SLICE])
-        except ValidationError:
-            # For its place in the whole list.
-            adapter.validate_python(value)
-            raise
-        dumped += adapter.dump_python(part, mode="json", by_alias=True, warnings=False)
-    return dumped
 
 
 def _finite(value: Any) -> Any:

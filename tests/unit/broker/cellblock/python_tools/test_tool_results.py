@@ -15,11 +15,10 @@ from typing import Annotated, Any
 import mcp_types as types
 import pytest
 import typing_extensions
-from pydantic import BaseModel, Field, PlainSerializer, SerializeAsAny, TypeAdapter
+from pydantic import BaseModel, Field, SerializeAsAny
 
 from cellblock import tool
 from cellblock.base.errors import Certainty, ToolCallError
-from cellblock.python_tools import tool_results
 from cellblock.python_tools.python_tools import read_tool
 
 BOUND = 20.0
@@ -53,10 +52,6 @@ class Base(BaseModel):
 
 class Derived(Base):
     b: int = 2
-
-
-class Tree(BaseModel):
-    below: list[Tree] = []
 
 
 NOON = datetime.datetime(2025, 3, 1, 12, tzinfo=datetime.UTC)
@@ -108,59 +103,6 @@ def giving(annotation: Any, value: Any) -> Callable[[], Any]:
 )
 async def test_values_are_normalised(call: Call, annotation: Any, value: Any, given: Any) -> None:
     assert await call(giving(annotation, value)) == given
-
-
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [
-        (list[Color], [Color.RED] * 7),
-        (list[Item], [Item("a", NOON), {"name": "b", "when": NOON}] * 3),
-        (list[Base], [Derived(), Base(a=5)] * 5),
-        (list[SerializeAsAny[Base]], [Derived(), Base(a=5)] * 5),
-        (list[Model | None], [Model(byAlias=1), None] * 4),
-        (list[Tree], [Tree(below=[Tree()])] * 5),
-        (list[list[int]], [[1] * 9] * 3),
-        (list[float], [1, 2.5] * 3),
-        (list[int], []),
-    ],
-    ids=repr,
-)
-async def test_a_list_is_dumped_in_slices_as_it_is_whole(
-    call: Call, monkeypatch: pytest.MonkeyPatch, annotation: Any, value: list[Any]
-) -> None:
-    whole = await call(giving(annotation, value))
-    sizes: list[int] = []
-
-    dump: Callable[..., Any] = TypeAdapter.dump_python
-
-    def counting(adapter: TypeAdapter[Any], instance: Any, **how: Any) -> Any:
-        sizes.append(len(instance))
-        return dump(adapter, instance, **how)
-
-    monkeypatch.setattr(tool_results, "SLICE", 2)
-    monkeypatch.setattr(TypeAdapter, "dump_python", counting)
-    assert await call(giving(annotation, value)) == whole
-    assert sum(sizes) == len(value) and max(sizes, default=0) <= 2
-
-
-async def test_what_is_wrong_in_a_slice_is_told_by_its_place_in_the_list(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tool_results, "SLICE", 2)
-    with pytest.raises(ToolCallError, match=r"at /5/name"):
-        await call(giving(list[Item], [*[Item("a", NOON)] * 5, {"name": 5, "when": NOON}]))
-
-
-async def test_a_list_that_must_fit_as_a_whole_is_not_cut(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tool_results, "SLICE", 2)
-    long_enough = Annotated[list[int], Field(min_length=3)]
-    assert await call(giving(long_enough, [1, 2, 3])) == {"result": [1, 2, 3]}
-    reversed_whole = Annotated[list[int], PlainSerializer(lambda items: items[::-1])]
-    assert await call(giving(reversed_whole, [1, 2, 3])) == {"result": [3, 2, 1]}
-    with pytest.raises(ToolCallError):
-        await call(giving(long_enough, [1]))
 
 
 _CIRCLE: list[Any] = []
