@@ -20,6 +20,7 @@ from cellblock.cli.signals import Hangups
 from cellblock.cli.streams import say
 from cellblock.config.settings import Settings
 from cellblock.daemon.broker import Broker
+from cellblock.daemon.first_collection import FirstCollection
 from cellblock.frontend.stdio.server import StdioFront
 from cellblock.telemetry.logs import logging_as_configured
 
@@ -92,6 +93,7 @@ async def _serve(
     hangups: Hangups,
 ) -> int:
     section = settings.cellblock
+    FirstCollection.freezes = True
     with logging_as_configured(section.log, settings.servers.values(), section.traces.headers.values()):
         if front is not None:
             from cellblock.cli.serve_http import serve_http

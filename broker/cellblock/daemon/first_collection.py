@@ -1,7 +1,7 @@
 """Python's first full garbage collection is done in an idle moment after the start instead of in the middle of a run.
 
 What start-up makes stays, and the collector goes through all of it once when enough has been added: some 50 to 100 ms
-in which no run goes on. Once it has, the next is far away.
+in which no run goes on. In a process of the broker's own, later ones leave it out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 AFTER_SECONDS: Final = 1.0
 """Delays the first look for an idle moment after the start: a command that ends sooner need not collect at all."""
@@ -22,7 +22,13 @@ LONGEST_SECONDS: Final = 30.0
 
 
 class FirstCollection:
-    """Waits until `busy` says no, collects once, and is done. Belongs to the running event loop."""
+    """Waits until `busy` says no, collects once, and is done. Belongs to the running event loop.
+
+    Attributes:
+        freezes: Whether what is left then is in no later collection: where the process lives no longer than its broker.
+    """
+
+    freezes: ClassVar[bool] = False
 
     def __init__(self, busy: Callable[[], bool]) -> None:
         self._busy = busy
@@ -49,6 +55,8 @@ class FirstCollection:
         self._timer = None
         if _full_collections() == self._before:
             gc.collect()
+        if self.freezes:
+            gc.freeze()
 
 
 def _full_collections() -> int:

@@ -53,6 +53,21 @@ async def test_once_in_the_first_idle_moment(full: list[int]) -> None:
     assert len(full) == 1
 
 
+@pytest.mark.parametrize("freezes", [False, True])
+async def test_what_is_left_is_looked_at_again_only_where_it_may_go(
+    full: list[int], monkeypatch: pytest.MonkeyPatch, freezes: bool
+) -> None:
+    monkeypatch.setattr(FirstCollection, "freezes", freezes)
+    before = gc.get_freeze_count()
+    collection = FirstCollection(lambda: False)
+    await until(lambda: collection.done, "a collection")
+    try:
+        assert (gc.get_freeze_count() > before) is freezes
+    finally:
+        if freezes:
+            gc.unfreeze()
+
+
 async def test_not_before_its_time(full: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_collection, "AFTER_SECONDS", 60.0)
     collection = FirstCollection(lambda: False)
