@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.hostile import neighbours
-from benchmarks.hostile.loop_watch import Stall, stalls
+from benchmarks.hostile.loop_watch import NO_STALL, stalls
 from benchmarks.hostile.roles import BROKER, Memory
 from benchmarks.hostile.stage import Stage, stage
 from benchmarks.hostile.workloads import PAUSE_SECONDS, Workload, stand_by
@@ -106,11 +106,12 @@ def _watched(found: Stage, runs: int) -> tuple[neighbours.Found, Row]:
     # One that has begun is written when it is over.
     time.sleep(HEAD_START_SECONDS)
     held = stalls(found.watch, met.begin, met.end)
-    longest = max(held, key=lambda one: one.seconds, default=Stall(0, 0, 0))
+    longest = max(held, key=lambda one: one.seconds, default=NO_STALL)
     return met, {
         **met.as_json(),
         "stall_ms": round(longest.seconds * 1000, 1),
         "stall_cpu_ms": round(longest.cpu_seconds * 1000, 1),
+        "stall_coreless_ms": round(longest.coreless_seconds * 1000, 1),
         "stalls_over_target": sum(one.seconds * 1000 > STALL_MS for one in held),
         "broker_cpu_s": round(found.cpu_seconds() - cpu, 2),
         "peak_mib": {role: round(size / 2**20, 1) for role, size in sorted(peaks.items())},

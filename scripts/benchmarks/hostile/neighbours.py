@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.hostile.plain_client import call
 from benchmarks.load.record import Latencies
@@ -23,12 +23,21 @@ LAST_BOUND_SECONDS: Final = 40.0
 """For an answer, and after the last run was due for all that are still to be made."""
 
 
+class Visit(NamedTuple):
+    """One run of a neighbour's, by the monotonic clock."""
+
+    due: float
+    end: float
+    failed: bool
+
+
 @dataclass
 class Found:
     """What the neighbours met. `took` counts from when a run was due, `alone` from when it was sent."""
 
     took: Latencies = field(default_factory=Latencies)
     sent: Latencies = field(default_factory=Latencies)
+    visits: list[Visit] = field(default_factory=list[Visit])
     failures: list[str] = field(default_factory=list[str])
     begin: float = 0.0
     end: float = 0.0
@@ -74,6 +83,7 @@ def visit(port: int, token: str, *, runs: int, rate: float) -> Found:
                     found.others += 1
                     continue
                 found.took.add(now - due)
+                found.visits.append(Visit(due, now, bool(said)))
                 if at > last:
                     found.unsent += 1
                     continue

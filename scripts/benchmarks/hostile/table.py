@@ -18,9 +18,10 @@ def markdown(result: Row) -> str:
         f"Deno {about['deno']}; load before it {about['load_average_before']}.\n",
         f"A neighbour's trivial run over HTTP in ms, {result['runs']} of them beside each workload, counted from when "
         "each was due; in brackets the same neighbours alone in the same daemon just before. A stall is how late the "
-        "broker's loop ran what was due, and the CPU time of its thread in it. Memory is resident.\n",
-        "| workload | p50 | p99 | longest | failed | longest stall, its CPU | broker MiB | broker CPU s | other roles "
-        "MiB | attacker billed | targets |",
+        "broker's loop ran what was due, what its thread computed in it, and how long that had no core. Memory is "
+        "resident.\n",
+        "| workload | p50 | p99 | longest | failed | longest stall: CPU, no core | broker MiB | broker CPU s | other "
+        "roles MiB | attacker billed | targets |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---|---|---|",
         *(_row(row) for row in result["workloads"]),
         "",
@@ -40,7 +41,8 @@ def _row(row: Row) -> str:
     def peak(which: Row) -> str:
         return f"{which['peak_mib'][BROKER]:.0f}"
 
-    stall = f"{beside['stall_ms']:g}, {beside['stall_cpu_ms']:g} ({alone['stall_ms']:g})"
+    why = f"{beside['stall_cpu_ms']:g}, {beside['stall_coreless_ms']:g}"
+    stall = f"{beside['stall_ms']:g}: {why} ({alone['stall_ms']:g})"
     others = ", ".join(f"{role} {size:.0f}" for role, size in beside["peak_mib"].items() if role != BROKER)
     endings = ", ".join(f"{count} {how}" for how, count in billed["endings"].items())
     each = billed["wall_ms"] / max(1, billed["runs"]) / 1000

@@ -82,8 +82,16 @@ SLEEPS: Final = "await new Promise((go) => setTimeout(go, 5_000)); globalThis.__
 
 LISTS: Final = """
 import { listTools } from "@codemode/discovery";
-const all = Array.from({ length: 300 }, () => listTools("evil", { detail: "full" }));
-globalThis.__codemode_result__ = (await Promise.all(all)).length;
+const count = async () => (await listTools("evil", { detail: "full" })).length;
+const all = await Promise.all(Array.from({ length: 300 }, count));
+globalThis.__codemode_result__ = all.filter((found) => found > 1).length;
+"""
+
+PYTHON_RESULTS: Final = """
+import * as local from "@codemode/servers/local";
+const found = [];
+for (const name of ["untyped", "typed", "models"]) found.push((await local[name]({})).rows.length);
+globalThis.__codemode_result__ = found;
 """
 
 
@@ -274,6 +282,13 @@ WORKLOADS: Final = [
             served(transport),
         )
         for transport in ("stdio", "http", "sse")
+    ),
+    Workload(
+        "python-results",
+        "Python tools give a script 8 MB each: as dict[str, Any], as a TypedDict, and as models",
+        _script(PYTHON_RESULTS),
+        no_servers,
+        cellblock={"tools": ["benchmarks.hostile.large_tools"]},
     ),
     Workload(
         "http-meta",
