@@ -1,0 +1,21 @@
+"""What `serve` sets for its whole process, and an embedded broker must not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cellblock.cli.serve import SWITCH_SECONDS, own_process
+from cellblock.daemon.first_collection import FirstCollection
+
+
+def test_a_process_of_the_brokers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(FirstCollection, "freezes", False)
+    try:
+        own_process()
+        assert FirstCollection.freezes
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS) != pytest.approx(before)
+    finally:
+        sys.setswitchinterval(before)
