@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, cast
 
 LIGHT_BYTES: Final = 256 * 1024
@@ -54,17 +55,19 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
             elif isinstance(item, list | tuple | set | frozenset | deque):
                 waiting.append(cast("Iterable[Any]", item))
             elif not isinstance(item, int | float | type | None):
-                waiting.append(_fields(item))
+                waiting.append(getattr(item, "__dict__", {}).values())
+                if slots := _slots_of(type(item)):
+                    waiting.append([getattr(item, name, None) for name in slots])
             if weight > most:
                 return weight
     return weight
 
 
-def _fields(instance: object) -> Iterator[Any]:
-    """Returns what an instance has, such as of a model or a dataclass."""
-    yield from getattr(instance, "__dict__", {}).values()
-    for kind in type(instance).__mro__:
-        slots: Iterable[str] | str = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if not name.startswith("__"):
-                yield getattr(instance, name, None)
+@lru_cache(maxsize=256)
+def _slots_of(kind: type) -> tuple[str, ...]:
+    """Returns what instances have beside their `__dict__`."""
+    found: list[str] = []
+    for base in kind.__mro__:
+        slots: Iterable[str] | str = base.__dict__.get("__slots__", ())
+        found += (slots,) if isinstance(slots, str) else slots
+    return tuple(name for name in found if not name.startswith("__"))

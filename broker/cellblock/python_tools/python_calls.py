@@ -164,7 +164,9 @@ def _thread_call(tool: PythonTool, arguments: dict[str, Any]) -> Any:
 
 async def _plain(tool: PythonTool, value: Any) -> Any:
     """Makes plain what an async function gave: here, or, where it is large, beside the loop."""
-    return tool.result.plain(value) if is_small(value) else await asyncio.to_thread(tool.result.plain, value)
+    if is_small(value):
+        return tool.result.plain(value, small=True)
+    return await asyncio.to_thread(tool.result.plain, value, small=False)
 
 
 async def _awaited(tool: PythonTool, value: Any) -> Any:

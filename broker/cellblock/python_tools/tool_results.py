@@ -42,11 +42,15 @@ class ResultForm:
             InputValidator(schema, label=name, subject="a result") if schema is not None else None
         )
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, *, small: bool | None = None) -> Any:
         """Gives JSON data for the script, or a `CallToolResult` where the tool returned one of MCP's content types.
 
         dataclasses, models, dates, enums, sets, Decimals and so on become what pydantic makes of them in JSON; what
         is no object is boxed.
+
+        Args:
+            value: What the function returned.
+            small: Whether it is, where that is known: what is large is checked and dumped in pieces.
 
         Raises:
             ToolCallError: The value has no JSON form, or does not fit the tool's return annotation or output schema.
@@ -59,7 +63,7 @@ class ResultForm:
             content = _as_content(value)
             if content is not None:
                 return content
-        data: Any = self._dumped(value)
+        data: Any = self._dumped(value, is_small(value) if small is None else small)
         if self._field is not None or (self.schema is None and not isinstance(data, dict)):
             data = {self._field or BOX_FIELD: data}
         return self._checked(data)
@@ -73,9 +77,9 @@ class ResultForm:
             return finite
         raise self._misfit(violation.path, f"expected {violation.expected}, got {violation.received}")
 
-    def _dumped(self, value: Any) -> Any:
+    def _dumped(self, value: Any, small: bool) -> Any:
         try:
-            if not is_small(value):
+            if not small:
                 return self._pieces.dumped(value)
             if self.adapter is not None:
                 value = self.adapter.validate_python(value)

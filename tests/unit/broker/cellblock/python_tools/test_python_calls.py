@@ -47,9 +47,9 @@ async def test_large_data_of_an_async_function_is_made_plain_beside_the_loop(
     threads: list[threading.Thread] = []
     plain = ResultForm.plain
 
-    def noted(self: ResultForm, value: Any) -> Any:
+    def noted(self: ResultForm, value: Any, **told: Any) -> Any:
         threads.append(threading.current_thread())
-        return plain(self, value)
+        return plain(self, value, **told)
 
     monkeypatch.setattr(ResultForm, "plain", noted)
     day = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
