@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final, cast
@@ -117,6 +118,8 @@ class Pieces:
                     return self._dict(value, self)
                 if hasattr(kind, "__pydantic_core_schema__"):
                     return Pieces(cast("Schema", TypeAdapter(kind).core_schema), checks=False).dumped(value)
+                if is_dataclass(kind):
+                    return {one.name: self.dumped(getattr(value, one.name)) for one in fields(kind)}
             case "list" if _plain(node) and kind is list:
                 return self._list(value, self._child("items_schema", node.get("items_schema", _ANY)))
             case "dict" if _plain(node) and kind is dict:
@@ -217,14 +220,14 @@ class Pieces:
         )
 
     def _typed_dict(self, value: dict[str, Any], node: Schema) -> dict[str, Any]:
-        fields: dict[str, Schema] = node["fields"]
+        known: dict[str, Schema] = node["fields"]
         large = {
-            name: fields[name]["schema"]
-            for name in fields.keys() & value.keys()
-            if "validation_alias" not in fields[name] and _is_large(value[name])
+            name: known[name]["schema"]
+            for name in known.keys() & value.keys()
+            if "validation_alias" not in known[name] and _is_cut(known[name], value[name])
         }
         others = {
-            name: {**field, "schema": _ANY} if name in large else field for name, field in fields.items()
+            name: {**field, "schema": _ANY} if name in large else field for name, field in known.items()
         }
         key = " ".join(sorted(large))
         rest = self._child(
@@ -232,25 +235,19 @@ class Pieces:
         )
         dumped = rest._whole(_few({**value, **dict.fromkeys(large)}))
         for name, schema in large.items():
-            under = fields[name].get("serialization_alias", name)
+            under = known[name].get("serialization_alias", name)
             if under in dumped:
                 field = self._child(f"{name}:", schema, node.get("config"))
                 dumped[under] = _placed(field, value[name], name)
         return dumped
 
     def _instance(self, value: Any, node: Schema) -> dict[str, Any]:
-        fields = _fields_of(node)
-        large = {
-            name
-            for name, field in fields.items()
-            if "serialization" not in field["schema"]
-            and "serialization_exclude_if" not in field
-            and _is_large(getattr(value, name, None))
-        }
-        _few([getattr(value, name, None) for name in fields if name not in large])
+        known = _fields_of(node)
+        large = {name for name, field in known.items() if _is_cut(field, getattr(value, name, None))}
+        _few([getattr(value, name, None) for name in known if name not in large])
         light = self._given(value, large)
         dumped: dict[str, Any] = {}
-        for name, field in fields.items():
+        for name, field in known.items():
             under = field.get("serialization_alias", name)
             if name not in large:
                 dumped |= {under: light.pop(under)} if under in light else {}
@@ -304,12 +301,14 @@ def _is_special(node: Schema) -> bool:
 
 def _fields_of(node: Schema) -> dict[str, Schema]:
     """Returns the fields of a model or a dataclass by name."""
-    fields = node["schema"]["fields"]
-    return fields if isinstance(fields, dict) else {field["name"]: field for field in fields}
+    known = node["schema"]["fields"]
+    return known if isinstance(known, dict) else {field["name"]: field for field in known}
 
 
-def _is_large(value: object) -> bool:
-    return weight_of(value, FIELD_WEIGHT) > FIELD_WEIGHT
+def _is_cut(field: Schema, value: object) -> bool:
+    """Says whether a field is large, and stands for itself."""
+    alone = "serialization" not in field["schema"] and "serialization_exclude_if" not in field
+    return alone and weight_of(value, FIELD_WEIGHT) > FIELD_WEIGHT
 
 
 def _few(value: Any) -> Any:

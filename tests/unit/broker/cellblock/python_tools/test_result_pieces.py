@@ -7,8 +7,8 @@ import decimal
 import enum
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import InitVar, dataclass, field
+from typing import Annotated, Any, ClassVar
 
 import pytest
 import typing_extensions
@@ -43,6 +43,14 @@ class Item:
     name: str
     when: datetime.datetime
     marks: list[Color] = field(default_factory=list[Color])
+
+
+@dataclass
+class Odd:
+    items: list[Item]
+    made: InitVar[int] = 3
+    _hidden: int = 4
+    held: ClassVar[int] = 5
 
 
 class Model(BaseModel):
@@ -139,6 +147,7 @@ PAGE = Page.model_validate(
         (dict, {"a": [1] * 9, 2: [Color.RED] * 9}),
         (Any, [(1, 2, 3, 4), {"a": {"b": [NOON] * 9}}, {1: [1] * 9}, OrderedDict(a=[1] * 9)]),
         (Any, {"page": PAGE, "item": ITEM}),
+        (Any, Odd([ITEM] * 5)),
         (Page, PAGE),
         (Page, {"rows": [ITEM] * 5, "more": [1] * 9}),
         (list[Page], [PAGE] * 3),
@@ -218,9 +227,19 @@ ROWS = [{"name": "a", "when": NOON, "marks": ["red"]}] * MANY
         (list[dict[str, int]] | None, [dict.fromkeys(map(str, range(100)), 1)] * 900),
         (Page, Page(rows=[ITEM] * MANY)),
         (Any, Page(rows=[ITEM] * MANY)),
+        (Any, Odd([ITEM] * MANY)),
         (Entry, {"a": [1] * MANY, "b": {"x": [Color.RED] * MANY}, "c": 3}),
     ],
-    ids=["any", "dict of any", "dict of lists", "lists", "model", "model untold", "typed dict"],
+    ids=[
+        "any",
+        "dict of any",
+        "dict of lists",
+        "lists",
+        "model",
+        "model untold",
+        "dataclass untold",
+        "typed dict",
+    ],
 )
 async def test_native_code_gets_little_at_a_time(
     call: Call, monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any
