@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -54,7 +55,7 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
                 weight += len(cast("bytearray", item)) // text_chars
             elif isinstance(item, list | tuple | set | frozenset | deque):
                 waiting.append(cast("Iterable[Any]", item))
-            elif not isinstance(item, int | float | type | None):
+            elif not isinstance(item, int | float | type | Enum | None):
                 waiting.append(getattr(item, "__dict__", {}).values())
                 if slots := _slots_of(type(item)):
                     waiting.append([getattr(item, name, None) for name in slots])
