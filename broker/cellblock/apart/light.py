@@ -57,7 +57,7 @@ def weight_of(value: object, most: int, text_chars: int = TEXT_CHARS) -> int:
                 waiting.append(cast("Iterable[Any]", item))
             elif not isinstance(item, int | float | type | Enum | None):
                 waiting.append(getattr(item, "__dict__", {}).values())
-                if slots := _slots_of(type(item)):
+                if slots := _slots_of(cast("Any", type(item))):
                     waiting.append([getattr(item, name, None) for name in slots])
             if weight > most:
                 return weight

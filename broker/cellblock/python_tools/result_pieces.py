@@ -287,7 +287,7 @@ def _plain(node: Schema) -> bool:
 
 def _is_special(node: Schema) -> bool:
     """Says whether instances are checked again, or are not dumped field by field."""
-    config = node.get("config") or {}
+    config: Schema = node.get("config") or {}
     again = node.get("revalidate_instances", config.get("revalidate_instances", "never"))
     inner = node["schema"]["type"]
     return (
@@ -301,8 +301,10 @@ def _is_special(node: Schema) -> bool:
 
 def _fields_of(node: Schema) -> dict[str, Schema]:
     """Returns the fields of a model or a dataclass by name."""
-    known = node["schema"]["fields"]
-    return known if isinstance(known, dict) else {field["name"]: field for field in known}
+    inner = node["schema"]
+    if inner["type"] == "model-fields":
+        return inner["fields"]
+    return {field["name"]: field for field in inner["fields"]}
 
 
 def _is_cut(field: Schema, value: object) -> bool:

@@ -228,7 +228,7 @@ ROWS = [{"name": "a", "when": NOON, "marks": ["red"]}] * MANY
         (Page, Page(rows=[ITEM] * MANY)),
         (Any, Page(rows=[ITEM] * MANY)),
         (Any, Odd([ITEM] * MANY)),
-        (Entry, {"a": [1] * MANY, "b": {"x": [Color.RED] * MANY}, "c": 3}),
+        (Entry, {"a": [1] * 5 * MANY, "b": {"x": [Color.RED] * MANY}, "c": 3}),
     ],
     ids=[
         "any",
