@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from cellblock.frontend.http.server import HttpFrontend
 
 SWITCH_SECONDS: Final = 0.001
-"""How long a thread that computes keeps Python from the event loop, which asks for it anew after each read and write;
-5 ms, as is Python's own, make 0.1 s of a run beside a large result of a Python tool."""
+"""Bounds how long a thread that computes keeps Python from the event loop, which asks for it anew after each read and
+write: with Python's own 5 ms, a run beside a large result of a Python tool takes 0.1 s."""
 
 
 def serve(parsed: argparse.Namespace) -> Coroutine[Any, Any, int]:
