@@ -7,8 +7,9 @@ import contextlib
 import random
 import socket
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -73,6 +74,9 @@ class Actors:
     seed: int
     without: Collection[str] = ()
     deeds: Counter[str] = field(default_factory=Counter[str])
+    acts: dict[str, list[tuple[float, float]]] = field(default_factory=dict[str, list[tuple[float, float]]])
+    """When each deed began and ended, by the monotonic clock."""
+
     met: Found | None = None
 
     async def run(self, seconds: float) -> None:
@@ -106,12 +110,12 @@ class Actors:
         chance = random.Random(self.seed)
         while True:
             await asyncio.sleep(chance.expovariate(1 / CALM_SECONDS))
-            self.deeds["floods of servers"] += 1
-            self.stage.go.touch()
-            try:
-                await asyncio.sleep(FLOOD_SECONDS)
-            finally:
-                self.stage.go.unlink(missing_ok=True)
+            with self._doing("floods of servers"):
+                self.stage.go.touch()
+                try:
+                    await asyncio.sleep(FLOOD_SECONDS)
+                finally:
+                    self.stage.go.unlink(missing_ok=True)
 
     async def _clients(self) -> None:
         chance = random.Random(self.seed + 1)
@@ -125,9 +129,18 @@ class Actors:
         while True:
             await asyncio.sleep(chance.expovariate(1 / CLIENT_EVERY_SECONDS))
             name = chance.choices(list(deeds), [6, 3, 1, 2])[0]
-            self.deeds[name] += 1
             # A thread cannot be cancelled: what it has begun has a bound, and is waited for.
-            await asyncio.shield(asyncio.to_thread(deeds[name]))
+            with self._doing(name):
+                await asyncio.shield(asyncio.to_thread(deeds[name]))
+
+    @contextlib.contextmanager
+    def _doing(self, deed: str) -> Generator[None]:
+        self.deeds[deed] += 1
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self.acts.setdefault(deed, []).append((begin, time.monotonic()))
 
     def _refused(self, name: str, request: bytes) -> None:
         with contextlib.suppress(OSError), self._connected() as one:

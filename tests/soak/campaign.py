@@ -17,15 +17,17 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.harness import SCRIPTS
-from benchmarks.hostile.loop_watch import Stall, stalls
+from benchmarks.hostile.loop_watch import stalls
+from benchmarks.hostile.neighbours import visit
 from benchmarks.hostile.stage import Stage, upstream
 from security.native.harness import Native, NoCompiler, build
-from soak import figures
-from soak.actors import Actors
+from soak import figures, targets
+from soak.actors import RATE, Actors
 from soak.books import Books, Record
 from soak.faults import HOST_SHARE, Fault, Faults
-from soak.hostile_kinds import LARGE_KINDS, NATIVE_KIND
+from soak.hostile_kinds import HOSTILE_NAMES, LARGE_KINDS, NATIVE_KIND
 from soak.load import KINDS, SERVERS, Load, Planned, call_numbers
+from soak.targets import HOSTLESS, Interval, Seen
 from soak.watch import Kinds, Rest, Watch, adopt_orphans, files_under
 from soak.wire import Cellblock
 from support.entries import plain_server, write_config
@@ -36,6 +38,12 @@ ANSWER_BOUND_SECONDS: Final = 90.0
 REST_BOUND_SECONDS: Final = 60.0
 PROGRESS_SECONDS: Final = 10.0
 SURVIVE_BOUND_SECONDS: Final = 10.0
+
+ALONE_RUNS: Final = 40
+"""Of the neighbour, before the load begins: what the machine lets it have."""
+
+HOST_BACK_SECONDS: Final = 12.0
+"""After a host was killed or stopped, what waited for it may still be under way: it is stopped for 10 s at most."""
 
 HOSTLESS_SAMPLES: Final = 20
 """Seconds that the broker may be without a host: the longest pause before a restart is 5 s."""
@@ -106,6 +114,7 @@ class Campaign:
             work / "cellblock.json", work / "s", self._log, self._stalls, environment, work / "cwd"
         )
         self._actors: Actors | None = None
+        self._alone = Seen([], [], [], 0.0)
         for folder in self._private:
             folder.mkdir()
 
@@ -133,6 +142,10 @@ class Campaign:
         ours.append(self._cellblock.connect_pid)
         watch = self._watch = Watch(self._cellblock.pid, ours, self._private)
         await self._warm_up(watch)
+        alone = await asyncio.to_thread(
+            visit, self._cellblock.port, self._cellblock.token, runs=ALONE_RUNS, rate=RATE
+        )
+        self._alone = Seen(alone.visits, stalls(self._stalls, alone.begin, alone.end), [], alone.begin)
         self._before = await watch.rest(REST_BOUND_SECONDS)
         self._say(f"at rest: {dict(self._before.processes)}")
         await self._loaded(watch)
@@ -157,6 +170,7 @@ class Campaign:
         for text in grown:
             self.books.breach("memory does not grow", text)
         answers = self._cellblock.answers
+        judged = self._judged()
         by_fault = Counter(f"{fault.role} {fault.how}" for fault in self.faults)
         loaded = [record for record in self.books.records if record.sent >= self._began]
         return {
@@ -187,7 +201,8 @@ class Campaign:
             "samples": figures.columns(samples),
             "native": self._native is not None,
             "hostile": self._actors.figures() if self._actors else {},
-            "stalls": self._stalled(),
+            "targets": judged,
+            "runnable": figures.percentile([one.runnable for one in samples], 0.5),
             "deaths": [vars(fault) for fault in self.faults],
         }
 
@@ -253,15 +268,36 @@ class Campaign:
         elif self._cellblock.exit_code is not None:
             self.books.breach("alive to the end", f"the broker ended with code {self._cellblock.exit_code}")
 
-    def _stalled(self) -> dict[str, float]:
-        """How late the broker's loop was under load: the longest in ms, and how often it was over 100 ms."""
-        found = stalls(self._stalls, self._began, self._began + self._seconds) if self._began else []
-        longest = max(found, key=lambda one: one.seconds, default=Stall(0, 0, 0))
-        return {
-            "longest_ms": round(longest.seconds * 1000, 1),
-            "its_cpu_ms": round(longest.cpu_seconds * 1000, 1),
-            "over_100_ms": sum(one.seconds > 0.1 for one in found),
+    def _judged(self) -> list[dict[str, Any]]:
+        """The neighbour's runs and the loop's stalls beside each hostile act; computing too long is a breach."""
+        if not self._began or self._actors is None or self._actors.met is None or self._watch is None:
+            return []
+        held = stalls(self._stalls, self._began, self._began + self._seconds)
+        for stall in targets.long_computing(held):
+            self.books.breach(
+                "the loop computes briefly",
+                f"at {stall.until - self._began:.1f} s: {stall.cpu_seconds * 1000:.0f} ms",
+            )
+        loaded = Seen(self._actors.met.visits, held, self._watch.samples, self._watch.started)
+        return targets.rows(self._alone, loaded, self._acts(self._actors))
+
+    def _acts(self, actors: Actors) -> dict[str, list[Interval]]:
+        """When each kind of hostile act was under way, and when there was no host."""
+        hostile = {kind for kind in HOSTILE_NAMES if any(one.kind == kind for one in self.books.records)}
+        acts = {
+            kind: [
+                (one.sent, one.answered or one.sent + ANSWER_BOUND_SECONDS)
+                for one in self.books.records
+                if one.kind == kind and one.sent >= self._began
+            ]
+            for kind in sorted(hostile)
         }
+        lost = [self._began + fault.at for fault in self.faults if fault.role == "host"]
+        good = sorted(one.answered for one in self.books.records if one.ok and one.answered)
+        acts |= actors.acts
+        # A pause and a SIGSTOP are over when runs end well again, for a while.
+        acts[HOSTLESS] = [(at, figures.first_after(good, at + HOST_BACK_SECONDS)) for at in lost]
+        return acts
 
     async def _rest_again(self, watch: Watch, before: Rest) -> Rest:
         deadline = time.monotonic() + REST_BOUND_SECONDS

@@ -22,8 +22,8 @@ LEAK_PER_RUN_BYTES: Final = 512
 LEAK_SLACK_BYTES: Final = 4 * 1024 * 1024
 """Steady growth that is noise, over the whole load."""
 
-MEMORY_MOST_BYTES: Final = 512 * 1024 * 1024
-"""The most that broker or host may hold: a few messages of the largest size, 16 MiB, several times over."""
+MEMORY_MOST_BYTES: Final = 400 * 1024 * 1024
+"""The most that broker or host may hold, whatever is done to them."""
 
 WINDOWS: Final = 6
 """A leak grows in each of these parts of the load but the first, which fills caches. A high-water mark, which the C
@@ -100,6 +100,11 @@ def recoveries(records: Sequence[Record], faults: Sequence[Fault], began: float)
             if after is not None:
                 found.append(round(after - at, 2))
     return found
+
+
+def first_after(times: Sequence[float], least: float) -> float:
+    """The first of ordered times that is not before `least`; `least` where there is none."""
+    return next((at for at in times if at >= least), least)
 
 
 def columns(samples: Sequence[Sample]) -> dict[str, list[float]]:

@@ -58,12 +58,13 @@ def _markdown(name: str, report: dict[str, Any]) -> str:
         f"![Runs, latency, memory and descriptors over time]({name}.svg)",
         "",
         "Deaths meet whatever is there at the moment: a seed fixes the load and the order of deaths, not the course.",
-        "The machine was shared with other work: read times as ratios.",
+        f"{report['runnable']:.0f} threads wanted one of the {report['machine']['cores']} cores, in the median second.",
         "",
         "| figure | value |",
         "|---|---|",
         *(f"| {label} | {value} |" for label, value in _summary(report)),
         "",
+        *_targets(report),
         "## Invariants",
         "",
         "| invariant | what it says | breaches |",
@@ -124,11 +125,10 @@ def _summary(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
-    met, stalled = report["hostile"].get("neighbours"), report["stalls"]
+    met = report["hostile"].get("neighbours")
     if not met:
         return []
     peak = max(report["samples"]["broker_rss"], default=0) / MIB
-    stall = f"{stalled['longest_ms']} ms, of which {stalled['its_cpu_ms']} ms computing"
     missed = f"of {met['runs']}, {met['failed']} failed and {met['unsent']} could not be sent"
     deeds = {
         **report["hostile"]["deeds"],
@@ -139,7 +139,45 @@ def _hostile(report: dict[str, Any]) -> list[tuple[str, str]]:
             "a quiet neighbour's trivial run, p50, p99, longest",
             f"{met['p50_ms']}, {met['p99_ms']}, {met['max_ms']} ms; {missed}",
         ),
-        ("longest stall of the broker's loop", f"{stall}; {stalled['over_100_ms']} over 100 ms"),
         ("most resident memory of the broker", f"{peak:.0f} MiB"),
         ("hostile actors", ", ".join(f"{what} {count}" for what, count in deeds.items())),
     ]
+
+
+def _targets(report: dict[str, Any]) -> list[str]:
+    if not report["targets"]:
+        return []
+    return [
+        "## Targets beside hostile workloads",
+        "",
+        "A neighbour's runs and the loop's stalls while each of these was under way, beside the honest load. All are",
+        "at once: a row says beside what, and not by whose fault. What met a host that was dead or stopped is in the",
+        "row of that and in the last alone. Of a stall: what the loop's thread computed in it, and how long it had no",
+        "core; the rest is waiting for Python's lock. That it never computes for over 100 ms, and the memory, are",
+        "invariants; what else is not met is told here, and judged beside each workload alone by",
+        "`scripts/bench hostile`.",
+        "",
+        "| beside | runs | failed | p50 ms | p99 ms | longest stall: computing, no core | over 100 ms "
+        "| longest computing | broker MiB | targets |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---|",
+        *(_target(row) for row in report["targets"]),
+        "",
+    ]
+
+
+def _target(row: dict[str, Any]) -> str:
+    [peak] = row["peak_mib"].values()
+    stall = f"{row['stall_ms']}: {row['stall_cpu_ms']}, {row['stall_coreless_ms']}"
+    cells = [
+        row["beside"],
+        row["runs"],
+        row["failed"],
+        row["p50_ms"],
+        row["p99_ms"],
+        stall,
+        row["stalls_over"],
+        f"{row['computing_ms']} ms",
+        peak or "",
+        ", ".join(f"{name}: {word}" for name, word in row["targets"].items()),
+    ]
+    return f"| {' | '.join(map(str, cells))} |"

@@ -46,6 +46,8 @@ class Sample:
     host_fds: int
     processes: int
     temporary_files: int
+    runnable: int = 0
+    """Threads of the whole machine that run, or could."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,13 @@ def files_under(*folders: Path) -> set[str]:
     return {str(path) for folder in folders for path in folder.rglob("*")}
 
 
+def runnable_threads() -> int:
+    """Threads of the whole machine that run, or could; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
+    return 0
+
+
 class Watch:
     """Samples until closed.
 
@@ -124,11 +133,12 @@ class Watch:
         self.host: psutil.Process | None = None
         self._temporary = temporary
         self._orphans: dict[int, float] = {}
-        self._started = time.monotonic()
+        self.started = time.monotonic()
+        """When the times of the samples begin, by the monotonic clock."""
 
     async def run(self) -> None:
         """Samples every `SAMPLE_SECONDS`; cancel it."""
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         while True:
             with contextlib.suppress(psutil.Error):
                 self.samples.append(self._look())
@@ -183,7 +193,7 @@ class Watch:
         with contextlib.suppress(psutil.Error):
             host_rss = self.host.memory_info().rss if self.host else 0
         return Sample(
-            at=round(time.monotonic() - self._started, 2),
+            at=round(time.monotonic() - self.started, 2),
             broker_rss=self.broker.memory_info().rss,
             broker_fds=sum(descriptors(self.broker.pid).values()),
             host_pid=host_pid,
@@ -191,6 +201,7 @@ class Watch:
             host_fds=sum(descriptors(host_pid).values()) if host_pid else 0,
             processes=sum(len(processes) for processes in roles.values()),
             temporary_files=len(files_under(*self._temporary)),
+            runnable=runnable_threads(),
         )
 
     def _rest(self) -> Rest:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 EVERY_SECONDS: Final = 0.005
 """Between two looks; a stall shorter than this is not one."""
@@ -45,9 +46,9 @@ class LoopWatch:
         self._due = 0.0
         self._cpu = 0.0
         self._coreless = 0.0
-        self._statistics: BinaryIO | None = None
+        self._statistics: int | None = None
         with contextlib.suppress(OSError):
-            self._statistics = Path("/proc/thread-self/schedstat").open("rb", buffering=0)  # noqa: SIM115
+            self._statistics = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins to look."""
@@ -69,8 +70,7 @@ class LoopWatch:
         """Returns how long this thread has waited for a core so far; 0 where the system does not say."""
         if self._statistics is None:
             return 0.0
-        self._statistics.seek(0)
-        return int(self._statistics.read(100).split()[1]) / 1e9
+        return int(os.pread(self._statistics, 100, 0).split()[1]) / 1e9
 
 
 def stalls(file: Path, begin: float, end: float) -> list[Stall]:
