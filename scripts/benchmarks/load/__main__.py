@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
-import random
 import sys
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.harness import MIB, add_output, machine, parser, say
-from benchmarks.load import floor, fronts, report, stages, targets, tree
-from benchmarks.load.drive import Outcome, closed, poisson
-from benchmarks.load.scenarios import BY_NAME, HONEST, TRIVIAL, Scenario, mixed
+from benchmarks.load import floor, fronts, report, stages, sweep, targets, tree
+from benchmarks.load.scenarios import TRIVIAL
 from benchmarks.load.yardsticks import BareDeno
 from cellblock_worker.confinement import confinement
 
-CLIENTS: Final = (1, 2, 4, 8, 16)
-QUICK_CLIENTS: Final = (1, 4)
-MEMORY_SECONDS: Final = 1.0
-"""Between two looks at the memory of the process tree while a load runs."""
+MODES: Final = (targets.NEVER,)
+"""The values of `pool.reuse` that are measured unless told otherwise."""
 
 EPILOG = """examples:
-  bash scripts/loadtest --quick                    a good minute
-  bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 20 minutes
+  bash scripts/loadtest --quick                    two minutes
+  bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 25 minutes
+  bash scripts/loadtest --reuse never,principal    two settings of pool.reuse, in turns
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
   bash scripts/loadtest --only sweep --front http  the load through one way in
@@ -38,6 +36,13 @@ def main(arguments: Sequence[str]) -> int:
     arguing = parser("load", __doc__, epilog=EPILOG)
     arguing.prog = "scripts/loadtest"
     arguing.add_argument("--quick", action="store_true", help="a tenth of the samples")
+    arguing.add_argument(
+        "--reuse",
+        type=lambda text: text.split(","),
+        default=[*MODES],
+        metavar="MODE,...",
+        help=f"values of pool.reuse to measure in turns ({','.join(MODES)})",
+    )
     add_output(arguing, "load")
     arguing.add_argument("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
     arguing.add_argument(
@@ -49,9 +54,9 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--only", choices=["targets", "sweep", "stages", "floor"], help="measure one part")
     arguing.add_argument(
         "--front",
-        action="append",
-        choices=[*fronts.FRONTS],
-        help="way in for the sweep; may be given again (embedded)",
+        choices=["embedded", "stdio", "http"],
+        default="embedded",
+        help="way in for the sweep (embedded)",
     )
     options = arguing.parse_args(arguments)
     try:
@@ -66,68 +71,97 @@ def main(arguments: Sequence[str]) -> int:
             say(f"wrote {file}")
     if old is not None:
         print(report.compare(result, old))
-    return 1 if any(row["latency"]["errors"] for row in (*result["sweep"], *result["open"])) else 0
+    return 1 if any(row["latency"]["errors"] for row in result["sweep"]) else 0
 
 
 async def _measure(options: argparse.Namespace) -> report.Result:
-    quick, only = options.quick, options.only
-    flat = options.flat if options.flat is not None else (0 if quick or only else 20_000)
     result: report.Result = {
         "machine": machine(),
-        "quick": quick,
+        "quick": options.quick,
         "targets": [],
         "stages": {},
         "worker": {},
         "sweep": [],
-        "open": [],
         "flat": [],
     }
+    found: list[targets.Verdict] = []
     with tempfile.TemporaryDirectory(prefix="load-") as scratch:
         folder = Path(scratch)
         bare = BareDeno(folder)
         await bare()
-        (folder / "embedded").mkdir()
-        async with fronts.embedded(folder / "embedded") as front:
-            for _ in range(10):
-                await front.run(TRIVIAL)
-            if only in (None, "stages"):
-                say("stages of one run")
-                result["stages"] = await stages.of_broker(front.broker, 20 if quick else 200)
-                confinement.use_isolation("auto")
-                result["worker"] = await stages.of_worker(5 if quick else 40)
-            if only == "floor" or (only is None and not quick):
-                say("the thinnest chain of the same parts, in turns with Cellblock")
-                try:
-                    result["floor"] = await floor.measure(front, bare, folder, quick=quick)
-                except floor.NoFloor as error:
-                    say(f"left out: {error}")
-            if only in (None, "targets"):
-                found = await targets.Targets(folder, bare, quick=quick, say=say).embedded(front)
-                for number, opened in enumerate((fronts.over_stdio, fronts.over_http)):
-                    say(f"target: 4. front-end {number + 1} of 2")
-                    (folder / str(number)).mkdir()
-                    try:
-                        async with opened(folder / str(number)) as served:
-                            await served.run(TRIVIAL)
-                            found += await targets.front_cost(served, front, count=20 if quick else 200)
-                    except TimeoutError:
-                        say("the front-end did not start; left out")
-                result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
-                _add_stages(result)
-            ways = options.front or ["embedded"]
-            if only in (None, "sweep") and "embedded" in ways:
-                result["sweep"] += await _sweep(front, quick=quick)
-                result["open"] += await _open(front, result["sweep"], quick=quick)
-            if flat:
-                result["flat"] = await _flat(front, flat)
-        # Each way in by itself: two daemons at once would share the cores.
-        for way in (way for way in ways if way != "embedded" and only in (None, "sweep")):
-            (folder / way).mkdir()
-            async with fronts.FRONTS[way](folder / way) as front:
-                rows = await _sweep(front, quick=quick)
-                result["sweep"] += rows
-                result["open"] += await _open(front, rows, quick=quick)
+        # First: what the load leaves in this process would count as the broker's memory.
+        if options.only != "sweep":
+            for mode in options.reuse:
+                found += await _alone(mode, bare, folder, options, result)
+        if options.only in (None, "sweep"):
+            result["sweep"] = await _sweep(bare, folder, options)
+            if options.front == "embedded":
+                found += [one for mode in options.reuse for one in targets.of_sweep(result["sweep"], mode)]
+    result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
+    _add_stages(result)
     return result
+
+
+def _setting(mode: str) -> dict[str, str]:
+    """Of the pool; the default is not said, for versions that have no other."""
+    return {} if mode == targets.NEVER else {"reuse": mode}
+
+
+async def _sweep(bare: BareDeno, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The load through one way in, a daemon for each mode: idle ones take next to nothing of the other's turn."""
+    async with contextlib.AsyncExitStack() as running:
+        ways: dict[str, fronts.Front] = {sweep.BARE: bare}
+        for mode in options.reuse:
+            place = folder / f"sweep-{mode}"
+            place.mkdir()
+            opened = fronts.FRONTS[options.front](place, **_setting(mode))
+            ways[mode] = await running.enter_async_context(opened)
+        return await sweep.measure(ways, quick=options.quick, say=say)
+
+
+async def _alone(
+    mode: str, bare: BareDeno, folder: Path, options: argparse.Namespace, result: report.Result
+) -> list[targets.Verdict]:
+    """What is measured of one daemon by itself; of workers that serve one run also the stages and the floor."""
+    quick, only = options.quick, options.only
+    flat = options.flat if options.flat is not None else (0 if quick or only else 20_000)
+    found: list[targets.Verdict] = []
+    (folder / mode).mkdir()
+    async with fronts.embedded(folder / mode, **_setting(mode)) as front:
+        for _ in range(10):
+            await front.run(TRIVIAL)
+        if mode == targets.NEVER and only in (None, "stages"):
+            say("stages of one run")
+            result["stages"] = await stages.of_broker(front.broker, 20 if quick else 200)
+            confinement.use_isolation("auto")
+            result["worker"] = await stages.of_worker(5 if quick else 40)
+        if mode == targets.NEVER and (only == "floor" or (only is None and not quick)):
+            say("the thinnest chain of the same parts, in turns with Cellblock")
+            try:
+                result["floor"] = await floor.measure(front, bare, folder, quick=quick)
+            except floor.NoFloor as error:
+                say(f"left out: {error}")
+        if only in (None, "targets"):
+            found += await targets.Targets(folder, bare, quick=quick, say=say).embedded(front, mode)
+            if mode == targets.NEVER:
+                found += await _fronts(front, folder, quick=quick)
+        if flat:
+            result["flat"] += [{"reuse": mode, **row} for row in await _flat(front, flat)]
+    return found
+
+
+async def _fronts(front: fronts.Embedded, folder: Path, *, quick: bool) -> list[targets.Verdict]:
+    found: list[targets.Verdict] = []
+    for name, opened in (("stdio", fronts.over_stdio), ("http", fronts.over_http)):
+        say(f"target: 4. front-end {name}")
+        (folder / name).mkdir()
+        try:
+            async with opened(folder / name) as served:
+                await served.run(TRIVIAL)
+                found += await targets.front_cost(served, front, count=20 if quick else 200)
+        except TimeoutError:
+            say("the front-end did not start; left out")
+    return found
 
 
 def _add_stages(result: report.Result) -> None:
@@ -136,77 +170,8 @@ def _add_stages(result: report.Result) -> None:
         if row["target"] == "4":
             name, _, how = row["what"].partition(" over the embedding API, p50")
             result["worker"][f"front-end: {name}{how}"] = row["measured"]
-        elif row["target"] == "3a":
+        elif row["target"] == "3a" and "reuse" not in row["what"]:
             result["worker"]["tool round trip, in-process tool"] = row["measured"]
-
-
-async def _sweep(front: fronts.Front, *, quick: bool) -> list[dict[str, Any]]:
-    scenarios: Sequence[Scenario | None] = [TRIVIAL, BY_NAME["one call"], None] if quick else [*HONEST, None]
-    rows: list[dict[str, Any]] = []
-    for scenario in scenarios:
-        for clients in QUICK_CLIENTS if quick else CLIENTS:
-            name = scenario.name if scenario else "mixed, 2 % hostile"
-            say(f"closed: {name}, {clients} clients")
-            outcome, cost = await _load(front, scenario, clients=clients, seconds=1.0 if quick else 6.0)
-            rows.append(
-                {"front": front.name, "scenario": name, "clients": clients, **cost, **outcome.as_json()}
-            )
-    return rows
-
-
-async def _load(
-    front: fronts.Front, scenario: Scenario | None, *, clients: int, seconds: float
-) -> tuple[Outcome, dict[str, float]]:
-    load = closed(_work(front, scenario), clients=clients, seconds=seconds)
-    return await _costed(load)
-
-
-async def _costed(load: Coroutine[Any, Any, Outcome]) -> tuple[Outcome, dict[str, float]]:
-    """A load, and what it took: CPU of the machine for each run, and the most private memory of the process tree."""
-    peak = 0
-
-    async def watch() -> None:
-        nonlocal peak
-        while True:
-            # In a thread: reading some twenty processes' pages takes milliseconds, which runs would wait for.
-            peak = max(peak, await asyncio.to_thread(tree.private_tree_bytes))
-            await asyncio.sleep(MEMORY_SECONDS)
-
-    watcher = asyncio.create_task(watch())
-    before = tree.busy_seconds()
-    try:
-        outcome = await load
-    finally:
-        watcher.cancel()
-    cpu = (tree.busy_seconds() - before) * 1000 / max(1, outcome.latencies.count)
-    return outcome, {"cpu_ms_per_run": round(cpu, 2), "peak_mib": round(peak / MIB, 1)}
-
-
-def _work(front: fronts.Front, scenario: Scenario | None) -> Any:
-    source = random.Random(1)
-
-    async def one() -> Any:
-        chosen = scenario or mixed(source)
-        response = await front.run(chosen)
-        failed = any(entry["severity"] == "error" for entry in response["diagnostics"])
-        if failed != chosen.fails:
-            say(f"unexpected outcome of {chosen.name}: {response['diagnostics']}")
-            raise RuntimeError(chosen.name)
-        return response
-
-    return one
-
-
-async def _open(front: fronts.Front, sweep: list[dict[str, Any]], *, quick: bool) -> list[dict[str, Any]]:
-    most = max(row["per_second"] for row in sweep if row["scenario"] == TRIVIAL.name)
-    rows: list[dict[str, Any]] = []
-    for share in (0.5, 0.8):
-        say(f"open: {TRIVIAL.name} at {share:.0%} of {most:.0f} runs/s")
-        load = poisson(_work(front, TRIVIAL), rate=most * share, seconds=2.0 if quick else 20.0)
-        outcome, cost = await _costed(load)
-        head = {"front": front.name, "scenario": TRIVIAL.name, "rate": most * share}
-        rows.append({**head, **cost, **outcome.as_json()})
-    return rows
 
 
 async def _flat(front: fronts.Embedded, runs: int) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ PARALLEL_CALLS: Final = (
 const times = [];
 const one = async () => {
   const at = performance.now();
-  await local.nap({ ms: 20 });
+  await tools.nap({ ms: 20 });
   times.push(performance.now() - at);
 };
 const started = performance.now();
@@ -82,7 +82,7 @@ async def measure(front: Embedded, folder: Path, *, rounds: int) -> Calls:
     ):
         await other.settled()
         for _ in range(rounds):
-            local.append(await _p50(front, LOCAL, "local.noop({})"))
+            local.append(await _p50(front, LOCAL, "tools.noop({})"))
             plain.append(Beside(await _p50(front, PLAIN, "echo({})"), await _raw(raw_plain, "echo")))
             sdk.append(
                 Beside(await _p50(Embedded(other), SDK, "nothing({})"), await _raw(raw_sdk, "nothing"))

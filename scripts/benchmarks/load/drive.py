@@ -1,20 +1,19 @@
-"""Arrivals: closed (so many clients, each waits for its answer) and open (Poisson, nobody waits for anybody)."""
+"""Arrivals: closed (each client starts its next run with the last answer), paced (at fixed times), and with rests."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from benchmarks.load.record import Latencies
 
 Work = Callable[[], Awaitable[Any]]
-
-DRAIN_BOUND_SECONDS: Final = 60.0
-"""For the answers that are still under way when the last run of an open load has been sent."""
+ClientsWork = Callable[[int], Awaitable[Any]]
+"""Does one run of the client with that number, from 0 on."""
 
 
 @dataclass
@@ -46,23 +45,19 @@ class Outcome:
         }
 
 
-async def closed(work: Work, *, clients: int, seconds: float) -> Outcome:
+async def closed(
+    work: ClientsWork, *, clients: int, seconds: float, outcome: Outcome | None = None
+) -> Outcome:
     """`clients` loops that each start the next run when the last is answered."""
-    outcome = Outcome()
+    outcome = outcome or Outcome()
     started = time.perf_counter()
-    until = started + seconds
 
-    async def loop() -> None:
-        while (at := time.perf_counter()) < until:
-            try:
-                response = await work()
-            except Exception:  # noqa: BLE001 - a load counts failures, whatever they are
-                outcome.latencies.errors += 1
-                continue
-            outcome.take(time.perf_counter() - at, response)
+    async def client(number: int) -> None:
+        while (at := time.perf_counter()) < started + seconds:
+            await _counted(work(number), at, outcome)
 
-    await asyncio.gather(*(loop() for _ in range(clients)))
-    outcome.seconds = time.perf_counter() - started
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    outcome.seconds += time.perf_counter() - started
     return outcome
 
 
@@ -79,34 +74,33 @@ async def spaced(work: Work, *, count: int, pause: float, outcome: Outcome | Non
     return outcome
 
 
-async def poisson(work: Work, *, rate: float, seconds: float, seed: int = 1) -> Outcome:
-    """Starts at random times, `rate` a second; each latency counts from the time at which the run was due.
+async def paced(
+    work: ClientsWork, *, clients: int, period: float, seconds: float, outcome: Outcome | None = None
+) -> Outcome:
+    """Has a run of each client due every `period` seconds, the clients evenly apart.
 
-    So a stall of the machine or of the daemon is paid by every run that was due in it (no coordinated omission).
+    A latency counts from the time at which the run was due, so a stall is paid by every client that was due in it. What
+    becomes due while a client still waits is left out: the rate tells of it, and no backlog is taken for latency.
     """
-    outcome = Outcome()
-    source = random.Random(seed)
-    tasks: set[asyncio.Task[None]] = set()
+    outcome = outcome or Outcome()
     started = time.perf_counter()
 
-    async def one(due: float) -> None:
-        try:
-            response = await work()
-        except Exception:  # noqa: BLE001
-            outcome.latencies.errors += 1
-            return
-        outcome.take(time.perf_counter() - due, response)
+    async def client(number: int) -> None:
+        due = started + period * number / clients
+        while due < started + seconds:
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await _counted(work(number), due, outcome)
+            due += period * max(1, math.ceil((time.perf_counter() - due) / period))
 
-    due = started
-    while True:
-        due += source.expovariate(rate)
-        if due > started + seconds:
-            break
-        await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        task = asyncio.create_task(one(due))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-    if tasks:
-        await asyncio.wait(tasks, timeout=DRAIN_BOUND_SECONDS)
-    outcome.seconds = time.perf_counter() - started
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    outcome.seconds += time.perf_counter() - started
     return outcome
+
+
+async def _counted(run: Awaitable[Any], since: float, outcome: Outcome) -> None:
+    try:
+        response = await run
+    except Exception:  # noqa: BLE001 - a load counts failures, whatever they are
+        outcome.latencies.errors += 1
+    else:
+        outcome.take(time.perf_counter() - since, response)

@@ -120,18 +120,18 @@ def write_config(folder: Path, **pool: Any) -> Path:
 
 @contextlib.asynccontextmanager
 async def embedded(folder: Path, **pool: Any) -> AsyncGenerator[Embedded]:
-    """A broker in this process."""
+    """A broker in this process, with further settings of the pool."""
     async with Broker(load_settings(write_config(folder, **pool))) as broker:
         await broker.settled()
         yield Embedded(broker)
 
 
 @contextlib.asynccontextmanager
-async def over_stdio(folder: Path) -> AsyncGenerator[Served]:
+async def over_stdio(folder: Path, **pool: Any) -> AsyncGenerator[Served]:
     """`cellblock serve --stdio` and a client at its pipes."""
     parameters = StdioServerParameters(
         command=str(CELLBLOCK),
-        args=["serve", "--stdio", "--config", str(write_config(folder))],
+        args=["serve", "--stdio", "--config", str(write_config(folder, **pool))],
         env=ENVIRONMENT,
     )
     bare = StdioServerParameters(command=sys.executable, args=[str(RAW_SERVER), "stdio"])
@@ -140,9 +140,9 @@ async def over_stdio(folder: Path) -> AsyncGenerator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def over_http(folder: Path) -> AsyncGenerator[Served]:
+async def over_http(folder: Path, **pool: Any) -> AsyncGenerator[Served]:
     """`cellblock serve --http` on a free port of the loopback and a client of it."""
-    options = ["--no-auth", "--config", str(write_config(folder))]
+    options = ["--no-auth", "--config", str(write_config(folder, **pool))]
     async with (
         _listening(lambda port: [str(CELLBLOCK), "serve", "--http", f"127.0.0.1:{port}", *options]) as (
             ours,

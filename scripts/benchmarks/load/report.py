@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks import harness, plots
+from benchmarks.load import sweep
 from benchmarks.load.targets import Verdict
 
 Result = dict[str, Any]
-LOAD_COLUMNS = (
-    "| runs/s | p50 ms | p90 ms | p99 ms | p99.9 ms | queue p99 ms | CPU ms/run | peak MiB | errors |"
-)
 
 
 class NoResult(ValueError):
@@ -29,7 +27,7 @@ def read(file: Path) -> Result:
         raise NoResult(f"{file} cannot be read: {error}") from None
     if (
         not isinstance(found, dict)
-        or not {"machine", "quick", "targets", "stages", "worker", "sweep", "open", "flat"} <= found.keys()
+        or not {"machine", "quick", "targets", "stages", "worker", "sweep", "flat"} <= found.keys()
     ):
         raise NoResult(f"{file} is no JSON result of scripts/loadtest")
     return cast("Result", found)
@@ -87,31 +85,14 @@ def markdown(result: Result, pictures: Sequence[str] = ()) -> str:
         text += ["\n## Where the time of one warm run goes\n", "| stage | ms (median) |", "|---|---:|"]
         text += [f"| {name} | {value:.2f} |" for name, value in stages]
     if result["sweep"]:
-        text += [
-            "\n## Closed load\n",
-            "CPU is the whole machine's; peak memory is the private memory of the process tree, this harness in it.\n",
-            f"| front | scenario | clients {LOAD_COLUMNS}",
-            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-        ]
-    for row in result["sweep"]:
-        text.append(_load_row(f"| {row['front']} | {row['scenario']} | {row['clients']}", row))
-    if result["open"]:
-        text += [
-            "\n## Open load (Poisson), without coordinated omission\n",
-            f"| front | scenario | due/s {LOAD_COLUMNS}",
-            "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-        ]
-        text += [
-            _load_row(f"| {row['front']} | {row['scenario']} | {row['rate']:.0f}", row)
-            for row in result["open"]
-        ]
+        text += _sweep_table(result["sweep"])
     if result["flat"]:
         text += [
             "\n## Private memory over many runs\n",
-            "| runs | broker MiB | host MiB |",
-            "|---:|---:|---:|",
+            "| reuse | runs | broker MiB | host MiB |",
+            "|---|---:|---:|---:|",
             *(
-                f"| {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} |"
+                f"| {row.get('reuse', 'never')} | {row['runs']} | {row['broker_mib']:.1f} | {row['host_mib']:.1f} |"
                 for row in result["flat"]
             ),
         ]
@@ -134,32 +115,65 @@ def _floor_table(rows: Sequence[Result]) -> list[str]:
     ]
 
 
-def _load_row(start: str, row: Result) -> str:
-    latency, queue = row["latency"], row["queue"]
-    return (
-        f"{start} | {row['per_second']:.1f} | {latency['p50_ms']:.1f} | {latency['p90_ms']:.1f} "
-        f"| {latency['p99_ms']:.1f} | {latency['p99_9_ms']:.1f} | {queue['p99_ms']:.1f} "
-        f"| {row['cpu_ms_per_run']:.1f} | {row['peak_mib']:.0f} | {latency['errors']} |"
-    )
+def _sweep_table(rows: Sequence[Result]) -> list[str]:
+    """Also of the results before 2026-11-24, whose loads were closed and had no bare process beside them."""
+    bare = {_load(row): row for row in rows if _way(row) == sweep.BARE}
+    text = [
+        "\n## Load, in turns with bare processes\n",
+        "CPU is milliseconds a run: the whole machine's, which a paced load divides its idle moments among, and of the "
+        "daemon's broker (this harness in it), host, and worker in its run.\n",
+        "| script | clients | arrival | way | runs/s | of bare's | p50 ms | of bare's | p90 ms | p99 ms | queue p99 ms "
+        "| CPU | broker | host | worker | errors |",
+        f"|---|---|---|---|{'---:|' * 12}",
+    ]
+    for row in rows:
+        latency, cpu = row["latency"], row.get("cpu_ms", {"machine": row.get("cpu_ms_per_run")})
+        beside = bare.get(_load(row))
+        ratios = ["", ""]
+        if beside is not None and beside is not row and latency["count"]:
+            ratios = [
+                f"{row['per_second'] / beside['per_second']:.2f}",
+                f"{latency['p50_ms'] / beside['latency']['p50_ms']:.2f}",
+            ]
+        clients = (
+            f"{row['clients']}, of {row['principals']}" if row.get("principals", 1) > 1 else row["clients"]
+        )
+        cells = [
+            row["scenario"], clients, row.get("arrival", "closed"), _way(row), f"{row['per_second']:.1f}", ratios[0],
+            f"{latency['p50_ms']:.2f}", ratios[1], f"{latency['p90_ms']:.1f}", f"{latency['p99_ms']:.1f}",
+            f"{row['queue']['p99_ms']:.1f}",
+            *(f"{cpu[part]:.2f}" if cpu.get(part) else "" for part in ("machine", "broker", "host", "worker")),
+            latency["errors"],
+        ]  # fmt: skip
+        text.append(f"| {' | '.join(map(str, cells))} |")
+    return text
+
+
+def _way(row: Result) -> str:
+    return str(row.get("way", row["front"]))
+
+
+def _load(row: Result) -> tuple[Any, ...]:
+    """What names a load, whichever way it went."""
+    return row["scenario"], row["clients"], row.get("arrival", "closed"), row.get("principals", 1)
 
 
 def pictures_of(result: Result) -> dict[str, str]:
-    """Latency distribution, throughput and tail against clients, and where the time goes."""
-    sweep = [row for row in result["sweep"] if row["front"] == "embedding API"]
-    single: plots.Series = {}
+    """Rate and p99 of the trivial script against clients, each way a line, and where the time of a run goes."""
     rate: plots.Series = {}
     tail: plots.Series = {}
-    for row in sweep:
-        name = str(row["scenario"])
-        if row["clients"] == 1:
-            single[name] = [(float(p), float(ms)) for p, ms in row["latency"]["distribution_ms"]]
-        rate.setdefault(name, []).append((float(row["clients"]), float(row["per_second"])))
-        tail.setdefault(name, []).append((float(row["clients"]), float(row["latency"]["p99_ms"])))
+    for row in result["sweep"]:
+        name, clients = _way(row), float(row["clients"])
+        if _load(row) == ("trivial", row["clients"], "closed", 1):
+            rate.setdefault(name, []).append((clients, float(row["per_second"])))
+        elif _load(row) == ("trivial", row["clients"], "paced", 1):
+            tail.setdefault(name, []).append((clients, float(row["latency"]["p99_ms"])))
     stages = [(name, float(value)) for name, value in result["stages"].items()]
     return {
-        "latency": plots.lines("Latency of one client", "percentile", "ms", single, log_y=True, even_x=True),
-        "throughput": plots.lines("Throughput", "clients", "runs per second", rate, even_x=True),
-        "tail": plots.lines("p99 latency", "clients", "ms", tail, log_y=True, even_x=True),
+        "throughput": plots.lines(
+            "Throughput, trivial script", "clients", "runs per second", rate, even_x=True
+        ),
+        "tail": plots.lines("p99 latency, paced", "clients", "ms", tail, log_y=True, even_x=True),
         "stages": plots.bars("Where the time of one warm run goes", stages, "ms") if stages else "",
     }
 
@@ -178,11 +192,13 @@ def compare(new: Result, old: Result) -> str:
                 _compared(f"target {row['target']}: {row['what']}", known["measured"], row["measured"])
             )
     pairs: dict[str, list[float]] = {"p50": [], "p99": [], "runs/s": []}
-    loads = {(row["front"], row["scenario"], row["clients"]): row for row in old["sweep"]}
+    loads = {(_way(row), row["front"], _load(row)): row for row in old["sweep"]}
     for row in new["sweep"]:
-        known = loads.get((row["front"], row["scenario"], row["clients"]))
+        known = loads.get((_way(row), row["front"], _load(row)))
         if known is not None:
-            label = f"{row['front']}, {row['scenario']}, {row['clients']} clients"
+            label = (
+                f"{_way(row)}, {row['scenario']}, {row['clients']} clients, {row.get('arrival', 'closed')}"
+            )
             for what, before_it, after in (
                 ("p50", known["latency"]["p50_ms"], row["latency"]["p50_ms"]),
                 ("p99", known["latency"]["p99_ms"], row["latency"]["p99_ms"]),

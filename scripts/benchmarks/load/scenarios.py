@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,22 +23,22 @@ ROWS: Final = [
 
 
 @tool()
-async def noop() -> str:
+async def noop() -> dict[str, Any]:
     """Answers at once."""
-    return "ok"
+    return {"ok": 1}
 
 
 @tool()
-async def rows() -> list[dict[str, Any]]:
+async def rows() -> dict[str, Any]:
     """A hundred kilobytes of rows."""
-    return ROWS
+    return {"rows": ROWS}
 
 
 @tool()
-async def nap(ms: int) -> str:
+async def nap(ms: int) -> dict[str, Any]:
     """Answers after `ms` milliseconds."""
     await asyncio.sleep(ms / 1000)
-    return "slept"
+    return {"ok": 1}
 
 
 TOOLS: Final = [noop, rows, nap]
@@ -47,56 +46,64 @@ TOOLS: Final = [noop, rows, nap]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of run. `fails` says that an error diagnostic is the right outcome."""
+    """One kind of run, and the value that it gives."""
 
     name: str
     code: str
     limits: dict[str, Any] = field(default_factory=dict[str, Any])
-    fails: bool = False
+    gives: Any = None
 
 
-TRIVIAL: Final = Scenario("trivial", "globalThis.__codemode_result__ = 1;")
-LOCAL: Final = 'import * as local from "@codemode/servers/local";\n'
+LOCAL: Final = 'import * as tools from "@codemode/servers/local";\n'
 PLAIN: Final = 'import { echo } from "@codemode/servers/plain";\n'
 
-HONEST: Final = [
-    TRIVIAL,
-    Scenario("one call", LOCAL + "globalThis.__codemode_result__ = await local.noop({});"),
-    Scenario("one call, stdio server", PLAIN + "globalThis.__codemode_result__ = await echo({});"),
-    Scenario("20 calls in sequence", LOCAL + "for (let i = 0; i < 20; i++) await local.noop({});"),
-    Scenario(
-        "20 calls in parallel",
-        LOCAL + "await Promise.all(Array.from({ length: 20 }, () => local.nap({ ms: 20 })));",
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The inside of an async function that calls `tools.NAME(arguments)`: the same for every system compared."""
+
+    js: str
+    python: str
+    gives: Any
+
+
+BODIES: Final = {
+    "trivial": Body(
+        "let sum = 0;\nfor (let i = 0; i < 1000; i++) sum += i;\nreturn sum;",
+        "total = 0\nfor n in range(1000):\n    total += n\nreturn total",
+        499_500,
     ),
-    Scenario(
-        "100 KB to 10 rows",
-        LOCAL
-        + "const got = await local.rows({});\n"
-        + "const all = Array.isArray(got) ? got : got.result ?? JSON.parse(got);\n"
-        + "globalThis.__codemode_result__ = all.filter((row) => row.state === 'open');",
+    "one call": Body(
+        "return (await tools.noop({})).ok;", 'got = await call_tool("noop", {})\nreturn got["ok"]', 1
     ),
-    Scenario("CPU 50 ms", "const end = performance.now() + 50; while (performance.now() < end);"),
-]
-
-HOSTILE: Final = [
-    Scenario("endless loop", "for (;;);", {"timeoutMs": 300}, fails=True),
-    Scenario(
-        "memory bomb",
-        "const kept = []; for (;;) kept.push(new Array(1e5).fill(1.5));",
-        {"timeoutMs": 2000},
-        True,
+    "20 calls in a row": Body(
+        "let done = 0;\nfor (let i = 0; i < 20; i++) done += (await tools.noop({})).ok;\nreturn done;",
+        'done = 0\nfor n in range(20):\n    got = await call_tool("noop", {})\n    done += got["ok"]\nreturn done',
+        20,
     ),
-    Scenario("log flood", "for (let i = 0; i < 20000; i++) console.log('x'.repeat(100));"),
-    Scenario("escape attempt", "throw Object.getPrototypeOf(async () => {}).constructor;", fails=True),
-]
+    "20 calls at once": Body(
+        "const all = await Promise.all(Array.from({ length: 20 }, () => tools.nap({ ms: 20 })));\nreturn all.length;",
+        'import asyncio\nnaps = [call_tool("nap", {"ms": 20}) for n in range(20)]\n'
+        "return len(await asyncio.gather(*naps))",
+        20,
+    ),
+    "100 KB filtered": Body(
+        'return (await tools.rows({})).rows.filter((row) => row.state === "open");',
+        'got = await call_tool("rows", {})\nreturn [row for row in got["rows"] if row["state"] == "open"]',
+        [row for row in ROWS if row["state"] == "open"],
+    ),
+}
 
-BY_NAME: Final = {one.name: one for one in HONEST}
-HOSTILE_SHARE: Final = 0.02
+
+def importing(name: str, body: str, gives: Any = None, limits: dict[str, Any] | None = None) -> Scenario:
+    """Makes a script that imports the Python tools' server and gives what the body returns."""
+    code = f"{LOCAL}globalThis.__codemode_result__ = await (async () => {{\n{body}\n}})();\n"
+    return Scenario(name, code, limits or {}, gives)
 
 
-def mixed(random_source: random.Random) -> Scenario:
-    """One run of the mixed load: any honest scenario, and in two of a hundred cases a hostile one."""
-    return random_source.choice(HOSTILE if random_source.random() < HOSTILE_SHARE else HONEST)
+NO_IMPORT: Final = Scenario("no import", "globalThis.__codemode_result__ = 1;\n", gives=1)
+SCRIPTS: Final = {name: importing(name, body.js, body.gives) for name, body in BODIES.items()}
+TRIVIAL: Final = SCRIPTS["trivial"]
 
 
 def configuration() -> dict[str, Any]:

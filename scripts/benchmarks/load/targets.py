@@ -1,4 +1,4 @@
-"""The seven targets, each a ratio (or a small difference) against a yardstick of the same run."""
+"""The targets, each a ratio (or a small difference) against a yardstick of the same run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.load import calls, fronts, neighbours, tree, yardsticks
-from benchmarks.load.drive import Outcome, closed, spaced
+from benchmarks.load import calls, fronts, neighbours, sweep, tree, yardsticks
+from benchmarks.load.drive import Outcome, spaced
 from benchmarks.load.scenarios import TRIVIAL
 
 MIB: Final = 1 << 20
-CORES: Final = os.cpu_count() or 1
 REST_SECONDS: Final = 0.06
 """Between the runs of a single client: an agent thinks far longer."""
 
@@ -26,6 +25,15 @@ QUICK_IDLE_SECONDS: Final = 4.0
 REFILL_SECONDS: Final = 2.0
 BOOT_SECONDS: Final = 0.25
 """From a run to the end of its worker's replacement."""
+
+NEVER: Final = "never"
+"""The mode of `pool.reuse` that has a process for each run."""
+
+BOUNDS: Final = {
+    NEVER: {"1a": 0.16, "1b": 0.25, "1c": 1 / 0.95, "2a": 1.40, "2a, no import": 1.25, "3d": 7.0},
+    "principal": {"1a": 0.10, "1b": 0.20, "1c": 1 / 5, "2a": 1 / 5, "2a, no import": 1 / 5, "3d": 6.0},
+}
+CPU_MS: Final = {"broker": 0.7, "host": 0.4, "worker": 1.0}
 
 Say = Callable[[str], None]
 
@@ -59,59 +67,26 @@ class Targets:
 
     def __init__(self, folder: Path, bare: yardsticks.BareDeno, *, quick: bool, say: Say) -> None:
         self._folder, self._bare, self._quick, self._say = folder, bare, quick, say
-        self._samples = 40 if quick else 400
-        self._seconds = 3.0 if quick else 15.0
+        # The p99 of a hundred runs would be its slowest.
+        self._quiet = 30 if quick else 300
 
-    async def embedded(self, front: fronts.Embedded) -> list[Verdict]:
-        """Targets 1, 2, 3, 5, 6 and 7, through the embedding API."""
+    async def embedded(self, front: fronts.Embedded, mode: str) -> list[Verdict]:
+        """Targets 3, 5, 6 and 7, through the embedding API; what a warm worker costs, of workers that serve one run."""
         found: list[Verdict] = []
-        steps: list[Callable[[fronts.Embedded], Awaitable[list[Verdict]]]] = [
-            self._warm, self._saturated, self._calls, self._weight, self._burst, self._neighbours,
-        ]  # fmt: skip
+        steps = [self._calls, self._neighbours]
+        if mode == NEVER:
+            steps = [self._calls, self._weight, self._burst, self._neighbours, self._neighbours_in_realtime]
         for step in steps:
-            self._say(f"target: {(step.__doc__ or '').splitlines()[0]}")
+            self._say(f"target, reuse {mode}: {(step.__doc__ or '').splitlines()[0]}")
             found += await step(front)
             await asyncio.sleep(1.0)
-        return found
-
-    async def _warm(self, front: fronts.Embedded) -> list[Verdict]:
-        """1. Warm latency of one client, beside bare processes in turn."""
-        ours, theirs = Outcome(), Outcome()
-        for _ in range(self._samples // 20):
-            await spaced(lambda: front.run(TRIVIAL), count=20, pause=REST_SECONDS, outcome=ours)
-            await spaced(self._bare, count=6, pause=REST_SECONDS, outcome=theirs)
-        a, b = ours.latencies, theirs.latencies
-        said = f"{a.at(50):.2f} ms against {b.at(50):.1f} ms; p99 {a.at(99):.1f} against {b.at(99):.1f}"
-        return [
-            Verdict("1a", "warm p50 / bare deno p50", a.at(50) / b.at(50), 1 / 10, "", said),
-            Verdict("1b", "warm p99 / bare deno p99", a.at(99) / b.at(99), 1 / 4, "", said),
-        ]
-
-    async def _saturated(self, front: fronts.Embedded) -> list[Verdict]:
-        """2. Saturated throughput against the bare spawn rate, in turns."""
-        clients = 2 * CORES
-        rates: list[float] = []
-        bare_rates: list[float] = []
-        tails: list[float] = []
-        for _ in range(3):
-            bare_rates.append(
-                await yardsticks.spawn_rate(self._bare, parallel=clients, seconds=self._seconds / 3)
-            )
-            load = await closed(lambda: front.run(TRIVIAL), clients=clients, seconds=self._seconds / 3)
-            rates.append(load.per_second)
-            tails.append(load.latencies.at(99) / (clients / load.per_second * 1000))
-        ours, theirs = statistics.median(rates), statistics.median(bare_rates)
-        said = f"{ours:.1f} runs/s against {theirs:.1f} processes/s, {clients} at a time"
-        return [
-            Verdict("2a", "bare spawn rate / saturated runs per second", theirs / ours, 1 / 0.95, "", said),
-            Verdict("2b", "p99 / ideal queueing time", statistics.median(tails), 3.0, "", said),
-        ]
+        return [replace(one, what=_in(mode, one.what)) for one in found]
 
     async def _calls(self, front: fronts.Embedded) -> list[Verdict]:
         """3. Tool calls: in-process, of stdio servers beside the raw SDK, and twenty at once."""
         found = await calls.measure(front, self._folder, rounds=2 if self._quick else 9)
         return [
-            Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.5, "ms", ""),
+            Verdict("3a", "call of an in-process Python tool, p50", found.local, 0.2, "ms", ""),
             *(
                 Verdict(
                     "3b",
@@ -207,17 +182,64 @@ class Targets:
         return sum(tree.cpu_seconds(pid) for pid in (os.getpid(), front.pid, *tree.workers()))
 
     async def _neighbours(self, front: fronts.Embedded) -> list[Verdict]:
-        """7. A quiet client beside noisy ones at their caps, as it is and with real-time priority."""
-        # The p99 of a hundred runs would be its slowest.
-        count = self._samples * 3 // 4
-        found = [_beside(await neighbours.quiet_p99(front, count=count, pause=REST_SECONDS), "")]
+        """7. A quiet client beside noisy ones at their caps."""
+        return [_beside(await neighbours.quiet_p99(front, count=self._quiet, pause=REST_SECONDS), "")]
+
+    async def _neighbours_in_realtime(self, _: fronts.Embedded) -> list[Verdict]:
+        """7. The same with real-time priority."""
         folder = self._folder / "realtime"
         folder.mkdir()
-        if figures := await neighbours.quiet_p99_in_realtime(folder, count=count, pause=REST_SECONDS):
-            found.append(_beside(figures, ", with pool.realtime"))
-        else:
+        figures = await neighbours.quiet_p99_in_realtime(folder, count=self._quiet, pause=REST_SECONDS)
+        if figures is None:
             self._say("this machine grants no real-time priority: nothing to measure with pool.realtime")
-        return found
+            return []
+        return [_beside(figures, ", with pool.realtime")]
+
+
+def of_sweep(rows: list[dict[str, Any]], mode: str) -> list[Verdict]:
+    """Targets 1, 2 and 3d, from the load that was in turns with bare processes."""
+
+    def both(cell: sweep.Cell) -> tuple[dict[str, Any], dict[str, Any]]:
+        return sweep.row_of(rows, cell, mode), sweep.row_of(rows, cell, sweep.BARE)
+
+    def rate(number: str, what: str, cell: sweep.Cell, bound: float) -> Verdict:
+        ours, bare = (row["per_second"] for row in both(cell))
+        return Verdict(
+            number, what, bare / ours, bound, "", f"{ours:.1f} runs/s against {bare:.1f} processes/s"
+        )
+
+    warm, bare = (row["latency"] for row in both(sweep.WARM))
+    row, _ = both(sweep.IN_A_ROW)
+    saturated, _ = both(sweep.SATURATED)
+    said = f"{warm['p50_ms']:.2f} ms against {bare['p50_ms']:.1f}; "
+    said += f"p99 {warm['p99_ms']:.1f} against {bare['p99_ms']:.1f}"
+    calls = row["latency"]["p50_ms"]
+    over = 0.0 if mode != NEVER else warm["p50_ms"]
+    ideal = 1000 * sweep.SATURATED.clients / saturated["per_second"]
+    bounds = BOUNDS.get(mode, BOUNDS[NEVER])
+    found = [
+        Verdict("1a", "warm p50 / bare deno p50", warm["p50_ms"] / bare["p50_ms"], bounds["1a"], "", said),
+        Verdict("1b", "warm p99 / bare deno p99", warm["p99_ms"] / bare["p99_ms"], bounds["1b"], "", said),
+        rate("1c", "bare rate / runs per second, one client", sweep.ONE, bounds["1c"]),
+        rate("2a", "bare rate / runs per second, 8 clients", sweep.SATURATED, bounds["2a"]),
+        rate("2a", "bare rate / runs per second, 8 principals", sweep.APART, bounds["2a"]),
+        rate("2a", "bare rate / runs per second, 8 clients, no import", sweep.PLAIN, bounds["2a, no import"]),
+        Verdict("2b", "p99 / ideal queueing time", saturated["latency"]["p99_ms"] / ideal, 3.0, "", ""),
+        Verdict("3d", f"20 calls in a row{' over a trivial run' if over else ''}, p50", calls - over, bounds["3d"],
+                "ms", f"{calls:.1f} ms and {over:.1f} ms"),
+    ]  # fmt: skip
+    if mode != NEVER:
+        found += [
+            Verdict(
+                "2c", f"CPU of a saturated run, {part}", saturated["cpu_ms"].get(part, 0.0), bound, "ms", ""
+            )
+            for part, bound in CPU_MS.items()
+        ]
+    return [replace(one, what=_in(mode, one.what)) for one in found]
+
+
+def _in(mode: str, what: str) -> str:
+    return what if mode == NEVER else f"{what}; reuse {mode}"
 
 
 def _beside(figures: tuple[float, float], how: str) -> Verdict:

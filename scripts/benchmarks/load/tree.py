@@ -30,11 +30,6 @@ def private_bytes(pid: int) -> int:
     return sum(int(words[1]) * 1024 for words in lines if words[0].startswith("Private_"))
 
 
-def private_tree_bytes() -> int:
-    """Private memory of all that this process has started, and its own."""
-    return sum(private_bytes(process.pid) for process in tree())
-
-
 def tree(pid: int | None = None) -> Iterable[psutil.Process]:
     """A process and all that it started, one way or another."""
     with contextlib.suppress(psutil.Error):
