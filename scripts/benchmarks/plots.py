@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.sax.saxutils import escape
@@ -79,16 +79,19 @@ def lines(
     return _svg(WIDTH, HEIGHT, title, parts)
 
 
-def bars(title: str, rows: Sequence[tuple[str, float]], unit: str) -> str:
-    """Draws a horizontal bar for each row, with its value."""
+def bars(
+    title: str, rows: Sequence[tuple[str, float]], unit: str, notes: Mapping[str, str] | None = None
+) -> str:
+    """Draws a horizontal bar for each row, with its value, and a note to the row of that name."""
     most = max((value for _, value in rows), default=0.0) or 1.0
-    left, room = 220, WIDTH - 220 - 90
+    left, room = 220, WIDTH - 220 - (220 if notes else 90)
     parts = [_text(16, 24, title, css="t")]
     for at, (name, value) in enumerate(rows):
         y, width = TOP + 26 * at, max(1.0, value / most * room)
         parts.append(_text(left - 8, y + 15, name, anchor="end"))
         parts.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="20" fill="{COLOURS[0]}"/>')
-        parts.append(_text(left + width + 6, y + 15, f"{value:.2f} {unit}"))
+        note = f", {notes[name]}" if notes and name in notes else ""
+        parts.append(_text(left + width + 6, y + 15, f"{value:.3g} {unit}{note}"))
     return _svg(WIDTH, TOP + 26 * len(rows) + 16, title, parts)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import peers
 from benchmarks.harness import MIB, add_output, machine, parser, say
 from benchmarks.load import floor, fronts, report, stages, sweep, targets, tree
 from benchmarks.load.scenarios import TRIVIAL
@@ -28,6 +29,7 @@ EPILOG = """examples:
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
   bash scripts/loadtest --only sweep --front http  the load through one way in
+  bash scripts/loadtest --peers                    other systems, in turns, and what loops they survive
 """
 
 
@@ -36,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     arguing = parser("load", __doc__, epilog=EPILOG)
     arguing.prog = "scripts/loadtest"
     arguing.add_argument("--quick", action="store_true", help="a tenth of the samples")
+    arguing.add_argument(
+        "--peers", action="store_true", help="measure other systems instead (installs them once)"
+    )
     arguing.add_argument(
         "--reuse",
         type=lambda text: text.split(","),
@@ -59,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
         help="way in for the sweep (embedded)",
     )
     options = arguing.parse_args(arguments)
+    if options.peers:
+        return asyncio.run(peers.main(options))
     try:
         old = report.read(options.compare) if options.compare else None
         result = report.read(options.result) if options.result else asyncio.run(_measure(options))
