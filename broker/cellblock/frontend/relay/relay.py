@@ -8,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
 
-from cellblock.base.errors import CellblockError
+from cellblock.base.errors import CellblockError, shorten
+from cellblock.base.json import is_object
 from cellblock.frontend.misread import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -303,9 +304,12 @@ class Relay:
                         if kind.startswith("text/event-stream")
                         else [await whole(answer)]
                     )
-                    for found in map(message_of, raws):
-                        if found is not None and "result" in found.body:
-                            self._version = str(found.body["result"].get("protocolVersion"))
+                    answers = [found.body for raw in raws if (found := message_of(raw)) is not None]
+                    given = next((one["result"] for one in answers if is_object(one.get("result"))), None)
+                    if given is None:
+                        why = next((one["error"] for one in answers if "error" in one), "nothing")
+                        raise Broken(f"it answers {message.method} with {shorten(str(why))}")
+                    self._version = str(given.get("protocolVersion"))
         if len(self._greeting) > 1:
             self._keep_listening()
 
@@ -422,6 +426,8 @@ class Relay:
         except Broken as error:
             if self._revive is None:
                 self._lose(self._gone(str(error)))
+            else:
+                logger.warning("the daemon was not told what the client said: %s", error)
 
     async def _until(self, done: Callable[[], bool], seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
