@@ -64,7 +64,12 @@ def found_daemon(
     # A daemon with --no-auth has none; one that wants a token will say so.
     optional = given is None or makes_token
     daemon = Daemon(
-        url_of(parsed), token_file=file, token_optional=optional, tls_ca=parsed.tls_ca, config=config
+        url_of(parsed),
+        token_file=file,
+        token_optional=optional,
+        own=given is None,
+        tls_ca=parsed.tls_ca,
+        config=config,
     )
     return Found(daemon, warn_all)
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cellblock.frontend.relay.channel import CONNECT_SECONDS, SILENCE_SECONDS, Broken, Unreached
+from cellblock.frontend.relay.listeners import refuse_strangers
 
 PIECE_BYTES: Final = 256 * 1024
 
@@ -35,10 +36,12 @@ class LocalHttp:
 
     Args:
         headers: For every request.
+        own: Sends nothing to a program of another user, which has taken the port: the headers are a secret.
     """
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    def __init__(self, headers: Mapping[str, str], *, own: bool = False) -> None:
         self._headers = dict(headers)
+        self._own = own
         self._free: list[_Line] = []
 
     @asynccontextmanager
@@ -83,9 +86,16 @@ class LocalHttp:
             line.writer.close()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await asyncio.open_connection(host, port, limit=PIECE_BYTES)
+                reader, writer = await asyncio.open_connection(host, port, limit=PIECE_BYTES)
         except (OSError, ValueError) as error:
             raise Unreached(*_broken(error).args) from None
+        if self._own:
+            try:
+                refuse_strangers(*writer.get_extra_info("peername")[:2])
+            except Broken:
+                writer.close()
+                raise
+        return reader, writer
 
 
 class LocalAnswer:

@@ -17,6 +17,7 @@ from cellblock.frontend.http.address import CONFIG_HEADER, MCP_PATH
 from cellblock.frontend.http.token import read_token
 from cellblock.frontend.misread import INTERNAL_ERROR, Misread
 from cellblock.frontend.relay.channel import CONNECT_SECONDS, Broken, Channel, Unreached
+from cellblock.frontend.relay.listeners import Stranger
 from cellblock.frontend.relay.local_http import LocalHttp
 from cellblock.frontend.relay.messages import Kind, Message, encoded, message_of_line
 from cellblock.frontend.relay.relay import DaemonUnavailable, Relay
@@ -38,6 +39,7 @@ class Daemon:
         url: Of its MCP endpoint.
         token_file: Where the token is.
         token_optional: Whether that file may be missing; then no token is shown.
+        own: Whether it is to be this user's daemon: a program of another user is not shown the token.
         tls_ca: Certificates to trust beside those of the system.
         config: What `config_mark` makes of the configuration that it must serve; None: any.
 
@@ -51,6 +53,7 @@ class Daemon:
         *,
         token_file: Path,
         token_optional: bool = False,
+        own: bool = False,
         tls_ca: Path | None = None,
         config: str | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class Daemon:
         self._config = config
         shown = token_file.exists() or not token_optional
         self._token = read_token(token_file) if shown else None
+        self._own = own and self._token is not None
         self._local, self._plain = _is_loopback(parts.hostname), parts.scheme == "http"
         if self._token and self._plain and not self._local:
             raise ConfigError(f"--url {url} would send the token in the clear.", hint="Use https.")
@@ -78,7 +82,7 @@ class Daemon:
         """Opens a way to the daemon that shows the token."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if self._local and self._plain:
-            with contextlib.closing(LocalHttp(headers)) as channel:
+            with contextlib.closing(LocalHttp(headers, own=self._own)) as channel:
                 yield channel
             return
         from cellblock.frontend.relay.remote_http import remote_http
@@ -104,6 +108,11 @@ class Daemon:
         except Unreached as error:
             gone = self.gone(str(error))
             raise NotThere(gone.message, hint=gone.hint) from None
+        except Stranger as error:
+            raise DaemonUnavailable(
+                f"The token is not shown at {self.url}: {error}.",
+                hint="Give --url with a port of your own; or --token-file, if that user's daemon is meant.",
+            ) from None
         except Broken as error:
             raise self.gone(str(error)) from None
         if status == 405:
@@ -163,6 +172,8 @@ async def relay_stdio(
         async with contextlib.AsyncExitStack() as stack:
 
             async def reached(daemon: Daemon) -> Channel:
+                # The way to a daemon that went.
+                await stack.aclose()
                 channel = await stack.enter_async_context(daemon.channel())
                 await daemon.check(channel)
                 return channel
