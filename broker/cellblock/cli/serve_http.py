@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import signal
-import stat
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +25,10 @@ from cellblock.telemetry.board import Board
 from cellblock.telemetry.metrics import Metrics
 from cellblock.telemetry.tally import Tally
 from cellblock.telemetry.view import BrokerFacts, View
+from cellblock_worker.base.logs import bound_log
 
 LOOK_SECONDS: Final = 10.0
 """Passes between two looks at the log of a daemon that ends when idle, and whether it is."""
-
-LOG_BYTES: Final = 1024 * 1024
 
 
 def front_of(parsed: argparse.Namespace, section: HttpSettings, state_dir: Path) -> HttpFrontend:
@@ -96,7 +93,7 @@ async def _ending_when_idle(
         bound = broker.settings.cellblock.http.idle_stop_ms / 1000
         while (left := bound - (0.0 if broker.running else front.idle_seconds)) > 0:
             await asyncio.sleep(min(left, LOOK_SECONDS))
-            bound_log()
+            bound_log(2)
         say(f"stopping: no client was here for {bound:g} s")
         front.stop()
 
@@ -107,13 +104,6 @@ async def _ending_when_idle(
         if watching is not None:
             watching.cancel()
             await asyncio.wait([watching])
-
-
-def bound_log() -> None:
-    """Starts a log file anew that stderr is, once it is over `LOG_BYTES`."""
-    seen = os.fstat(2)
-    if stat.S_ISREG(seen.st_mode) and seen.st_size > LOG_BYTES:
-        os.ftruncate(2, 0)
 
 
 def _pages(broker: Broker, section: CellblockSettings, *, encrypted: bool) -> Pages | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from zmq import ZMQError
 
+from cellblock_worker.base.logs import BoundedStderr
 from cellblock_worker.confinement import network, seccomp
 from cellblock_worker.confinement.cgroup import cgroup
 from cellblock_worker.confinement.confinement import (
@@ -45,7 +46,9 @@ def run_confined(config: HostConfig, serve: Callable[[], Coroutine[Any, Any, Non
         will not have it.
     """
     logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s"
+        level=config.log_level.upper(),
+        format="%(asctime)s %(name)s %(levelname)s %(message)s",
+        handlers=[BoundedStderr()],
     )
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

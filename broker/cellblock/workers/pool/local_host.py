@@ -16,6 +16,7 @@ from zmq import ZMQError
 
 from cellblock.base.callbacks import tell
 from cellblock_worker.base.folders import Folder
+from cellblock_worker.base.logs import bound_log
 from cellblock_worker.host.host import EXIT_REFUSED, REFUSED_PREFIX, HostConfig
 from cellblock_worker.launch.spawning import spawn
 
@@ -179,6 +180,7 @@ class LocalHost:
                     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
                     log = folder.open(self._log_file.name, flags, alone=True)
                 stack.callback(os.close, log)
+                bound_log(log)
             except OSError as error:
                 # A full disk must not keep runs from being served: the log is what can be done without.
                 logger.warning("the worker host has no log: %s", error)
