@@ -226,7 +226,8 @@ def test_a_person_is_asked(home: Path, answers: str, written: bool, copied: bool
 
 
 def test_comments_of_the_file_stay_in_json_and_in_toml(home: Path) -> None:
-    texts = {"c.json": '{\n  // mine\n  "cellblock": {}\n}\n', "c.toml": "# mine\n[cellblock]\n"}
+    toml = "# mine\n[cellblock]\n"
+    texts = {"c.json": '{\n  // mine\n  "cellblock": {}\n}\n', "c.toml": toml, "C.TOML": toml}
     for name, text in texts.items():
         file = home / name
         file.write_text(text)
@@ -234,7 +235,7 @@ def test_comments_of_the_file_stay_in_json_and_in_toml(home: Path) -> None:
         assert done.returncode == 0, done.stderr
         after = file.read_text()
         assert "mine" in after and "${env:DB_PASSWORD}" in after
-        assert "db" in normal(parse(after, toml=name.endswith(".toml"))).entries()
+        assert "db" in normal(parse(after, toml=name != "c.json")).entries()
 
 
 def test_files_that_are_not_to_be_written(home: Path) -> None:
@@ -243,6 +244,23 @@ def test_files_that_are_not_to_be_written(home: Path) -> None:
     (home / "c.json").write_text("{")
     broken = run_import(home, "--yes", "--config", str(home / "c.json"))
     assert broken.returncode == 2 and (home / "c.json").read_text() == "{"
+
+
+def test_what_would_make_the_file_wrong_is_not_written(home: Path) -> None:
+    (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"local": {"command": "x"}}}))
+    file = home / "c.json"
+    file.write_text('{"cellblock": {"tools": ["mine"]}}')
+    done = run_import(home, "--yes", "--from", "cursor", "--config", str(file))
+    assert done.returncode == 2 and "mcpServers.local: the Python tools of cellblock.tools" in done.stderr
+    assert file.read_text() == '{"cellblock": {"tools": ["mine"]}}'
+
+
+def test_a_list_of_servers_that_are_off_is_named_when_it_cannot_be_read(home: Path) -> None:
+    settings = home.parent / "project/.claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"disabledMcpjsonServers": ["here"')
+    done = run_import(home, "--dry-run", "--json", "--from", "claude-code")
+    assert str(settings) in json.loads(done.stdout)["unreadable"]
 
 
 def test_a_key_that_the_file_says_is_anothers_is_no_slip(home: Path) -> None:

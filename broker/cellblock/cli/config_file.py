@@ -30,6 +30,14 @@ _PAIR: Final = re.compile(
 _QUOTED: Final = re.compile(r'"([^"]{8,})"')
 
 
+class UnreadableFile(ConfigError):
+    """A configuration file cannot be read; `why` is the reason without the file's name."""
+
+    def __init__(self, path: Path, why: str, hint: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}.", hint=hint)
+        self.why: Final = why
+
+
 class ConfigFile:
     """Holds a configuration file as it was read, Cellblock's own or a client's; it need not be there.
 
@@ -37,12 +45,12 @@ class ConfigFile:
         path: The file. A link of someone who manages their files elsewhere stays one.
 
     Raises:
-        ConfigError: It cannot be read, or is not in the format that its name says.
+        UnreadableFile: It cannot be read, or is not in the format that its name says.
     """
 
     def __init__(self, path: Path) -> None:
         self.path: Final = path.expanduser().resolve()
-        self._format: Final = format_of(self.path.name)
+        self._format: Final = format_of(path.name)
         self._stamp: Final = stamp_of(self.path)
         self._old: Final = _text_of(self.path)
         self._mark: Final = "\ufeff" if (self._old or "").startswith("\ufeff") else ""
@@ -55,14 +63,12 @@ class ConfigFile:
         try:
             data = read(self.text, self._format)
         except SyntaxFault as error:
-            place = f"line {error.position.line}, column {error.position.column}"
-            raise ConfigError(
-                f"{self.path} cannot be read: {place}: {error.message}.", hint="Mend it, then try again."
-            ) from None
+            why = f"line {error.position.line}, column {error.position.column}: {error.message}"
+            raise UnreadableFile(self.path, why, "Mend it, then try again.") from None
         except EditFault as error:
-            raise ConfigError(f"{self.path} cannot be read: {error}", hint="Mend it first.") from None
+            raise UnreadableFile(self.path, str(error).removesuffix("."), "Mend it first.") from None
         if data is not None and not is_object(data):
-            raise ConfigError(f"{self.path} holds no object.", hint="Mend it, then try again.")
+            raise UnreadableFile(self.path, "it holds no object", "Mend it, then try again.")
         return data or {}
 
     def change(self, changes: Mapping[KeyPath, Any]) -> None:
@@ -139,16 +145,16 @@ def _text_of(path: Path) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ConfigError(f"{path} is no file.", hint="Move it away, or name another one.")
+                raise UnreadableFile(path, "it is no file", "Move it away, or name another one.")
             raw = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}.", hint="See whose file it is.") from None
+        raise UnreadableFile(path, error.strerror or str(error), "See whose file it is.") from None
     if len(raw) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path} is over {MAX_FILE_BYTES} bytes.", hint="Edit it by hand.")
+        raise UnreadableFile(path, f"it is over {MAX_FILE_BYTES} bytes", "Edit it by hand.")
     try:
         # Line ends stay as they are.
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no UTF-8 text.", hint="Edit it by hand.") from None
+        raise UnreadableFile(path, "it is no UTF-8 text", "Edit it by hand.") from None

@@ -13,15 +13,13 @@ from typing import Any, Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_object
 from cellblock.catalog.suggest import did_you_mean, nearest_names
-from cellblock.cli.arguments import UsageError, default_file
-from cellblock.cli.config_check import check_source
-from cellblock.cli.config_file import ConfigFile
+from cellblock.cli.arguments import UsageError
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.plan import shown_path
 from cellblock.cli.loading import warn
+from cellblock.cli.own_file import OwnFile
 from cellblock.config.file.edit import REMOVED, KeyPath
-from cellblock.config.file.formats import ON_KEYS, SERVERS_KEY, normal, value_at
-from cellblock.config.file.problems import ConfigProblems, Problem, Source
+from cellblock.config.file.formats import ON_KEYS, value_at
 from cellblock.config.file.secret_values import looks_secret
 
 SCHEMES: Final = ("http://", "https://")
@@ -35,7 +33,7 @@ def add(parsed: argparse.Namespace) -> int:
         ConfigError: There is another server of this name, or the file would be wrong.
     """
     entry = _entry(parsed)
-    file = _File(parsed)
+    file = OwnFile(parsed.config)
     name: str = parsed.server
     present = file.servers.get(name)
     if present == entry:
@@ -49,7 +47,7 @@ def add(parsed: argparse.Namespace) -> int:
             hint="Add --replace to have this one in its place, or give it another name.",
         )
     secret = _has_secret(entry)
-    file.save(f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
+    _save(file, f"{'Replaced' if present is not None else 'Added'}: {name}", private=secret)
     if secret:
         warn(
             f"a secret is in {shown_path(file.path)} now. A reference keeps it out of the file and of your shell's "
@@ -63,9 +61,9 @@ def add(parsed: argparse.Namespace) -> int:
 
 def remove(parsed: argparse.Namespace) -> int:
     """Takes a server out. Raises ConfigError, as the others do."""
-    file = _File(parsed)
-    file.change({file.known(parsed.server): REMOVED})
-    file.save(f"Removed: {parsed.server}")
+    file = OwnFile(parsed.config)
+    file.change({_known(file, parsed.server): REMOVED})
+    _save(file, f"Removed: {parsed.server}")
     return EXIT_OK
 
 
@@ -82,70 +80,38 @@ def disable(parsed: argparse.Namespace) -> int:
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-class _File(ConfigFile):
-    """Holds the configuration file that the options name, or the user's own. Raises ConfigError."""
+def _known(file: OwnFile, name: str) -> KeyPath:
+    """Returns the keys to a server that is there.
 
-    def __init__(self, parsed: argparse.Namespace) -> None:
-        super().__init__(Path(parsed.config) if parsed.config else default_file())
-        known = normal(self.data)
-        self.servers = known.entries()
-        self._origins = known.origins
-        self._known = set(map(_key, self._problems()))
-
-    def place(self, name: str) -> KeyPath:
-        """Returns the keys to a server, there or not: beside the others, where a client keeps them elsewhere."""
-        other = next(iter(self._origins.values()), (SERVERS_KEY, ""))
-        return tuple(map(str, self._origins.get(name, (*other[:-1], name))))
-
-    def known(self, name: str) -> KeyPath:
-        """Returns the keys to a server that is there.
-
-        Raises:
-            ConfigError: There is none of this name.
-        """
-        if name not in self.servers:
-            there = f"There are: {', '.join(self.servers)}." if self.servers else "There are none."
-            hint = did_you_mean(nearest_names(name, self.servers, 1), there)
-            raise ConfigError(f"There is no server {name} in {shown_path(self.path)}.", hint=hint)
-        return self.place(name)
-
-    def save(self, done: str, *, private: bool = False) -> None:
-        """Writes the file, unless the change makes something in it wrong.
-
-        Raises:
-            ConfigError: It does, or the file cannot be written.
-        """
-        problems = self._problems()
-        errors = [one for one in problems if one.severity == "error"]
-        new = [one for one in errors if _key(one) not in self._known]
-        if new:
-            error = ConfigProblems(str(self.path), new)
-            raise ConfigError(f"Nothing was written: {error.message}", hint=new[0].hint)
-        copy = self.write(private=private)
-        sys.stdout.write(f"{done} ({shown_path(self.path)})\n")
-        if copy is not None:
-            sys.stdout.write(f"The old file is {shown_path(copy)}\n")
-        sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
-        sys.stdout.flush()
-        # What is new is told; of what was there before, the errors.
-        told = [one for one in problems if one.severity == "error" or _key(one) not in self._known]
-        warn(*(f"{problem.text(str(self.path))} {problem.hint}" for problem in told))
-
-    def _problems(self) -> list[Problem]:
-        """Returns what is wrong with what the file will say; nothing with one that is not there yet."""
-        if not self.text.strip():
-            return []
-        source = Source(str(self.path), self.text, toml=self.path.suffix.lower() == ".toml")
-        return check_source(source).problems
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    if name not in file.servers:
+        there = f"There are: {', '.join(file.servers)}." if file.servers else "There are none."
+        hint = did_you_mean(nearest_names(name, file.servers, 1), there)
+        raise ConfigError(f"There is no server {name} in {shown_path(file.path)}.", hint=hint)
+    return file.place(name)
 
 
-def _key(problem: Problem) -> tuple[object, str]:
-    return problem.path, problem.message
+def _save(file: OwnFile, done: str, *, private: bool = False) -> None:
+    """Writes the file, unless the change makes something in it wrong.
+
+    Raises:
+        ConfigError: It does, or the file cannot be written.
+    """
+    told = file.check()
+    copy = file.write(private=private)
+    sys.stdout.write(f"{done} ({shown_path(file.path)})\n")
+    if copy is not None:
+        sys.stdout.write(f"The old file is {shown_path(copy)}\n")
+    sys.stdout.write("A daemon that runs with this file takes it over within seconds.\n")
+    sys.stdout.flush()
+    warn(*(f"{problem.text(str(file.path))} {problem.hint}" for problem in told))
 
 
 def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
-    file = _File(parsed)
-    path = file.known(parsed.server)
+    file = OwnFile(parsed.config)
+    path = _known(file, parsed.server)
     word = "disabled" if disabled else "enabled"
     if not is_object(value_at(file.data, path)):
         raise ConfigError(f"The entry of {parsed.server} is no object.", hint="Correct it in the file.")
@@ -158,7 +124,7 @@ def _switch(parsed: argparse.Namespace, *, disabled: bool) -> int:
     if not file.changed:
         hint = "Gemini's `mcp` and Claude Code's lists switch servers off, too."
         raise ConfigError(f"{parsed.server} is switched off elsewhere in {shown_path(file.path)}.", hint=hint)
-    file.save(f"{word.capitalize()}: {parsed.server}")
+    _save(file, f"{word.capitalize()}: {parsed.server}")
     return EXIT_OK
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from cellblock.base.errors import ConfigError
 from cellblock.base.terminal import Painter
-from cellblock.cli.arguments import default_file
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.importing.clients import Search, find_servers
 from cellblock.cli.importing.plan import Place, Plan, make_plan, shown_path
-from cellblock.cli.importing.write import Target
+from cellblock.cli.importing.write import add_servers
+from cellblock.cli.own_file import OwnFile
 from cellblock.cli.parser import CLIENTS
 from cellblock.cli.streams import write_json
 from cellblock.config.file.problems import dotted
@@ -37,7 +37,7 @@ def run(parsed: argparse.Namespace) -> int:
     Raises:
         ConfigError: The file cannot be used, or nobody is there to be asked.
     """
-    target = Target(Path(parsed.config) if parsed.config else default_file())
+    target = OwnFile(parsed.config)
     project = (parsed.project or Path.cwd()).expanduser().resolve()
     search = find_servers(project, parsed.clients or CLIENTS)
     for file in (search.files.keys() | search.unreadable.keys()) & {target.path}:
@@ -63,7 +63,7 @@ def run(parsed: argparse.Namespace) -> int:
                 return EXIT_OK
             if plan.secrets and not parsed.copy_secrets and parsed.secrets is None:
                 plan = planned(secrets=place_for(plan.secrets, agreed))
-        copy, written = target.add(plan), True
+        copy, written = add_servers(target, plan), True
     if parsed.json:
         report = {"written": written, "backup": None if copy is None else str(copy)}
         write_json({**_as_json(search, plan, target.path), **report})

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cellblock.base.json import is_array, is_object
+from cellblock.cli.config_file import ConfigFile, UnreadableFile
 from cellblock.cli.importing.entries import Entry, entries_of
 from cellblock.cli.install.clients import CLIENTS
-from cellblock.config.file.edit import EditFault, format_of, read
 from cellblock.config.file.formats import PROJECTS_KEY
 from cellblock.config.file.positions import Path as KeyPath
-from cellblock.config.file.syntax import SyntaxFault
-
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Bounds a client's file: that of Claude Code also keeps histories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +39,15 @@ class Search:
     files: dict[Path, int] = field(default_factory=dict[Path, int])
     unreadable: dict[Path, str] = field(default_factory=dict[Path, str])
 
+    def data(self, file: Path) -> Mapping[str, Any]:
+        """Returns what a file says, which need not be there; nothing, and a word in `unreadable`, of one that cannot be
+        read."""
+        try:
+            return ConfigFile(file).data
+        except UnreadableFile as error:
+            self.unreadable[file] = error.why
+            return {}
+
 
 def find_servers(project: Path, clients: Sequence[str]) -> Search:
     """Reads the files of the clients that are there; `project` is the folder whose own files are looked at."""
@@ -53,41 +58,22 @@ def find_servers(project: Path, clients: Sequence[str]) -> Search:
         for file in dict.fromkeys((*own, *known.files(), *known.further())):
             if file in search.files or file in search.unreadable or not file.is_file():
                 continue
-            try:
-                raw = _read(file)
-            except (OSError, TypeError, ValueError) as error:
-                search.unreadable[file] = _why(error)
-                continue
-            found = list(_servers(raw, client, file, project if file in own else None, project))
-            search.files[file] = len(found)
-            search.servers += found
+            raw = search.data(file)
+            if file not in search.unreadable:
+                found = list(_servers(search, raw, client, file, project if file in own else None, project))
+                search.files[file] = len(found)
+                search.servers += found
     return search
 
 
 # ---- inside ------------------------------------------------------------------------------------------
 
 
-def _read(file: Path) -> Mapping[str, Any]:
-    if file.stat().st_size > MAX_FILE_BYTES:
-        raise ValueError(f"it is over {MAX_FILE_BYTES} bytes")
-    try:
-        raw: object = read(file.read_text(encoding="utf-8-sig"), format_of(file.name)) or {}
-    except EditFault as error:
-        raise ValueError(str(error)) from None
-    except SyntaxFault as error:
-        raise ValueError(
-            f"line {error.position.line}, column {error.position.column}: {error.message}"
-        ) from None
-    if not is_object(raw):
-        raise TypeError("it holds no object")
-    return raw
-
-
 def _servers(
-    raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
+    search: Search, raw: Mapping[str, Any], client: str, file: Path, project: Path | None, wanted: Path
 ) -> Iterator[Found]:
     config = entries_of(client, raw, file, wanted)
-    off = _switched_off(wanted) if client == "claude-code" and project is not None else ()
+    off = _switched_off(search, wanted) if client == "claude-code" and project is not None else ()
     for name, one in config.servers.items():
         of_project = wanted if one.path[0] == PROJECTS_KEY else project
         if name in off and is_object(one.entry):
@@ -95,26 +81,12 @@ def _servers(
         yield Found(name, one.entry, client, file, one.path, config.inputs, of_project, one)
 
 
-def _switched_off(project: Path) -> list[str]:
+def _switched_off(search: Search, project: Path) -> list[str]:
     """Returns the servers of a project's `.mcp.json` that Claude Code has been told not to use."""
-    names: list[str] = []
-    for file in (project / ".claude/settings.json", project / ".claude/settings.local.json"):
-        try:
-            listed = _read(file).get("disabledMcpjsonServers")
-        except (OSError, TypeError, ValueError):
-            continue
-        names += map(str, listed) if is_array(listed) else ()
+    said = [search.data(project / f".claude/settings{kind}.json") for kind in ("", ".local")]
     for file in CLIENTS["claude-code"].files():
-        try:
-            projects = _read(file).get(PROJECTS_KEY)
-        except (OSError, TypeError, ValueError):
-            continue
+        projects = search.data(file).get(PROJECTS_KEY)
         own = projects.get(str(project)) if is_object(projects) else None
-        for key in ("disabledMcpjsonServers", "disabledMcpServers"):
-            listed = own.get(key) if is_object(own) else None
-            names += map(str, listed) if is_array(listed) else ()
-    return names
-
-
-def _why(error: Exception) -> str:
-    return str(error.strerror if isinstance(error, OSError) else error) or type(error).__name__
+        said.append(own if is_object(own) else {})
+    lists = [one.get(key) for one in said for key in ("disabledMcpjsonServers", "disabledMcpServers")]
+    return [str(name) for listed in lists if is_array(listed) for name in listed]

@@ -12,15 +12,16 @@ from typing import Any, Final
 from cellblock.base.errors import ConfigError
 from cellblock.base.json import is_array, is_object
 from cellblock.base.terminal import Painter
-from cellblock.cli.arguments import UsageError, default_file
+from cellblock.cli.arguments import UsageError
 from cellblock.cli.config_file import ConfigFile
 from cellblock.cli.help import EXIT_OK
 from cellblock.cli.import_ import agreed, place_for
 from cellblock.cli.importing.clients import find_servers
 from cellblock.cli.importing.plan import Place, Plan, make_plan, runs_cellblock, shown_path
-from cellblock.cli.importing.write import Target
+from cellblock.cli.importing.write import add_servers
 from cellblock.cli.install.clients import CLIENTS, NAME, Client, Launch
 from cellblock.cli.install.own_command import own_command
+from cellblock.cli.own_file import OwnFile
 from cellblock.cli.streams import write_json
 from cellblock.config.file.edit import REMOVED, KeyPath, edited, format_of
 from cellblock.config.file.formats import value_at
@@ -70,7 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
         for name in names:
             sys.stdout.write(_snippet(CLIENTS[name], CLIENTS[name].file(project), launch))
         return EXIT_OK
-    target = Target(Path(parsed.config) if parsed.config else default_file())
+    target = OwnFile(parsed.config)
     plan = Plan()
     if parsed.take_over and not parsed.uninstall:
         plan = _plan(names, project, target, parsed.secrets or "environment")
@@ -92,7 +93,7 @@ def run(parsed: argparse.Namespace) -> int:
         if plan.secrets and parsed.secrets is None and not parsed.yes:
             plan = _plan(names, project, target, place_for(plan.secrets, agreed))
         # First in, then out: a crash between the two leaves both.
-        target.add(plan)
+        add_servers(target, plan)
     report: list[dict[str, Any]] = []
     for step in steps:
         copy = step.file.write() if step.file.changed else None
@@ -134,7 +135,7 @@ def _wanted(parsed: argparse.Namespace, project: Path | None) -> list[str]:
 
 
 def _step(
-    name: str, project: Path | None, launch: Launch, target: Target, plan: Plan, *, uninstall: bool
+    name: str, project: Path | None, launch: Launch, target: OwnFile, plan: Plan, *, uninstall: bool
 ) -> Step:
     client = CLIENTS[name]
     path = client.file(project)
@@ -172,7 +173,7 @@ def _step(
     return Step(name, client, file, plan)
 
 
-def _plan(names: Sequence[str], project: Path | None, target: Target, secrets: Place) -> Plan:
+def _plan(names: Sequence[str], project: Path | None, target: OwnFile, secrets: Place) -> Plan:
     """Makes the plan for all files together: of servers with one name the first is taken, and the others stay."""
     files = {file.resolve() for name in names if (file := CLIENTS[name].file(project)) is not None}
     found = find_servers(project or Path.cwd(), names).servers

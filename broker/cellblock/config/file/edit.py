@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from cellblock.base.json import is_object
 from cellblock.config.file.positions import Positions, find_positions
-from cellblock.config.file.syntax import SyntaxFault, blank_comments, parse, without_comments
+from cellblock.config.file.syntax import TOML_SUFFIX, SyntaxFault, blank_comments, parse, without_comments
 
 Format = Literal["json", "toml", "yaml"]
 """Names the formats of configuration files; `json` may have comments and last commas."""
@@ -36,7 +36,8 @@ class EditFault(Exception):
 
 def format_of(name: str) -> Format:
     """Returns the format of a file by its name's end."""
-    return "toml" if name.endswith(".toml") else "yaml" if name.endswith((".yaml", ".yml")) else "json"
+    name = name.lower()
+    return "toml" if name.endswith(TOML_SUFFIX) else "yaml" if name.endswith((".yaml", ".yml")) else "json"
 
 
 def read(text: str, form: Format) -> Any:

@@ -11,7 +11,8 @@ import pytest
 
 from cellblock.cli.importing.clients import Found, find_servers
 from cellblock.cli.importing.plan import Plan, make_plan
-from cellblock.cli.importing.write import Target
+from cellblock.cli.importing.write import add_servers
+from cellblock.cli.own_file import OwnFile
 from cellblock.config.settings import load_settings
 
 CODEX = """
@@ -278,7 +279,7 @@ def test_what_is_written_says_the_same(home: Path) -> None:
     found |= read(home, "goose", {".config/goose/config.yaml": GOOSE.replace("gh:", "hub:")})
     file = home / "c.json"
     file.write_text('{\n  // mine\n  "cellblock": {"pool": {"warm": 1}}\n}\n')
-    Target(file).add(planned(found)[0])
+    add_servers(OwnFile(file), planned(found)[0])
     settings = load_settings(file)
     assert "// mine" in file.read_text()
     assert settings.cellblock.upstream.for_server("docs").call_timeout_ms == 90_000
