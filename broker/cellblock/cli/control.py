@@ -112,7 +112,7 @@ class _Tail:
             raise ConfigError(
                 f"The log {self._file} cannot be read: {error}.", hint="See whose it is."
             ) from None
-        # Not half a character, or half a line.
+        # The first look shows a last line as far as it is written; later ones wait for its end.
         data = data[: data.rfind(b"\n") + 1] if self._at else data
         self._at += len(data)
         return data.decode("utf-8", "replace")

@@ -12,6 +12,7 @@ from typing import Final
 
 from cellblock.cli.config_needed import SERVICE, load_needed
 from cellblock.cli.help import EXIT_OK
+from cellblock.cli.install.own_command import own_command
 from cellblock.cli.loading import warn
 from cellblock.cli.streams import write_data
 from cellblock.frontend.http.address import Address
@@ -55,10 +56,8 @@ class ServiceCommand:
     @property
     def arguments(self) -> list[str]:
         """Returns the program, by its absolute path, and its arguments."""
-        script = Path(sys.executable).parent / "cellblock"
-        program = [str(script)] if script.exists() else [sys.executable, "-m", "cellblock.cli"]
         config = ["--config", str(self.config)] if self.config else []
-        return [*program, "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
+        return [*own_command(), "serve", "--http", self.http, *config, "--state-dir", str(self.state_dir)]
 
 
 def service(parsed: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cellblock.base.json import is_array, is_object
 from cellblock.cli.install.clients import CLIENTS
+from cellblock.config.file.entry_keys import SILENT_KEYS
 from cellblock.config.file.formats import (
     APPROVALS,
     ON_KEYS,
@@ -25,16 +26,6 @@ from cellblock.config.file.formats import (
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import dotted
 from cellblock.config.settings import SERVER_KEYS
-
-_TRANSPORT: Final = ("source", "type")
-_SILENT: Final = frozenset(
-    [
-        *("alwaysLoad", "autoStart", "bundled", "description", "gallery", "icon", "id", "logoUrl", "name"),
-        *("note", "provider", "providerUrl", "registryUrl", "required", "scope", "tags", "title"),
-        *("transportType", "trust", "version"),
-    ]
-)
-"""Names keys that change nothing of what a server may do, or how it is reached."""
 
 _DOLLAR: Final = re.compile(r"\$(?=\{[^{}]*\})")
 _VARIABLE: Final = re.compile(r"\$(?:\{([A-Za-z_]\w*)(:-[^{}]*)?\}|([A-Za-z_]\w*))")
@@ -310,7 +301,7 @@ def _take_bound(one: Entry, given: Mapping[str, Any], key: str, setting: str, fa
 
 def _leave(one: Entry, given: Mapping[str, Any], known: set[str]) -> None:
     """Names the keys that are not carried over and say something."""
-    silent = known | _SILENT | {*_TRANSPORT}
+    silent = known | SILENT_KEYS | {"type"}
     one.left += [key for key, value in given.items() if key not in silent and key[:1].isalpha() and value]
 
 

@@ -76,6 +76,10 @@ def settings_folder() -> Path:
     """Returns the folder in which programs with windows keep their settings."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support"
+    return _dot_config()
+
+
+def _dot_config() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
 
 
@@ -89,9 +93,7 @@ def _home(*names: str) -> Callable[[], tuple[Path, ...]]:
 
 def _config(*names: str) -> Callable[[], tuple[Path, ...]]:
     """Returns what gives files in `~/.config`, on macOS too: these programs look there."""
-    return lambda: tuple(
-        Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / n for n in names
-    )
+    return lambda: tuple(_dot_config() / name for name in names)
 
 
 def _settings(*names: str) -> Callable[[], tuple[Path, ...]]:

@@ -21,33 +21,32 @@ from cellblock.config.file.formats import (
 from cellblock.config.file.positions import Path as KeyPath
 from cellblock.config.file.problems import Problem, nearest
 
-FOREIGN_KEYS: Final = frozenset(
+SILENT_KEYS: Final = frozenset(
+    [
+        *("alwaysLoad", "autoStart", "bundled", "description", "gallery", "icon", "id", "logoUrl", "name"),
+        *("note", "provider", "providerUrl", "registryUrl", "required", "scope", "source", "tags", "title"),
+        *("transportType", "trust", "version"),
+    ]
+)
+"""Keys of other clients that change nothing of what a server may do, or how it is reached."""
+
+FOREIGN_KEYS: Final = SILENT_KEYS | frozenset(
     [
         # Claude Code and Claude Desktop
-        *("alwaysLoad", "headersHelper", "oauth", "scope", "timeout"),
+        *("headersHelper", "oauth", "timeout"),
         # Cursor
         "auth",
         # VS Code and Copilot
-        *("dev", "gallery", "sandbox", "sandboxEnabled", "version"),
-        # Cline, Roo Code, Kilo Code, Kiro, Windsurf
-        *("networkTimeout", "transportType", "watchPaths"),
+        *("dev", "sandbox", "sandboxEnabled"),
+        # Cline, Roo Code, Kilo Code, Kiro
+        *("networkTimeout", "watchPaths"),
         # Gemini
-        *("authProviderType", "extensionName", "targetAudience", "targetServiceAccount", "trust"),
+        *("authProviderType", "extensionName", "targetAudience", "targetServiceAccount"),
         # Codex
-        *(
-            "bearer_token_env_var",
-            "env_http_headers",
-            "env_vars",
-            "http_headers",
-            "oauth_resource",
-            "required",
-            "scopes",
-        ),
+        *("bearer_token_env_var", "env_http_headers", "env_vars", "http_headers", "oauth_resource", "scopes"),
         *("startup_timeout_ms", "startup_timeout_sec", "tool_timeout_sec"),
         # Others
-        *("autoStart", "description", "icon", "id", "logoUrl", "longRunning", "name"),
-        *("note", "provider", "providerUrl", "registryUrl", "roots", "settings", "source", "tags", "title"),
-        *("transport",),
+        *("longRunning", "roots", "settings", "transport"),
     ]
 )
 """Names keys that other clients put into an entry: none of them is a slip of the pen, however alike it is to one of

@@ -112,6 +112,17 @@ class Resolver:
             return {key: self.resolve(item, (*path, key)) for key, item in value.items()}
         return value
 
+    def variables(self, name: str, path: KeyPath) -> dict[str, str]:
+        """Returns the variables of an `envFile`; none, and a word in `missing`, when it cannot be read."""
+        try:
+            return variables_of(self._content(name))
+        except _Unresolved as error:
+            self.missing.append((Problem(path, error.why, error.hint), error.why))
+        except ValueError as error:
+            why = f"{name}: {error}"
+            self.missing.append((Problem(path, why, "Correct the file."), why))
+        return {}
+
     # ---- inside --------------------------------------------------------------------------------------
 
     def _text(self, text: str, path: KeyPath) -> str:
@@ -207,17 +218,6 @@ class Resolver:
         if value is None:
             raise _Unresolved(f"the keyring has no secret {name}", f"Run: cellblock secret set {name}.")
         return value
-
-    def variables(self, name: str, path: KeyPath) -> dict[str, str]:
-        """Returns the variables of an `envFile`; none, and a word in `missing`, when it cannot be read."""
-        try:
-            return variables_of(self._content(name))
-        except _Unresolved as error:
-            self.missing.append((Problem(path, error.why, error.hint), error.why))
-        except ValueError as error:
-            why = f"{name}: {error}"
-            self.missing.append((Problem(path, why, "Correct the file."), why))
-        return {}
 
     def _input(self, wanted: str) -> str:
         name = input_variable(wanted)
