@@ -28,11 +28,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from clients_model import Model, results_of, run_tool, texts
-from clients_start import CLIENTS, PLACE, Client, Session
+from clients_start import CLIENTS, SUCCEEDS, Client, Session, version
 
-SUCCEEDS: Final = """import { list_issues } from "@codemode/servers/tracker";
-const { total } = await list_issues({ status: "open" });
-globalThis.__codemode_result__ = { total };"""
 FAILS: Final = """import { get_issue } from "@codemode/servers/tracker";
 globalThis.__codemode_result__ = await get_issue({ id: 9999 });"""
 ERROR: Final = "There is no issue 9999"
@@ -113,15 +110,6 @@ def handed_over(said: str) -> Json:
         raise ValueError(f"the client never showed the tool: {said[-600:]}")
     seen = json.loads(lines[-1])
     return {**seen, "namespace": None, "all": "\n".join(texts(seen))}
-
-
-def version(client: Client) -> str:
-    """The installed version of a client."""
-    manifest = PLACE / "node" / "node_modules" / client.package / "package.json"
-    if manifest.exists() and PLACE / "node" in client.place.parents:
-        return json.loads(manifest.read_text(encoding="utf-8"))["version"]
-    ask = f"from importlib.metadata import version; print(version({client.package!r}))"
-    return subprocess.check_output([str(client.place), "-c", ask], text=True).strip()
 
 
 def introduced(asked: list[Json]) -> Json:

@@ -1,8 +1,9 @@
 """A recorder that stands in for a model's API on the loopback: it keeps each request and answers by a plan.
 
-It speaks the three APIs that the clients of scripts/clients use: Anthropic's Messages, and OpenAI's Responses and Chat
-Completions, streamed or not. Its plan: each script is sent as one call of the tool whose name ends in `codemode.run` or
-`codemode_run`, then a closing text. A request without that tool, such as one for a session's title, gets a text.
+It speaks the four APIs that the clients of scripts/clients use: Anthropic's Messages, OpenAI's Responses and Chat
+Completions, and Gemini's, streamed or not. Its plan: each script is sent as one call of the tool whose name ends in
+`codemode.run` or `codemode_run`, then a closing text. A request without that tool, such as one for a session's title,
+gets a text.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ def tools_of(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
             inner = list(tools_of({"tools": tool["tools"]}))
             yield from ({**each, "namespace": tool["name"]} for each in inner)
             continue
+        if "functionDeclarations" in tool:
+            yield from tools_of({"tools": tool["functionDeclarations"]})
+            continue
         plain = cast("dict[str, Any]", tool.get("function") or tool)
         yield {
             "name": str(plain.get("name", "")),
             "namespace": None,
             "description": str(plain.get("description") or ""),
-            "schema": plain.get("input_schema") or plain.get("parameters"),
+            "schema": plain.get("input_schema")
+            or plain.get("parameters")
+            or plain.get("parametersJsonSchema"),
         }
 
 
@@ -55,7 +61,7 @@ def texts(value: object) -> Iterator[str]:
 def results_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     """What a request gives the model of the tool's results, oldest first: `text` and whether it is marked an error."""
     found: list[dict[str, Any]] = []
-    for item in cast("list[Any]", body.get("messages") or body.get("input") or []):
+    for item in cast("list[Any]", body.get("messages") or body.get("input") or body.get("contents") or []):
         if not isinstance(item, dict):
             continue
         message = cast("dict[str, Any]", item)
@@ -63,6 +69,9 @@ def results_of(body: dict[str, Any]) -> list[dict[str, Any]]:
             found.append({"content": message["output"], "error": False})
         elif message.get("role") == "tool":
             found.append({"content": message["content"], "error": False})
+        elif isinstance(message.get("parts"), list):
+            answers = [part["functionResponse"] for part in message["parts"] if "functionResponse" in part]
+            found.extend({"content": "\n".join(texts(each["response"])), "error": False} for each in answers)
         elif isinstance(message.get("content"), list):
             found.extend(
                 {"content": block.get("content"), "error": bool(block.get("is_error"))}
@@ -123,6 +132,9 @@ class Model:
                     self._answer(body, _responses(model.turn(body)), named=True)
                 elif path.endswith("/chat/completions"):
                     self._answer(body, _chat(model.turn(body)), named=False)
+                elif "enerateContent" in path:
+                    streams = path.endswith(":streamGenerateContent")
+                    self._answer({**body, "stream": streams}, _gemini(model.turn(body)), named=False)
                 else:
                     self._send({})
 
@@ -137,7 +149,8 @@ class Model:
                     (f"event: {event['type']}\n" if named else "") + f"data: {json.dumps(event)}\n\n"
                     for event in events
                 ]
-                self._bytes("".join([*lines, "" if named else "data: [DONE]\n\n"]), "text/event-stream")
+                last = "" if named or "candidates" in whole else "data: [DONE]\n\n"
+                self._bytes("".join([*lines, last]), "text/event-stream")
 
             def _send(self, value: Event) -> None:
                 self._bytes(json.dumps(value), "application/json")
@@ -276,3 +289,13 @@ def _chat(call: Event) -> tuple[Event, list[Event]]:
         {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": usage},
     ]
+
+
+def _gemini(call: Event) -> tuple[Event, list[Event]]:
+    part: Event = {"text": CLOSING}
+    if call:
+        part = {"functionCall": {"name": call["name"], "args": call["arguments"]}}
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    whole: Event = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "stand-in"}
+    return whole, [whole]

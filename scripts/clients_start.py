@@ -16,6 +16,9 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = ROOT / ".clients"
 PROMPT: Final = "Which issues are open?"
 WAIT_S: Final = 90.0
+SUCCEEDS: Final = """import { list_issues } from "@codemode/servers/tracker";
+const { total } = await list_issues({ status: "open" });
+globalThis.__codemode_result__ = { total };"""
 
 
 @dataclass(frozen=True)
@@ -209,3 +212,12 @@ CLIENTS: Final = {
         program("typescript_sdk.mjs", NODE),
     ),
 }
+
+
+def version(client: Client) -> str:
+    """The installed version of a client."""
+    manifest = PLACE / "node" / "node_modules" / client.package / "package.json"
+    if manifest.exists() and PLACE / "node" in client.place.parents:
+        return json.loads(manifest.read_text(encoding="utf-8"))["version"]
+    ask = f"from importlib.metadata import version; print(version({client.package!r}))"
+    return subprocess.check_output([str(client.place), "-c", ask], text=True).strip()

@@ -52,6 +52,20 @@ def test_what_the_model_of_a_real_client_sees(client: str, tmp_path: Path) -> No
     assert failed["text"].index("There is no issue 9999") < 250
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "gemini"])
+def test_a_client_runs_a_script_on_what_install_has_written(client: str, tmp_path: Path) -> None:
+    file = tmp_path / "seen.json"
+    command = [sys.executable, str(ROOT / "scripts" / "clients_installed.py"), client, "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+    (seen,) = json.loads(file.read_text(encoding="utf-8"))
+    # It lists Cellblock, what was in its file is there, and the script's result has reached its model.
+    assert done.returncode == 0, (seen, done.stderr)
+    # By `connect`, which has started the daemon with the user's own configuration.
+    (log,) = seen["daemon"]
+    assert "serving http://127.0.0.1:7433/mcp" in log
+
+
 def session_of(client: str, file: Path) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "scripts" / "clients.py"), client, "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
