@@ -26,7 +26,7 @@ def passed(log: str) -> dict[str, bool]:
 def main(alone: str, behind: str, listed: str) -> int:
     """Prints the comparison."""
     reader: Any = YAML(typ="safe", pure=True)
-    expected = set(reader.load(Path(listed).read_text(encoding="utf-8")).get("proxy") or ())
+    expected: set[str] = set(reader.load(Path(listed).read_text(encoding="utf-8"))["proxy"])
     first, second = passed(alone), passed(behind)
     wrong = 0
     for name, fine in first.items():
@@ -35,7 +35,9 @@ def main(alone: str, behind: str, listed: str) -> int:
         print(f"{name}: {'passes' if fine else 'fails'} alone, {said} behind")
         wrong += fine and behind_it is (name in expected)
     both = sum(fine and second.get(name, False) for name, fine in first.items())
-    print(f"alone {sum(first.values())} of {len(first)} pass; of these {both} behind, {len(expected)} are listed")
+    print(
+        f"alone {sum(first.values())} of {len(first)} pass; of these {both} behind, {len(expected)} are listed"
+    )
     return 1 if wrong or not first else 0
 
 

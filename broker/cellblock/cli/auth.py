@@ -52,7 +52,9 @@ async def status(parsed: argparse.Namespace, settings: Settings) -> int:
     if parsed.json:
         write_json(found)
     else:
-        sys.stdout.write("".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n")
+        sys.stdout.write(
+            "".join(f"{_line(one)}\n" for one in found) or "No server that is started has a url.\n"
+        )
     usable = all(one["state"] in ("logged in", "client credentials") for one in found)
     return EXIT_OK if usable or parsed.server is None else EXIT_NO
 
