@@ -182,6 +182,29 @@ async def test_another_programs_port_is_left_to_it(place: Place) -> None:
     assert not place.lock.exists() and not place.log.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
+async def test_another_users_program_is_not_shown_the_token(place: Place) -> None:
+    came: list[bytes] = []
+
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(await reader.read())
+        writer.close()
+
+    place.state.mkdir(mode=0o700)
+    (place.state / "token").write_text("t" * 40)
+    (place.state / "token").chmod(0o600)
+    os.seteuid(4711)
+    try:
+        theirs = socket.create_server(("127.0.0.1", place.port))
+    finally:
+        os.seteuid(0)
+    async with await asyncio.start_server(read, sock=theirs):
+        code, told, _ = await refused(*place.words("--config", place.config()))
+        await until(lambda: bool(came), "the connection has ended")
+    assert code == 3 and "The token is not shown" in told and "uid 4711" in told and "--token-file" in told
+    assert came == [b""] and not place.lock.exists()
+
+
 async def test_a_relay_gives_signs_of_life() -> None:
     """An editor of MCP 2026-07-28 that asks for nothing holds no connection."""
     asked: list[bytes] = []
