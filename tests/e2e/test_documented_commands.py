@@ -36,7 +36,6 @@ NOT_RUN: dict[str, str] = {
     r"bash scripts/demo\b": "it has made the environment that runs this test",
     r"^cellblock demo\b": "test_cli.py runs it and reads what it says",
     r"^(uvx|pipx run|uv tool install) cellblock": "installs a release from the package index",
-    r"cellblock install .*--take-over": "asks a person; test_install.py and scripts/first_script answer",
     r"bash scripts/test\b": "it runs this test",
     r"scripts/(loadtest|bench )": "measures for minutes, and means something on a quiet machine only",
     r"python3 -m venv|ln -s .*/cellblock": "installs from the network",
