@@ -168,7 +168,6 @@ PAGE = Page.model_validate(
         (Annotated[dict[str, int], Field(max_length=9)], dict.fromkeys("abcdef", 1)),
         (str, "x" * 99),
     ],
-    ids=repr,
 )
 def test_pieces_are_what_the_whole_is(monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any) -> None:
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
@@ -196,7 +195,6 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         (Annotated[list[int], Field(min_length=3)], [1], "its root"),
         (list[int], {"a": [1] * 9}, "its root"),
     ],
-    ids=repr,
 )
 async def test_what_does_not_fit_is_told_by_its_place(
     call: Call, monkeypatch: pytest.MonkeyPatch, annotation: Any, value: Any, place: str
