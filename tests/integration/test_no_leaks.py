@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from cellblock import Broker, RunResponse
+from cellblock_worker.confinement import confinement
 from cellblock_worker.host.deno_files import FOLDER_NAME as DENO_DIR
 from support.entries import CELLBLOCK, plain_server, settings, write_config
 from support.processes import descendants, workers_of
@@ -114,10 +115,32 @@ async def at_rest(broker: Broker) -> None:
     await until(unchanged_for_a_while, "descriptors that stay the same")
 
 
+async def settled_in(broker: Broker) -> None:
+    """Waits until all workers are of the room with the DENO_DIR: until then there are two launchers."""
+    [hello] = broker.hosts
+    if not any("are each worker's own" in layer for layer in hello.layers):
+        return
+
+    def all_in() -> bool:
+        assert broker.host_pid is not None
+        workers = workers_of(broker.host_pid)
+        try:
+            mounts = [Path(f"/proc/{worker.pid}/mountinfo").read_text() for worker in workers]
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # one has ended meanwhile
+        return bool(mounts) and all(f" {confinement.DENO_DIR_INSIDE} " in text for text in mounts)
+
+    while not all_in():
+        await broker.run("globalThis.__codemode_result__ = 1;")
+        await warmed(broker)
+        await asyncio.sleep(0.1)
+
+
 async def test_200_runs_leave_no_process_and_no_descriptor(tmp_path: Path) -> None:
     async with Broker(settings(tmp_path, {"plain": plain_server()}, pool=NO_MORE_WARM)) as broker:
         await broker.settled()
         await one_round(broker, 2 * len(SCRIPTS))  # first uses: threads, caches
+        await within(settled_in(broker))
         await at_rest(broker)
         assert broker.host_pid is not None
         processes = {process.pid for process in descendants(os.getpid())} - {

@@ -39,5 +39,8 @@ Data
 
 Documents and the specification
     documents           the fenced blocks of README.md and docs/
+    feedback            what Cellblock answers the scripts and commands of `feedback_cases`, over `serve --stdio`
+    feedback_cases      scripts and commands for each sentence of what wrong scripts are told
+    feedback_page       the page docs/model-feedback.md, made of what is answered now and what was before
     clauses             a pytest plugin: ties tests to the clauses of the specification (`@pytest.mark.clause`)
 """
