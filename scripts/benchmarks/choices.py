@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import subprocess
 import tempfile
 import time
@@ -20,7 +21,10 @@ from benchmarks.harness import in_turns, parser, ratios
 from cellblock_worker.base import lifetime
 from cellblock_worker.confinement import confinement
 from cellblock_worker.confinement.cgroup import cgroup
+from cellblock_worker.confinement.once import run_once
+from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire.loop_socket import LoopSocket
+from cellblock_worker.worker.rehearsal import READY_FRAME
 
 MESSAGES = 2_000
 IMPORT_TWICE = """
@@ -95,6 +99,43 @@ def isolation(rounds: int) -> None:
         rounds,
         {"isolation off": lambda: spawn("off"), "bubblewrap and seccomp": lambda: spawn("required")},
     )
+
+
+async def rooms(rounds: int) -> None:
+    """CPU of a worker's whole life without a script: alone, each in a bubblewrap of its own, all in one room."""
+    launchers: dict[str, Launcher] = {}
+    found: dict[str, list[float]] = {}
+    try:
+        for name in ("isolation off", "a bubblewrap for each", "one room for all"):
+            confinement.use_isolation("off" if name == "isolation off" else "required")
+            room = confinement.room() if name == "one room for all" else None
+            launcher = launchers[name] = Launcher(room=room)
+            launcher.open()
+            if room is not None and launcher.room is None:
+                print("rooms: none can be entered here")
+                return
+            found[name] = []
+        for _ in range(rounds):
+            for name, launcher in launchers.items():
+                confinement.use_isolation("off" if name == "isolation off" else "required")
+                launch = (
+                    confinement.launch_in(launcher.room, 256) if launcher.room else confinement.launch(256)
+                )
+                before = _cpu_of_children(launcher)
+                done = await run_once(launch, 60.0, READY_FRAME, launcher)
+                assert done.returncode == 0, done.said
+                found[name].append(_cpu_of_children(launcher) - before)
+    finally:
+        for launcher in launchers.values():
+            launcher.close()
+    ratios("boot script, stdin closed, spawn to exit: CPU, the launcher's included", found)
+
+
+def _cpu_of_children(launcher: Launcher) -> float:
+    """CPU seconds of this process's reaped children, and of a launcher."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    on_core = Path(f"/proc/{launcher.pid}/schedstat").read_text().split()[0]
+    return used.ru_utime + used.ru_stime + int(on_core) / 1e9
 
 
 def groups(rounds: int) -> None:
@@ -252,6 +293,7 @@ def main(arguments: Sequence[str]) -> int:
     spawning(rounds)
     boot(rounds)
     isolation(rounds)
+    asyncio.run(rooms(2 * rounds))
     groups(rounds)
     first_import(max(5, rounds // 3))
     sockets(rounds)

@@ -116,6 +116,8 @@ async def test_one_call_and_the_next_script_is_typed(tmp_path: Path, server_ever
 async def test_what_cannot_be_answered_says_why(tmp_path: Path) -> None:
     config = write_config(tmp_path, {"plain": plain_server()}, frontend={"profile": "extended"})
     async with serving(config) as client:
+        # A script waits for the server that it imports; what only asks does so for half a second.
+        await run(client, 'import "@codemode/servers/plain";')
         missing = await ask(client, "inspect_tool", tool_name="mcp__plain__ecko")
         first, hint = missing.split("\n")
         assert first == "[Tool not found] 'mcp__plain__ecko' is not available in codemode.run"
