@@ -123,7 +123,7 @@ async def rooms(rounds: int) -> None:
                 )
                 before = _cpu_of_children(launcher)
                 done = await run_once(launch, 60.0, READY_FRAME, launcher)
-                assert done.returncode == 0, done.said
+                assert done.returncode == 0, done.stderr_text
                 found[name].append(_cpu_of_children(launcher) - before)
     finally:
         for launcher in launchers.values():
