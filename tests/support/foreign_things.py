@@ -95,7 +95,9 @@ class Foreign:
 
     def plant(self, path: Path, kind: str) -> bool:
         """Puts a thing there, unless there is one; folders on the way are foreign, too."""
-        if os.path.lexists(path) or any(part.is_symlink() or part.is_file() for part in path.parents):
+        if os.path.lexists(path) or any(
+            part.is_symlink() or (part.exists() and not part.is_dir()) for part in path.parents
+        ):
             return False
         missing = [part for part in path.parents if not part.exists()]
         for part in reversed(missing):
