@@ -20,12 +20,11 @@ from benchmarks.load.yardsticks import BareDeno
 from cellblock_worker.confinement import confinement
 
 MODES: Final = (targets.NEVER,)
-"""The values of `pool.reuse` that are measured unless told otherwise."""
+"""Names the ways to run a script that are measured in turns: now one, a process for each run."""
 
 EPILOG = """examples:
   bash scripts/loadtest --quick                    two minutes
   bash scripts/loadtest --out docs/benchmarks      everything, with 20,000 runs for memory; 25 minutes
-  bash scripts/loadtest --reuse never,principal    two settings of pool.reuse, in turns
   bash scripts/loadtest --quick --compare OLD.json beside an earlier result
   bash scripts/loadtest --result NEW.json --compare OLD.json   two results, and how far they agree
   bash scripts/loadtest --only sweep --front http  the load through one way in
@@ -40,13 +39,6 @@ def main(arguments: Sequence[str]) -> int:
     arguing.add_argument("--quick", action="store_true", help="a tenth of the samples")
     arguing.add_argument(
         "--peers", action="store_true", help="measure other systems instead (installs them once)"
-    )
-    arguing.add_argument(
-        "--reuse",
-        type=lambda text: text.split(","),
-        default=[*MODES],
-        metavar="MODE,...",
-        help=f"values of pool.reuse to measure in turns ({','.join(MODES)})",
     )
     add_output(arguing, "load")
     arguing.add_argument("--compare", type=Path, metavar="FILE", help="an earlier JSON result")
@@ -98,12 +90,12 @@ async def _measure(options: argparse.Namespace) -> report.Result:
         await bare()
         # First: what the load leaves in this process would count as the broker's memory.
         if options.only != "sweep":
-            for mode in options.reuse:
+            for mode in MODES:
                 found += await _alone(mode, bare, folder, options, result)
         if options.only in (None, "sweep"):
             result["sweep"] = await _sweep(bare, folder, options)
             if options.front == "embedded":
-                found += [one for mode in options.reuse for one in targets.of_sweep(result["sweep"], mode)]
+                found += [one for mode in MODES for one in targets.of_sweep(result["sweep"], mode)]
     result["targets"] = report.verdict_rows(sorted(found, key=lambda one: one.number))
     _add_stages(result)
     return result
@@ -118,7 +110,7 @@ async def _sweep(bare: BareDeno, folder: Path, options: argparse.Namespace) -> l
     """The load through one way in, a daemon for each mode: idle ones take next to nothing of the other's turn."""
     async with contextlib.AsyncExitStack() as running:
         ways: dict[str, fronts.Front] = {sweep.BARE: bare}
-        for mode in options.reuse:
+        for mode in MODES:
             place = folder / f"sweep-{mode}"
             place.mkdir()
             opened = fronts.FRONTS[options.front](place, **_setting(mode))

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from benchmarks.load.scenarios import Scenario
 from cellblock import Broker
+from cellblock_worker.confinement import confinement
 from cellblock_worker.launch.launching import Launcher
 from cellblock_worker.wire import protocol
 from cellblock_worker.worker.worker import Worker
@@ -78,7 +79,7 @@ class _Owner:
     def __init__(self) -> None:
         self.marks: dict[str, float] = {}
         self.changed = asyncio.Event()
-        self.launcher = Launcher()
+        self.launcher = Launcher(room=confinement.room())
 
     def mark(self, name: str) -> None:
         self.marks.setdefault(name, time.perf_counter())
@@ -124,6 +125,8 @@ async def of_worker(count: int) -> dict[str, float]:
     body = json.dumps(start).encode()
     for _ in range(count):
         owner = _Owner()
+        # A host starts it once.
+        owner.launcher.open()
         owner.mark("spawn")
         worker = Worker(owner, max_frame_bytes=1 << 20, max_old_space_mb=256)
         owner.mark("spawned")

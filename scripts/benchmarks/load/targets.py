@@ -27,7 +27,7 @@ BOOT_SECONDS: Final = 0.25
 """From a run to the end of its worker's replacement."""
 
 NEVER: Final = "never"
-"""The mode of `pool.reuse` that has a process for each run."""
+"""Names the mode that has a process for each run."""
 
 BOUNDS: Final = {
     NEVER: {"1a": 0.16, "1b": 0.25, "1c": 1 / 0.95, "2a": 1.40, "2a, no import": 1.25, "3d": 7.0},
